@@ -12,9 +12,10 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "penstock"
 # fmt: off
 ROOMS = [
-    "errors", "compact_json", "counts", "records", "lazy_names", "files", "config", "process", "java", "testing",
-    "wire", "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger", "server",
-    "client", "landing", "proof", "upkeep", "tables", "sql", "spark", "audit", "console", "drill", "cli",
+    "errors", "compact_json", "counts", "records", "lazy_names", "files", "config", "process", "java", "wire",
+    "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger", "server",
+    "client", "landing", "proof", "upkeep", "tables", "sql", "spark", "audit", "console", "testing", "drill",
+    "cli",
 ]
 # fmt: on
 

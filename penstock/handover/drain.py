@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -98,7 +98,9 @@ class Drain(FrameReader):
         now = time.time()
         counts = Counts({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
         origin = Origin(self.listener, bucket_of(now), int(now * 1e6), int(now * 1e6), counts=counts)
-        self._append_counts(origin).result()
+        stored = self._append_counts(origin)
+        self._log.committers.wait([stored])
+        stored.result()
 
     def copied_part(self, frame: Frame) -> memoryview:
         """Return only the counts of a frame whose messages go elsewhere, or nothing if they are damaged."""
@@ -141,7 +143,7 @@ class Drain(FrameReader):
             # back.
             pending = [future for _, _, futures in appended for future in futures if not future.done()]
             if pending:
-                wait(pending)
+                committers.wait(pending)
         for end, total, futures in appended:
             for future in futures:
                 future.result()

@@ -15,6 +15,7 @@ import select
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,8 +86,16 @@ class FrameReader(threading.Thread):
 
     def run(self) -> None:
         """Read until stopped and the buffer is empty. Any error is logged, and reading is retried."""
-        while not self._run_once():
-            self._stopping.wait(RETRY_DELAY_S)
+        for pause in self.rounds():
+            pause()
+
+    def rounds(self) -> Iterator[Callable[[], None]]:
+        """Read one group per step; yield each pause that must be made before the next step."""
+        while not (yield from self._read_file()):
+            yield self._wait_for_retry
+
+    def _wait_for_retry(self) -> None:
+        self._stopping.wait(RETRY_DELAY_S)
 
     @abstractmethod
     def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
@@ -113,19 +122,19 @@ class FrameReader(threading.Thread):
     def idle(self) -> None:
         """React to an empty buffer."""
 
-    def _run_once(self) -> bool:
+    def _read_file(self) -> Generator[Callable[[], None], None, bool]:
         paths = buffer_file(self.folder, self.listener), position_file(self.folder, self.listener, self.reader)
         if not all(path.exists() for path in paths):
             return self._leaving or self._stopping.is_set()
         try:
             with ReaderPosition(paths[1]) as position:
                 self.resume(paths[0], position)
-                return self._follow(paths[0], position)
+                return (yield from self._follow(paths[0], position))
         except Exception as error:  # noqa: BLE001 - the receiver may be repairing a file; a retry loses nothing
             _LOGGER.warning("listener %r: %s; its messages wait in the log buffer", self.listener, error)
             return self._stopping.is_set()
 
-    def _follow(self, path: Path, position: ReaderPosition) -> bool:
+    def _follow(self, path: Path, position: ReaderPosition) -> Generator[Callable[[], None], None, bool]:
         """Read one file until it is empty and the reader stops (True), or until the file is replaced."""
         with Subscription(path, position.position, in_order=True) as subscription:
             last_position: int | None = None
@@ -134,7 +143,7 @@ class FrameReader(threading.Thread):
                 is_last_round = self._leaving or self._stopping.is_set()
                 if last_position is None and self._stopping.is_set():
                     last_position = subscription.end
-                self._gather()
+                yield self._gather
                 has_progress = self._read_group(subscription, position)
                 subscription.release()
                 # Limit: a writer that continues, as during a restart, would keep a stopping reader for ever.
@@ -147,7 +156,7 @@ class FrameReader(threading.Thread):
                     return True
                 if subscription.replaced and path.exists():
                     return False
-                self._wait()
+                yield self._wait
 
     def _gather(self) -> None:
         """Wait for more frames if the last group was recent."""

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from penstock.counts import Counts, SourceBucket
 from penstock.errors import PenstockError
-from penstock.files.file_system import OS, replace_durably
+from penstock.files.file_system import OS, FileSystem, replace_durably
 from penstock.ledger.book import Covered, TierCounts, TopicFates
 from penstock.ledger.posts import ClientPost, EventPost, SenderTotals
 from penstock.ledger.posts import dump as dump_post
@@ -38,9 +38,9 @@ class BadCheckpoint(PenstockError, ValueError):
     """A checkpoint that is damaged, of another format, or with impossible content."""
 
 
-def write(folder: Path, pages: TierCounts) -> None:
+def write(folder: Path, pages: TierCounts, fs: FileSystem = OS) -> None:
     """Write a checkpoint durably. Crash: either the new or the previous one is complete. Raises OSError."""
-    replace_durably(OS, folder / FILE, dump(pages))
+    replace_durably(fs, folder / FILE, dump(pages))
 
 
 def read(folder: Path) -> TierCounts:

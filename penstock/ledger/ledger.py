@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
+from penstock.files.file_system import OS, FileSystem
 from penstock.handover.paths import listeners_in, senders_file
 from penstock.handover.sender_table import Senders, read_senders
 from penstock.ledger import checkpoint, hosts
@@ -76,9 +77,10 @@ class Ledger:
         buffers: Path,
         listeners: Iterable[str],
         now: Callable[[], float] = time.time,
+        fs: FileSystem = OS,
     ) -> None:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
-        self._time = now
+        self._time, self._fs = now, fs
         self._buffered = BufferedCounts(buffers)
         self._book = resume(log.directory, self._verify, self._horizon(), dict(_orderly(log)))
         self.hosts = HostRegister(log.directory.parent / hosts.FOLDER, self._book.arrived, now)
@@ -125,7 +127,9 @@ class Ledger:
         # Crash: a post that is synced and not entered is read from the log at the next start. Until it is entered, no
         # checkpoint may cover it.
         with self._in_flight(topic.end):
-            topic.append(body([dump(post)]), origin).result()
+            stored = topic.append(body([dump(post)]), origin)
+            self._log.committers.wait([stored])
+            stored.result()
             is_new = self._book.post(post, origin.bucket)
         if isinstance(post, LandedPost) and post.through and not is_partition(post.topic):
             # Order: the cursor moves last. Retention may drop what is before it, and that was the evidence of the
@@ -160,7 +164,7 @@ class Ledger:
             if reason and reason != self._last_reason:
                 _LOGGER.warning("ledger: no checkpoint, so the next start reads all batches: %s", reason)
             if not reason:
-                checkpoint.write(self._log.directory, pages)
+                checkpoint.write(self._log.directory, pages, self._fs)
             self._last_pages, self._last_reason = pages, reason
 
     def _checkpointable_pages(self) -> TierCounts:

@@ -38,7 +38,7 @@ from penstock.log.settings import MAX_NAME_BYTES, TopicSettings, validate_settin
 from penstock.log.store.visibility import CommitBarrier
 from penstock.log.topic import Topic
 from penstock.log.topic_summary import TopicSummaries
-from penstock.log.transactions.transactions import Limits, Transactions
+from penstock.log.transactions.transactions import Limits, Transactions, new_id
 
 LOCK = "LOCK"
 RESERVE = "RESERVE"
@@ -55,8 +55,9 @@ Observer = Callable[[str, StoredBatch], None]
 class Log:
     """The topics in ``directory``, open for writing: one Log at a time, in one process. Raises LogLocked.
 
-    ``committers`` threads write for all topics; ``max_bytes`` 0 means no limit. All methods may be called from any
-    thread. Locks: ``_lock`` guards the tables of topics; a topic's own locks guard its files.
+    ``committers`` are the threads that write for all topics, or their number; ``max_bytes`` 0 means no limit. All
+    methods may be called from any thread. Locks: ``_lock`` guards the tables of topics; a topic's own locks guard its
+    files.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class Log:
         transactions: Limits | None = None,
         clock: Clock = SYSTEM_CLOCK,
         fs: FileSystem = OS,
-        committers: int = 4,
+        committers: int | Committers = 4,
+        new_transaction_id: Callable[[], str] = new_id,
     ) -> None:
         self.directory = directory
         self._defaults = defaults or TopicSettings()
@@ -92,7 +94,7 @@ class Log:
             raise LogLocked(str(error)) from None
         try:
             self._barrier = CommitBarrier(fs, directory)
-            self.transactions = Transactions(self, fs, clock, self._barrier, limits)
+            self.transactions = Transactions(self, fs, clock, self._barrier, limits, new_transaction_id)
             # Order: interrupted transactions first, before a recovery of single topics could accept half of one.
             self.transactions.recover()
             self._own_settings = dict(self._find_topics())
@@ -100,7 +102,7 @@ class Log:
             self.clock = PlausibleClock(
                 clock, fs, directory / CLOCK, lambda: newest_stored(fs, directory, sorted(self._names))
             )
-            threads = Committers(committers)
+            threads = Committers(committers) if isinstance(committers, int) else committers
             reserve = Reserve(fs, directory / RESERVE)
             self._shared = SharedResources(
                 fs, self.clock, threads, reserve, Budget(max_bytes), OpenFiles(), limits.producer_memory

@@ -1,7 +1,8 @@
 """Public test tools: a clock, a file system that crashes, damaged files, and a real pipe that can be killed.
 
 Read ``crashes`` (a fake clock, a file system that crashes and fills up), ``damage`` (disk errors in files), then
-``pipe`` (a real ``penstock serve``) and ``processes``. Imports ``files`` and ``process``.
+``pipe`` (a real ``penstock serve``) and ``processes``; ``simulation/`` runs the pipe in one thread. Imports ``files``
+and ``process``.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class CrashingFileSystem:
         self._stopped = False
         self._era = object()
         self._locks: set[Path] = set()
-        self._on_disk = {path: _Node(path.read_bytes()) for path in self.root.rglob("*") if path.is_file()}
+        self._on_disk = {path: _Node(path.read_bytes()) for path in sorted(self.root.rglob("*")) if path.is_file()}
         self._live = dict(self._on_disk)
         self._entries: list[Entry] = []
 
@@ -112,6 +112,13 @@ class CrashingFileSystem:
             path.write_bytes(image)
         self.stop_after = None
         self._load_folder()
+
+    def kill(self) -> None:
+        """End the process that uses the files: its open files become invalid, what it wrote stays as written."""
+        self.stop_after = None
+        self._stopped = False
+        self._era = object()
+        self._locks = set()
 
     def _crash_image(self, node: _Node) -> bytes:
         """Return a possible content of a file after a crash: all, none or some sectors of the unsynced changes."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_all
 from queue import SimpleQueue
+from typing import Any
 
 Work = Callable[[], bool]
 """Returns whether more work is waiting."""
@@ -52,6 +55,10 @@ class Committers:
             self._local.local_work = None
             for work in local_work:
                 self.hand_over(work)
+
+    def wait(self, futures: Collection[Future[Any]]) -> None:
+        """Wait until all ``futures`` of scheduled work are resolved."""
+        wait_for_all(futures)
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:

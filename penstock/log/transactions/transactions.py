@@ -61,6 +61,11 @@ class Topics(Protocol):
         """
 
 
+def new_id() -> str:
+    """Return a new id of a transaction."""
+    return uuid.uuid4().hex
+
+
 class Transactions:
     """The transactions of a log. Threads: any thread may call all methods; ``_committing`` serializes commits."""
 
@@ -71,7 +76,7 @@ class Transactions:
         clock: Clock,
         barrier: CommitBarrier,
         limits: Limits,
-        new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
+        new_id: Callable[[], str],
     ) -> None:
         self._topics = topics
         self._fs = fs

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from penstock.counts import BucketClock
 from penstock.files.change_log import ChangeLog
 from penstock.log import Appended, Log, LogError, ProducerSequence, Topic, TopicReader
 from penstock.server.api.administration import AdminApi, Post
@@ -58,8 +59,9 @@ class EntriesApi:
         guard: TokenAuthenticator | None = None,
         post: Post | None = None,
         changes: ChangeLog | None = None,
+        clock: BucketClock | None = None,
     ) -> None:
-        self.topics = PermittedTopics(log)
+        self.topics = PermittedTopics(log, clock)
         self.topics.on_deleted = self._wake_streams_of
         self.guard = guard or TokenAuthenticator()
         self.guard.on_change = self._wake_all

@@ -1,0 +1,12 @@
+"""A deterministic simulation of the pipe in one thread: a seed is a run, and a run ends with checks of every promise.
+
+Read ``run`` (``simulate``), ``faults``, ``machine`` (time, disk, kills), the processes ``daemon``, ``receiver``,
+``senders`` and ``readers``, ``promises`` (what is checked), then ``shrink``. ``python -m penstock.testing.simulation``
+runs many seeds. Imports any room before it.
+"""
+
+from __future__ import annotations
+
+from penstock.testing.simulation.run import Outcome, simulate
+
+__all__ = ["Outcome", "simulate"]

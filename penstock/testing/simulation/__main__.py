@@ -1,0 +1,68 @@
+"""``python -m penstock.testing.simulation``: run many seeds on all cores, and shrink what fails."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+import sys
+import time
+
+from penstock.testing.simulation.run import Outcome, simulate
+from penstock.testing.simulation.shrink import shrink
+
+TIMELINE_LINES = 60
+PROGRESS_INTERVAL_S = 5.0
+
+
+def run_seeds(seeds: range, processes: int) -> list[Outcome]:
+    """Run all seeds and report progress; return the failed outcomes."""
+    failed: list[Outcome] = []
+    begin = last_report = time.monotonic()
+    with multiprocessing.Pool(processes, logging.disable, (logging.CRITICAL,)) as pool:
+        for number, outcome in enumerate(pool.imap_unordered(simulate, seeds), 1):
+            if outcome.broken:
+                failed.append(outcome)
+                print(f"seed {outcome.seed}: {outcome.broken}", flush=True)
+            now = time.monotonic()
+            if now - last_report > PROGRESS_INTERVAL_S or number == len(seeds):
+                last_report = now
+                rate = number / (now - begin)
+                print(f"{number} of {len(seeds)} seeds, {len(failed)} failed, {rate:.1f} seeds/s", flush=True)
+    return failed
+
+
+def report(outcome: Outcome) -> None:
+    """Print the shrunk timeline of a failed seed, and the test that repeats it."""
+    case = shrink(outcome)
+    shrunk = case.run()
+    print(f"\nseed {outcome.seed}, shrunk to {len(case.faults)} faults and {case.messages} messages of each sender:")
+    print("\n".join(shrunk.trace[-TIMELINE_LINES:]))
+    print(f"broken: {shrunk.broken}\ntest:   {case.as_test()}", flush=True)
+
+
+def main() -> int:
+    """Parse the command line and run; return the exit code."""
+    parser = argparse.ArgumentParser("penstock.testing.simulation", description="Simulate the pipe, one run per seed.")
+    parser.add_argument("--seeds", type=int, default=100, help="Number of seeds.")
+    parser.add_argument("--first", type=int, default=0, help="First seed.")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="Number of processes.")
+    parser.add_argument("--trace", action="store_true", help="Print the trace and its hash of each seed.")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    seeds = range(options.first, options.first + options.seeds)
+    if options.trace:
+        for seed in seeds:
+            outcome = simulate(seed)
+            print("\n".join(outcome.trace))
+            print(f"seed {seed}: {outcome.digest}", flush=True)
+        return 0
+    failed = run_seeds(seeds, options.processes)
+    for outcome in failed[:3]:
+        report(outcome)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

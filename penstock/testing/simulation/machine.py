@@ -1,0 +1,255 @@
+"""The simulated machine: virtual time, one disk, and processes that die at any line.
+
+Invariant: everything that a run reads from outside (time, boot id, order of listings, loss of pages) comes from here,
+so that a seed determines a run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+import sys
+import time as system_time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import penstock
+from penstock.handover import buffer
+from penstock.testing.crashes import Crashed, CrashingFileSystem, FakeClock
+
+PAGE_BYTES = 4096
+MIN_SLEEP_S = 0.05
+"""Every sleep takes at least this long, as on a busy machine; waits for patience then take few turns."""
+ROOMS = ("files", "handover", "ledger", "log", "logbuffer", "server")
+"""Rooms whose processes are simulated: they see the virtual time, and can be killed at each of their lines."""
+_PACKAGE = Path(penstock.__file__).parent
+_KILLABLE = tuple(f"{_PACKAGE / room}/" for room in ROOMS)
+_ATOMIC = f"{_PACKAGE}/files/file_system.py"
+"""System calls: a kill comes before or after them. ``SimulatedFiles`` stops between them instead."""
+
+
+class Killed(BaseException):
+    """The process that runs has died. No handler of the simulated program may see it as an error."""
+
+
+class VirtualTime:
+    """The functions of the module ``time`` on a fake clock."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    def time(self) -> float:
+        return self._clock.time()
+
+    def time_ns(self) -> int:
+        return self._clock.micros() * 1000
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def thread_time(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.advance(max(seconds, MIN_SLEEP_S))
+
+
+class SimulatedFiles(CrashingFileSystem):
+    """The disk. ``interrupt`` is called before each operation: other processes run there, and it may raise.
+
+    ``failing`` maps an operation to its errno and the number of times that it fails.
+    """
+
+    def __init__(self, root: Path, seed: int) -> None:
+        super().__init__(root, seed)
+        self.interrupt: Callable[[str], None] = lambda operation: None
+        self.kill_after: int | None = None
+        self.failing: dict[str, tuple[int, int]] = {}
+        self.is_dead = False
+
+    def check(self, era: object, operation: str) -> None:
+        if self.is_dead:
+            raise Killed
+        self.interrupt(operation)
+        if self.kill_after is not None:
+            self.kill_after -= 1
+            if self.kill_after < 0:
+                self.die()
+        self.failures = {}
+        if operation in self.failing:
+            code, times = self.failing.pop(operation)
+            self.failures = {operation: code}
+            if times > 1:
+                self.failing[operation] = code, times - 1
+        try:
+            super().check(era, operation)
+        except Crashed:
+            self.die()
+
+    def die(self) -> None:
+        """End the process that runs. Raises Killed, as every later operation of it does."""
+        self.refuse()
+        raise Killed
+
+    def refuse(self) -> None:
+        """Refuse all operations of the process that dies."""
+        self.is_dead, self.kill_after = True, None
+
+    def revive(self) -> None:
+        """Accept operations of a new process."""
+        self.is_dead, self.kill_after = False, None
+
+    def names(self, directory: Path) -> list[str]:
+        # Sorted: the order of a listing differs between file systems.
+        return sorted(super().names(directory))
+
+    def flip_bit(self, path: Path, position: int, bit: int) -> None:
+        """Flip a bit of a file at rest."""
+        content = bytearray(path.read_bytes())
+        content[position] ^= 1 << bit
+        with open(path, "r+b") as file:
+            file.seek(position)
+            file.write(content[position : position + 1])
+        node = self._live_node(path)
+        if position < len(node.synced):
+            image = bytearray(node.synced)
+            image[position] = content[position]
+            node.synced = bytes(image)
+
+
+class MappedFolder:
+    """The folder of the log buffers: mapped files, of which a power cut loses any page since the last writeback."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._written_back: dict[tuple[Path, int], bytes] = {}
+
+    def _files(self) -> list[tuple[Path, int]]:
+        return [(path, path.stat().st_ino) for path in sorted(self.folder.iterdir())]
+
+    def write_back(self) -> None:
+        """Flush all pages to the disk."""
+        self._written_back = {(path, inode): path.read_bytes() for path, inode in self._files()}
+
+    def write_back_created(self) -> None:
+        """Flush new files, which their creator has synced."""
+        for path, inode in self._files():
+            if (path, inode) not in self._written_back:
+                self._written_back[path, inode] = path.read_bytes()
+
+    def cut_power(self, dice: random.Random) -> None:
+        """Lose any pages that were changed since the last writeback. No process may have the files open."""
+        for path, inode in self._files():
+            content, before = path.read_bytes(), self._written_back.get((path, inode))
+            if before is None or len(before) != len(content) or before == content:
+                continue
+            share = dice.choice([0.0, 1.0, dice.random()])
+            for begin in range(0, len(content), PAGE_BYTES):
+                page = slice(begin, begin + PAGE_BYTES)
+                if before[page] != content[page] and dice.random() < share:
+                    content = content[:begin] + before[page] + content[begin + PAGE_BYTES :]
+            path.write_bytes(content)
+        self.write_back()
+
+
+class Machine:
+    """The clock, the disk and the folders of one run. ``boots`` counts the power cuts."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.topics, buffers = folder / "topics", folder / "buffers"
+        for created in (self.topics, buffers):
+            created.mkdir()
+        self.clock = FakeClock()
+        self.files = SimulatedFiles(self.topics, seed)
+        self.buffers = MappedFolder(buffers)
+        self.boots = 0
+        self.counters: Counter[str] = Counter()
+        self._dice = random.Random(f"{seed} power")
+
+    def new_id(self) -> str:
+        """Return a new id of a transaction."""
+        self.counters["transaction"] += 1
+        return f"{self.counters['transaction']:032x}"
+
+    def cut_power(self) -> None:
+        """Lose unsynced pages and folder entries. All processes have died before."""
+        self.boots += 1
+        self.files.revive()
+        self.files.crash()
+        self.buffers.cut_power(self._dice)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Give the simulated rooms the virtual time and this machine's boot id.
+
+        They read ``time.monotonic`` and so on through the name ``time`` of their module, which is replaced: a clock as
+        an argument of each of their functions would serve nobody else.
+        """
+        virtual_time = VirtualTime(self.clock)
+        modules = [
+            module
+            for name, module in sorted(sys.modules.items())
+            if name.startswith(tuple(f"penstock.{room}" for room in ROOMS))
+            and getattr(module, "time", None) is system_time
+        ]
+        with contextlib.ExitStack() as stack:
+            for module in modules:
+                stack.enter_context(_replaced(module, "time", virtual_time))
+            stack.enter_context(_replaced(buffer, "boot_id", lambda: f"boot {self.boots}"))
+            yield
+
+
+@contextlib.contextmanager
+def _replaced(module: ModuleType, name: str, replacement: object) -> Iterator[None]:
+    real = getattr(module, name)
+    setattr(module, name, replacement)
+    try:
+        yield
+    finally:
+        setattr(module, name, real)
+
+
+@contextlib.contextmanager
+def killed_after(lines: int, on_kill: Callable[[], None]) -> Iterator[None]:
+    """Raise Killed within the block after ``lines`` lines of the simulated rooms, and call ``on_kill`` first."""
+    remaining = lines
+
+    def trace_line(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal remaining
+        if event == "line":
+            remaining -= 1
+            if remaining < 0:
+                sys.settrace(None)
+                on_kill()
+                raise Killed
+        return trace_line
+
+    def trace_call(frame: FrameType, event: str, argument: Any) -> Any:
+        name = frame.f_code.co_filename
+        return trace_line if name.startswith(_KILLABLE) and name != _ATOMIC else None
+
+    previous, collects = sys.gettrace(), gc.isenabled()
+    # A collection could run a finalizer within the block, which would count as lines of the process.
+    gc.disable()
+    sys.settrace(trace_call)
+    try:
+        yield
+    finally:
+        sys.settrace(previous)
+        if collects:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def another_process() -> Iterator[None]:
+    """Run the block as a step of a process that is not the one that ``killed_after`` kills."""
+    previous = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(previous)

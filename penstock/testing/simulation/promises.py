@@ -1,0 +1,157 @@
+"""What the pipe has promised to its senders and shown to its readers, and whether it keeps that.
+
+Each message is unique, so that every copy of it can be counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from penstock.log import Gap
+
+Row = tuple[int, bytes]
+"""Timestamp in microseconds, and payload."""
+
+
+class Broken(AssertionError):
+    """A broken promise."""
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Row]]:
+    """Yield offset and row of all rows."""
+    for batch in batches:
+        offsets, payloads = (batch.column(name).to_pylist() for name in ("offset", "payload"))
+        timestamps = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        yield from zip(offsets, zip(timestamps, payloads, strict=True), strict=True)
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """Messages of one sender that are stored together, and the outcomes of its attempts to send them.
+
+    ``acknowledged`` counts answers, ``uncertain`` attempts without an answer. ``once``: retries are recognised.
+    """
+
+    topic: str
+    payloads: list[bytes]
+    once: bool
+    acknowledged: int = 0
+    uncertain: int = 0
+
+    @property
+    def least(self) -> int:
+        """The copies that must be stored."""
+        return min(self.acknowledged, 1) if self.once else self.acknowledged
+
+    @property
+    def most(self) -> int:
+        """The copies that may be stored."""
+        attempts = self.acknowledged + self.uncertain
+        return min(attempts, 1) if self.once else attempts
+
+
+@dataclass(slots=True)
+class Promises:
+    """The model of a whole run. Retention drops rows of the topics ``expiring``; those ``written`` are not synced."""
+
+    expiring: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+    sent: list[Sent] = field(default_factory=list)
+    transactions: list[list[Sent]] = field(default_factory=list)
+    rows: dict[str, dict[int, Row]] = field(default_factory=lambda: defaultdict(dict))
+    """Every row that a reader saw, by topic and offset."""
+    acknowledged: dict[str, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    cursors: dict[tuple[str, str], tuple[int | None, ...]] = field(default_factory=dict)
+    """Where a cursor may be: at the last committed offset (None: nowhere yet), or at one of a commit without answer."""
+    flips: int = 0
+    has_jumped: bool = False
+
+    def acknowledge(self, sent: Sent, first: int | None = None) -> None:
+        """Record an answer, with the first offset if it names one."""
+        sent.acknowledged += 1
+        if first is not None:
+            for offset, payload in enumerate(sent.payloads, first):
+                previous = self.acknowledged[sent.topic].setdefault(offset, payload)
+                if previous != payload:
+                    raise Broken(f"offset {offset} of {sent.topic} was given to {previous!r} and to {payload!r}")
+
+    def cut_power(self) -> None:
+        """Forget promises that hold only as long as the machine runs; a row that was read is synced in any topic."""
+        for sent in self.sent:
+            if sent.topic in self.written:
+                sent.uncertain += sent.acknowledged
+                sent.acknowledged = 0
+        for topic in self.written:
+            self.acknowledged.pop(topic, None)
+
+    def see(self, topic: str, batches: Iterable[pa.RecordBatch], reader: str) -> int | None:
+        """Compare what ``reader`` got with what was seen before; return the offset after it, None for nothing."""
+        end = None
+        for offset, row in rows_of(batches):
+            if end is not None and offset < end:
+                raise Broken(f"{reader}: offset {offset} of {topic} after {end - 1}")
+            end = offset + 1
+            self._see_row(topic, offset, row, reader)
+        return end
+
+    def _see_row(self, topic: str, offset: int, row: Row, reader: str) -> None:
+        before = self.rows[topic].setdefault(offset, row)
+        if before != row:
+            raise Broken(f"{reader}: offset {offset} of {topic} was {before}, and is {row}")
+        promised = self.acknowledged[topic].get(offset, row[1])
+        if promised != row[1]:
+            raise Broken(f"{reader}: offset {offset} of {topic} was acknowledged for {promised!r}, and is {row[1]!r}")
+        earlier = self.rows[topic].get(offset - 1)
+        if earlier and earlier[0] >= row[0] and not self.has_jumped:
+            raise Broken(f"{reader}: timestamp {row[0]} at offset {offset} of {topic} follows {earlier[0]}")
+
+    def check_topic(self, topic: str, rows: Mapping[int, Row], gaps: list[Gap], end: int) -> None:
+        """Check all stored rows of a topic. Raises Broken."""
+        missing = [offset for gap in gaps for offset in range(gap.begin, gap.end)]
+        if sorted([*rows, *missing]) != list(range(end)):
+            raise Broken(f"{topic}: rows and gaps do not cover each offset below {end} once: gaps {gaps}")
+        self._check_gaps(topic, gaps)
+        excused = set(missing)
+        for offset, row in self.rows[topic].items():
+            if offset not in excused and rows.get(offset) != row:
+                raise Broken(f"offset {offset} of {topic} was read as {row}, and is now {rows.get(offset)}")
+        for offset, payload in self.acknowledged[topic].items():
+            if offset not in excused and (offset not in rows or rows[offset][1] != payload):
+                raise Broken(f"offset {offset} of {topic} was acknowledged for {payload!r}, and is {rows.get(offset)}")
+        self._check_copies(topic, rows, bool(missing))
+
+    def _check_gaps(self, topic: str, gaps: list[Gap]) -> None:
+        for gap in gaps:
+            if gap.reason == "corrupt" and not self.flips:
+                raise Broken(f"{topic}: a corrupt gap without damage: {gap}")
+            if gap.reason != "corrupt" and topic not in self.expiring:
+                raise Broken(f"{topic}: an unexpected gap: {gap}")
+
+    def _check_copies(self, topic: str, rows: Mapping[int, Row], has_gaps: bool) -> None:
+        copies = Counter(payload for _, payload in rows.values())
+        expected: dict[bytes, tuple[int, int]] = {}
+        for sent in self.sent:
+            if sent.topic == topic:
+                expected |= dict.fromkeys(sent.payloads, (sent.least, sent.most))
+        for payload, (least, most) in expected.items():
+            # A row in a gap is gone, and its payload is not in the gap's record.
+            if not (0 if has_gaps else least) <= copies[payload] <= most:
+                raise Broken(f"{topic}: {payload[:40]!r} is stored {copies[payload]} times, not {least} to {most}")
+        if strange := copies.keys() - expected.keys():
+            raise Broken(f"{topic}: rows that nobody sent: {sorted(strange)[:3]}")
+
+    def check_transactions(self, stored: Mapping[str, set[bytes]], with_gaps: set[str]) -> None:
+        """Check that each transaction is stored as a whole or not at all. Raises Broken."""
+        for parts in self.transactions:
+            complete = [
+                payload in stored[sent.topic]
+                for sent in parts
+                if sent.topic not in with_gaps
+                for payload in sent.payloads
+            ]
+            if any(complete) and not all(complete):
+                raise Broken(f"a transaction is stored in part: {[sent.payloads for sent in parts]}")

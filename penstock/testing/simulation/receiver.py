@@ -1,0 +1,109 @@
+"""A receiver: accepts messages of senders into its log buffer, and answers those that wait for the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.config import ListenerConfig
+from penstock.counts import BucketClock, Counts, Name
+from penstock.handover.buffer import HandlerPosition, open_buffer
+from penstock.handover.paths import state_file
+from penstock.handover.state_page import StatePage
+from penstock.handover.stored_waits import Fate, StoredWaits
+from penstock.handover.writer import FrameWriter
+from penstock.logbuffer import Publication
+from penstock.records import EMPTY_BODY, body
+from penstock.testing.simulation.machine import Machine
+
+TERM_BYTES = 1 << 16
+FRAME_OVERHEAD_BYTES = 1000
+"""About the bytes of a frame besides its messages."""
+Answer = Callable[[Fate], None]
+
+
+@dataclass(slots=True)
+class _Life:
+    """The open files of one life."""
+
+    publication: Publication
+    readers: list[HandlerPosition]
+    page: StatePage
+    writer: FrameWriter
+    waits: StoredWaits[Answer]
+
+    def close(self) -> None:
+        self.publication.close()
+        self.page.close()
+        for reader in self.readers:
+            reader.position.close()
+
+
+class Receiver:
+    """One life of a listener's receiver after another. ``answers``: its senders wait until the log has the messages."""
+
+    def __init__(self, machine: Machine, name: str, topic: str, answers: bool) -> None:
+        self.name, self.topic, self.answers = name, topic, answers
+        self._machine = machine
+        handler = {"type": "log", "topic": topic, "overflow": "block" if answers else "drop"}
+        self._config = ListenerConfig.model_validate(
+            {"name": name, "protocol": "tcp" if answers else "udp", "handlers": [handler]}
+        )
+        self._life: _Life | None = None
+        self.life = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self._life is not None
+
+    def start(self) -> None:
+        """Open the log buffer in the state that the last life left."""
+        clock, folder = self._machine.clock, self._machine.buffers.folder
+        publication, readers = open_buffer(folder, self._config, TERM_BYTES)
+        page = StatePage(state_file(folder, self.name))
+        writer = FrameWriter(self.name, self._config.codec, publication, readers, page)
+        writer.clock = BucketClock(clock.time, clock.monotonic, writer.before.origin.bucket)
+        waits: StoredWaits[Answer] = StoredWaits(writer, readers, clock=clock.monotonic)
+        self._life = _Life(publication, readers, page, writer, waits)
+        self.life += 1
+        self._machine.buffers.write_back_created()
+
+    def can_receive(self, payloads: Sequence[bytes], may_drop: bool = False) -> bool:
+        """Report whether the receiver takes these messages.
+
+        It must not wait for a lagging log, because nobody else would run. With ``may_drop`` a listener that drops
+        frames takes all messages.
+        """
+        if self._life is None or (may_drop and not self.answers):
+            return self._life is not None
+        return self._life.waits.has_room(sum(map(len, payloads)) + FRAME_OVERHEAD_BYTES)
+
+    def receive(self, payloads: Sequence[bytes], answer: Answer) -> None:
+        """Write messages as one frame; ``answer`` is called when their fate is decided."""
+        assert self._life is not None
+        begin = self._life.writer.position
+        self._life.writer.publish(
+            body(list(payloads)), Counts({Name.SEEN: len(payloads), Name.ACCEPTED: len(payloads)}), 0
+        )
+        self._life.waits.expect(begin, answer)
+
+    def step(self) -> None:
+        """Answer senders, and write a frame for counts that are owed."""
+        assert self._life is not None
+        for answer, fate in self._life.waits.take_decided():
+            answer(fate)
+        if self._life.writer.owes and (not self.answers or self.can_receive([])):
+            self._life.writer.publish(EMPTY_BODY, Counts(), 0)
+
+    @property
+    def is_idle(self) -> bool:
+        """Report whether nothing waits for the log."""
+        life = self._life
+        return life is not None and not life.writer.owes and life.readers[0].position.stored >= life.writer.position
+
+    def die(self) -> None:
+        """End as by SIGKILL."""
+        self.life += 1
+        if self._life is not None:
+            self._life.close()
+            self._life = None

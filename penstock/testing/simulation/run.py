@@ -1,0 +1,399 @@
+"""One run: a seed draws processes, messages and faults, and interleaves their steps until all messages are stored.
+
+Start at ``simulate``. Everything runs in the calling thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.ledger.rebuild import rebuild_balance
+from penstock.log import LogError, TopicReader, TopicSettings
+from penstock.log.cursors import Cursors
+from penstock.slogd.errors import ApiError
+from penstock.testing.simulation.daemon import Daemon
+from penstock.testing.simulation.faults import FAILURES, Fault, Kind, draw_faults
+from penstock.testing.simulation.machine import Killed, Machine, another_process, killed_after
+from penstock.testing.simulation.promises import Broken, Promises, rows_of
+from penstock.testing.simulation.readers import CursorReader, FolderReader, Lander, StreamReader
+from penstock.testing.simulation.receiver import Receiver
+from penstock.testing.simulation.senders import ApiSender, ListenerSender, Sender, TransactionSender, World
+
+STEPS = 300
+MESSAGES = 25
+"""Messages of each sender."""
+MAX_QUIET_ROUNDS = 600
+"""Limit of rounds without faults until everything is stored and read; more is a loss of liveness."""
+NESTED_SHARE = 0.05
+"""Share of file operations of the daemon within which another process takes a step."""
+QUIET_SHARE = 0.004
+"""Share of steps before which everything comes to rest and is checked."""
+MEMORY = Path("/dev/shm")  # noqa: S108 - a run makes a folder of its own in it
+EXPIRING = "short"
+TOPICS = ("orders", "bills", EXPIRING, "lines", "datagrams")
+DEFAULTS = TopicSettings(segment_size_limit=6_000, rotate_after=600, stale_after=1e9)
+OVERRIDES = {
+    EXPIRING: TopicSettings(segment_size_limit=3_000, rotate_after=60, stale_after=120, compression="zstd"),
+    "bills": TopicSettings(segment_size_limit=3_000, stale_after=1e9, compression="zstd"),
+    "lines": TopicSettings(segment_size_limit=8_000, stale_after=1e9, durability="written"),
+}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The outcome of a run: its trace, and what was broken, which is empty after a good run."""
+
+    seed: int
+    trace: list[str] = field(default_factory=list)
+    broken: str = ""
+    faults: list[Fault] = field(default_factory=list)
+
+    @property
+    def digest(self) -> str:
+        """The hash of the trace."""
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
+
+
+def simulate(
+    seed: int,
+    *,
+    steps: int = STEPS,
+    messages: int = MESSAGES,
+    faults: Iterable[int] | None = None,
+) -> Outcome:
+    """Run a seed and return its outcome; ``faults`` selects faults by number. Files are in memory if possible."""
+    directory = Path(tempfile.mkdtemp(prefix="penstock-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        run = _Run(seed, directory, steps, messages, draw_faults(seed, steps, faults))
+        with run.machine.running():
+            run.execute()
+        return run.outcome
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class _Run:
+    def __init__(self, seed: int, folder: Path, steps: int, messages: int, faults: list[Fault]) -> None:
+        self.outcome = Outcome(seed, faults=faults)
+        self._steps, self._step = steps, 0
+        self._dice = random.Random(f"{seed} schedule")
+        self.machine = machine = Machine(folder, seed)
+        self._faults = faults
+        self._kill_daemon_at = self._kill_receiver_at = -1
+        self._slow_ms = 0
+        self._is_nested = self._is_quiet = False
+        self._promises = Promises(frozenset([EXPIRING]), frozenset(["lines"]))
+        self._receivers = [Receiver(machine, "tcp", "lines", True), Receiver(machine, "udp", "datagrams", False)]
+        self._daemon = Daemon(machine, [receiver.name for receiver in self._receivers], DEFAULTS, OVERRIDES)
+        self._world = World(machine, self._daemon, self._promises, self._say)
+        self._senders = self._make_senders(seed, messages)
+        self._readers = [FolderReader(self._world, self._dice, topic) for topic in TOPICS]
+        self._streams = [StreamReader(self._world, topic) for topic in ("orders", "lines")]
+        self._cursors = [CursorReader(self._world, self._dice, topic) for topic in ("orders", EXPIRING)]
+        self._lander = Lander(self._world, ["orders", EXPIRING, "lines"])
+        machine.files.interrupt = self._interrupt
+
+    def _make_senders(self, seed: int, messages: int) -> list[Sender]:
+        def dice(name: str) -> random.Random:
+            return random.Random(f"{seed} {name}")
+
+        tcp, udp = self._receivers
+        world = self._world
+        return [
+            ApiSender("numbered", world, dice("numbered"), "orders", messages, True),
+            ApiSender("numbered too", world, dice("numbered too"), EXPIRING, messages, True),
+            ApiSender("plain", world, dice("plain"), "bills", messages, False),
+            ApiSender("plain too", world, dice("plain too"), "orders", messages, False),
+            TransactionSender("transactions", world, dice("transactions"), ("orders", "bills"), messages),
+            ListenerSender("lines", world, dice("lines"), tcp, messages),
+            ListenerSender("datagrams", world, dice("datagrams"), udp, 20 * messages),
+        ]
+
+    def _say(self, who: str, text: str) -> None:
+        self.outcome.trace.append(f"{self._step:4} {self.machine.clock.monotonic():10.3f} s  {who}: {text}")
+
+    def execute(self) -> None:
+        """Run all steps and the checks."""
+        try:
+            for step in range(self._steps):
+                self._step = step
+                self._inject_faults()
+                if self._dice.random() < QUIET_SHARE:
+                    self._come_to_rest()
+                self._take_step()
+            self._come_to_rest(is_last=True)
+        except Broken as error:
+            self.outcome.broken = str(error)
+        except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
+            where = traceback.extract_tb(error.__traceback__)
+            self.outcome.broken = f"{type(error).__name__}: {error}, in " + " < ".join(
+                f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(where[-6:])
+            )
+        finally:
+            self._daemon.die()
+            for receiver in self._receivers:
+                receiver.die()
+        self._say("end", self.outcome.broken or "everything is kept")
+
+    # Faults
+
+    def _inject_faults(self) -> None:
+        while self._faults and self._faults[0].step <= self._step:
+            fault = self._faults[0]
+            self._faults = self._faults[1:]
+            self._say("fault", str(fault))
+            self._inject(fault)
+
+    def _inject(self, fault: Fault) -> None:
+        files = self.machine.files
+        match fault.kind:
+            case Kind.KILL_DAEMON_AT_LINE:
+                self._kill_daemon_at = fault.amount
+            case Kind.KILL_DAEMON_AT_CALL:
+                files.kill_after = fault.amount
+            case Kind.KILL_RECEIVER:
+                self._kill_receiver_at = fault.amount
+            case Kind.POWER_CUT:
+                files.stop_after = fault.amount
+            case Kind.FULL_DISK:
+                files.free = fault.amount
+            case Kind.FREE_DISK:
+                files.free = None
+            case Kind.CLOCK_JUMP:
+                self.machine.clock.jump(fault.amount)
+                self._promises.has_jumped = True
+            case Kind.SLOW_DISK:
+                self._slow_ms = fault.amount
+            case Kind.HALF_OPEN:
+                self._world.lost_answers = min(fault.amount, 3)
+            case Kind.BIT_FLIP:
+                self._flip_bit(fault)
+            case Kind.PAUSE:
+                self.machine.clock.advance(fault.amount)
+            case _:
+                operation, code = FAILURES[fault.kind]
+                files.failing[operation] = code, fault.amount
+
+    def _flip_bit(self, fault: Fault) -> None:
+        dice = random.Random(f"{self.outcome.seed} {fault.number}")
+        paths = [path for path in sorted(self.machine.topics.glob("*/*")) if path.is_file() and path.stat().st_size]
+        if not paths or self._promises.flips:
+            return  # a second damage may hit the copy of what the first one hit
+        path = dice.choice(paths)
+        position = dice.randrange(path.stat().st_size)
+        self.machine.files.flip_bit(path, position, dice.randrange(8))
+        self._promises.flips += 1
+        self._say("fault", f"flipped a bit of {path.relative_to(self.machine.topics)} at {position}")
+
+    def _stop_faults(self) -> None:
+        files = self.machine.files
+        files.free = files.stop_after = files.kill_after = None
+        files.failing.clear()
+        self._kill_daemon_at = self._kill_receiver_at = -1
+        self._slow_ms = self._world.lost_answers = 0
+
+    # Steps
+
+    def _interrupt(self, operation: str) -> None:
+        """Let another process take a step within a file operation of the daemon."""
+        if self._is_nested or not self._daemon.is_running:
+            return
+        self.machine.clock.advance(self._slow_ms / 1000)
+        if self._dice.random() >= NESTED_SHARE:
+            return
+        self._is_nested = True
+        try:
+            with another_process():
+                processes: list[FolderReader | Sender] = [*self._readers, *self._senders]
+                process = self._dice.choice(processes)
+                if isinstance(process, FolderReader):
+                    process.step()
+                else:
+                    process.step(at_once=True)
+        finally:
+            self._is_nested = False
+
+    def _take_step(self) -> None:
+        self.machine.clock.advance(self._dice.choice([0.0001, 0.001, 0.01, 0.1, 1.0]))
+        if not self._daemon.is_running and self._dice.random() < 0.3:
+            self._start_daemon()
+        stopped = [receiver for receiver in self._receivers if not receiver.is_running]
+        if stopped and self._dice.random() < 0.3:
+            self._of_receiver(stopped[0], stopped[0].start)
+        kind = self._dice.choices(("daemon", "sender", "receiver", "reader"), (10, 8, 4, 6))[0]
+        if kind == "daemon" and self._daemon.is_running:
+            self._of_daemon(self._dice.choice(self._daemon_steps()))
+        elif kind == "sender":
+            self._send(self._dice.choice(self._senders))
+        elif kind == "receiver":
+            receiver = self._dice.choice(self._receivers)
+            if receiver.is_running:
+                self._of_receiver(receiver, receiver.step)
+            elif self._dice.random() < 0.1:
+                self.machine.buffers.write_back()
+        else:
+            self._read()
+
+    def _daemon_steps(self) -> list[Callable[[], None]]:
+        daemon = self._daemon
+        drains = [lambda name=receiver.name: daemon.drain(name) for receiver in self._receivers]
+        return [daemon.commit, daemon.commit, *drains, *drains, daemon.work_if_due, self._land]
+
+    def _land(self) -> None:
+        self._lander.step(self._dice.choice(sorted(self._lander.posts)))
+
+    def _send(self, sender: Sender) -> None:
+        if isinstance(sender, ListenerSender):
+            receiver = self._receivers[0] if sender.name == "lines" else self._receivers[1]
+            self._of_receiver(receiver, sender.step)
+        else:
+            self._of_daemon(sender.step)
+
+    def _read(self) -> None:
+        readers: list[FolderReader | StreamReader | CursorReader] = [*self._readers, *self._streams, *self._cursors]
+        reader = self._dice.choice(readers)
+        if isinstance(reader, FolderReader):
+            reader.step()
+        else:
+            self._of_daemon(reader.step)
+
+    def _start_daemon(self) -> None:
+        # Marked before it runs: other processes take steps within the start as well.
+        if self._of_daemon(self._daemon.start):
+            self._say("daemon", "started")
+        else:
+            self._daemon.is_running = False
+
+    def _of_daemon(self, step: Callable[[], None]) -> bool:
+        """Take a step of the daemon's process, which may die in it; report whether it neither died nor failed."""
+        lines, self._kill_daemon_at = self._kill_daemon_at, -1
+        try:
+            if lines >= 0:
+                with killed_after(lines, self.machine.files.refuse):
+                    step()
+                raise Killed
+            step()
+        except Killed:
+            self._end_daemon()
+            return False
+        except (LogError, ApiError, OSError) as error:
+            self._say("daemon", f"error: {error}")
+            return False
+        return True
+
+    def _end_daemon(self) -> None:
+        files = self.machine.files
+        self._daemon.die()
+        for stream in self._streams:
+            stream.reset()
+        if files.stop_after is None:
+            self._say("daemon", "killed")
+            return
+        self._say("machine", "power cut")
+        for receiver in self._receivers:
+            receiver.die()
+        self.machine.cut_power()
+        self._promises.cut_power()
+        for reader in self._readers:
+            reader.reset()
+
+    def _of_receiver(self, receiver: Receiver, step: Callable[[], None]) -> None:
+        lines, self._kill_receiver_at = self._kill_receiver_at, -1
+        try:
+            if lines >= 0:
+                with killed_after(lines, lambda: None):
+                    step()
+                raise Killed
+            step()
+        except Killed:
+            self._say(receiver.name, "killed")
+            receiver.die()
+
+    # Rest
+
+    def _come_to_rest(self, is_last: bool = False) -> None:
+        """Stop the faults, let everything be stored and read, and check it. Raises Broken."""
+        self._stop_faults()
+        self._world.accepts_messages = is_last
+        for _ in range(MAX_QUIET_ROUNDS):
+            if self._is_at_rest():
+                break
+            self._take_round()
+        else:
+            waiting = [sender.name for sender in self._senders if not sender.is_idle]
+            raise Broken(f"no rest after {MAX_QUIET_ROUNDS} rounds without faults: {waiting} wait")
+        self._check()
+        self._world.accepts_messages = True
+        self._say("check", "everything is kept so far")
+
+    def _take_round(self) -> None:
+        self.machine.clock.advance(0.5)
+        if not self._daemon.is_running:
+            self._start_daemon()
+        for receiver in self._receivers:
+            self._of_receiver(receiver, receiver.step if receiver.is_running else receiver.start)
+        if self._daemon.is_running:
+            for step in self._daemon_steps():
+                self._of_daemon(step)
+        for sender in self._senders:
+            self._send(sender)
+        for reader in self._readers:
+            reader.step()
+
+    def _is_at_rest(self) -> bool:
+        return (
+            self._daemon.is_running
+            and self._daemon.is_idle
+            and self._lander.is_idle
+            and all(receiver.is_idle for receiver in self._receivers)
+            and all(sender.is_idle for sender in self._senders)
+        )
+
+    def _check(self) -> None:
+        for sender in self._senders:
+            if isinstance(sender, ListenerSender):
+                sender.confirm_written()
+        stored: dict[str, set[bytes]] = {}
+        with_gaps = set()
+        for topic in self._daemon.log.names():
+            if self._promises.flips:
+                self._daemon.log.topic(topic).verify()
+            reader = TopicReader(self.machine.topics / topic)
+            gaps, end = reader.gaps(), reader.end
+            rows = dict(rows_of(batch.batch for batch in reader.read(0)))
+            self._promises.check_topic(topic, rows, gaps, end)
+            stored[topic] = {payload for _, payload in rows.values()}
+            with_gaps |= {topic} if gaps else set()
+        for topic in TOPICS:
+            stored.setdefault(topic, set())
+        self._promises.check_transactions(stored, with_gaps)
+        self._check_cursors()
+        self._check_balance()
+
+    def _check_cursors(self) -> None:
+        for (topic, name), offsets in self._promises.cursors.items():
+            offset = Cursors(self.machine.files, self.machine.topics / topic).offsets().get(name)
+            if offset not in offsets and not (offset == 0 and self._promises.flips):
+                raise Broken(f"cursor {name} of {topic} is at {offset}, not at one of {offsets}")
+
+    def _check_balance(self) -> None:
+        balance = self._daemon.ledger.balance()
+        if balance.unaccounted:
+            raise Broken(f"the balance does not close: {balance.document()}")
+        posts = [post for topic in self._lander.posts for post in self._lander.posts[topic]]
+        document = rebuild_balance(
+            self.machine.topics,
+            self.machine.buffers.folder,
+            [receiver.name for receiver in self._receivers],
+            posts,
+            lambda: self._daemon.ledger.balance().document(),
+        )
+        if document["differs"]:
+            raise Broken(f"the rebuilt balance differs: {document['differs']}")

@@ -1,0 +1,84 @@
+"""Shrinks a failing run: fewer faults, fewer messages, fewer steps, as long as the same promise is broken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from penstock.testing.simulation.run import MESSAGES, STEPS, Outcome, simulate
+
+MAX_RUNS = 150
+"""Limit for the runs of one shrinking; each takes less than a second of CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The arguments of a run."""
+
+    seed: int
+    steps: int
+    messages: int
+    faults: tuple[int, ...]
+
+    def run(self) -> Outcome:
+        return simulate(self.seed, steps=self.steps, messages=self.messages, faults=self.faults)
+
+    def as_test(self) -> str:
+        """Return the line that repeats the run in ``CASES`` of the tests."""
+        return f"dict(seed={self.seed}, steps={self.steps}, messages={self.messages}, faults={list(self.faults)}),"
+
+
+def shrink(outcome: Outcome) -> Case:
+    """Return the smallest case that fails like ``outcome``, within MAX_RUNS runs."""
+    case = Case(outcome.seed, STEPS, MESSAGES, tuple(fault.number for fault in outcome.faults))
+    kind, budget = kind_of(outcome.broken), MAX_RUNS
+
+    def still_fails(candidate: Case) -> bool:
+        nonlocal budget
+        budget -= 1
+        return budget >= 0 and kind_of(candidate.run().broken) == kind
+
+    case = _drop_faults(case, still_fails)
+    for messages in (1, 2, 4, 8, 16):
+        smaller = Case(case.seed, case.steps, messages, case.faults)
+        if messages < case.messages and still_fails(smaller):
+            case = smaller
+            break
+    return _drop_faults(_drop_steps(case, still_fails), still_fails)
+
+
+def kind_of(broken: str) -> str:
+    """Return the kind of a failure: its text without what differs between runs."""
+    text = re.sub(r"b'[^']*'|\(.*?\)|\{.*\}|\[.*\]", "", broken)
+    return re.sub(r"\d+", "N", text)[:60]
+
+
+def _drop_faults(case: Case, still_fails: Callable[[Case], bool]) -> Case:
+    size = max(len(case.faults) // 2, 1)
+    while size:
+        begin = 0
+        while begin < len(case.faults):
+            candidate = _with_faults(case, [*case.faults[:begin], *case.faults[begin + size :]])
+            if still_fails(candidate):
+                case = candidate
+            else:
+                begin += size
+        size //= 2
+    return case
+
+
+def _with_faults(case: Case, faults: Sequence[int]) -> Case:
+    return Case(case.seed, case.steps, case.messages, tuple(faults))
+
+
+def _drop_steps(case: Case, still_fails: Callable[[Case], bool]) -> Case:
+    # The schedule of the first steps does not depend on their number, so a prefix of the run is tried.
+    low, high = 0, case.steps
+    while high - low > max(high // 20, 1):
+        middle = (low + high) // 2
+        if still_fails(Case(case.seed, middle, case.messages, case.faults)):
+            high = middle
+        else:
+            low = middle
+    return Case(case.seed, high, case.messages, case.faults)

@@ -1,0 +1,86 @@
+"""The simulated machine: time, lost pages, and processes that die at any line."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+from penstock.files.file_system import replace_durably
+from penstock.handover import reader
+from penstock.log import documents
+from penstock.testing.simulation.machine import Killed, Machine, MappedFolder, another_process, killed_after
+
+
+def test_rooms_see_the_virtual_time_within_a_run(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+    with machine.running():
+        machine.clock.advance(5.0)
+        simulated_time = vars(reader)["time"]
+        assert simulated_time.monotonic() == 5.0
+        simulated_time.sleep(1.0)
+        assert machine.clock.monotonic() == 6.0
+    assert vars(reader)["time"] is time
+
+
+def test_process_dies_at_a_line_of_its_code() -> None:
+    deaths: list[str] = []
+    for lines in range(100):
+        deaths.clear()
+        try:
+            with killed_after(lines, lambda: deaths.append("died")):
+                documents.encode({"offset": 1})
+        except Killed:
+            assert deaths == ["died"]
+        else:
+            break
+    assert 1 < lines < 100, "each line of the call was the last one once"
+
+
+def test_step_of_another_process_is_not_killed() -> None:
+    with killed_after(0, lambda: None), another_process():
+        documents.encode({"offset": 1})
+
+
+def test_dead_process_writes_nothing_more(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+    machine.files.kill_after = 1
+    with pytest.raises(Killed):
+        replace_durably(machine.files, machine.topics / "file", b"content")
+    with pytest.raises(Killed):
+        machine.files.open(machine.topics / "other", create=True)
+    machine.files.revive()
+    replace_durably(machine.files, machine.topics / "file", b"content")
+    assert (machine.topics / "file").read_bytes() == b"content"
+
+
+def test_failing_operation_works_again_after_its_failures(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+    machine.files.failing["rename"] = 5, 2
+    for _ in range(2):
+        with pytest.raises(OSError, match="Input/output error"):
+            replace_durably(machine.files, machine.topics / "file", b"content")
+    replace_durably(machine.files, machine.topics / "file", b"content")
+
+
+def test_flipped_bit_survives_a_power_cut(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+    path = machine.topics / "file"
+    replace_durably(machine.files, path, b"aaaa")
+    machine.files.flip_bit(path, 2, 1)
+    machine.cut_power()
+    assert path.read_bytes() == b"aaca"
+
+
+def test_power_cut_loses_pages_since_the_last_writeback(tmp_path: Path) -> None:
+    folder, path = MappedFolder(tmp_path), tmp_path / "mapped"
+    seen = set()
+    for seed in range(30):
+        path.write_bytes(b"a" * 8192)
+        folder.write_back()
+        path.write_bytes(b"b" * 8192)
+        folder.cut_power(random.Random(seed))
+        seen.add(path.read_bytes()[::4096])
+    assert seen == {b"aa", b"ab", b"ba", b"bb"}

@@ -1,0 +1,76 @@
+"""The checks of a run notice each broken promise."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.log import Gap
+from penstock.testing.simulation.promises import Broken, Promises, Sent
+
+
+def batch(*rows: tuple[int, int, bytes]) -> pa.RecordBatch:
+    offsets, timestamps, payloads = zip(*rows, strict=True)
+    columns = pa.array(offsets, pa.int64()), pa.array(timestamps, pa.timestamp("us")), pa.array(payloads, pa.binary())
+    return pa.RecordBatch.from_arrays([*columns], ["offset", "timestamp", "payload"])
+
+
+def promises(*sent: Sent) -> Promises:
+    return Promises(sent=list(sent))
+
+
+def test_acknowledged_message_must_be_stored_once() -> None:
+    sent = Sent("t", [b"a"], once=True)
+    model = promises(sent)
+    model.acknowledge(sent, 0)
+    model.check_topic("t", {0: (1, b"a")}, [], 1)
+    with pytest.raises(Broken, match="acknowledged for"):
+        model.check_topic("t", {0: (1, b"b")}, [], 1)
+    with pytest.raises(Broken, match="stored 2 times, not 1 to 1"):
+        model.check_topic("t", {0: (1, b"a"), 1: (2, b"a")}, [], 2)
+
+
+def test_refused_message_must_not_be_stored() -> None:
+    with pytest.raises(Broken, match="stored 1 times, not 0 to 0"):
+        promises(Sent("t", [b"a"], once=True)).check_topic("t", {0: (1, b"a")}, [], 1)
+
+
+def test_message_without_answer_may_be_stored_as_often_as_it_was_sent() -> None:
+    model = promises(Sent("t", [b"a"], once=False, uncertain=2))
+    for copies in (0, 1, 2):
+        model.check_topic("t", {offset: (offset, b"a") for offset in range(copies)}, [], copies)
+    with pytest.raises(Broken, match="stored 3 times"):
+        model.check_topic("t", {offset: (offset, b"a") for offset in range(3)}, [], 3)
+
+
+def test_row_that_was_read_must_not_change() -> None:
+    model = promises(Sent("t", [b"a", b"b"], once=True, uncertain=1))
+    model.see("t", [batch((0, 10, b"a"))], "reader")
+    with pytest.raises(Broken, match="offset 0 of t was"):
+        model.see("t", [batch((0, 11, b"a"))], "reader")
+    with pytest.raises(Broken, match="was read as"):
+        model.check_topic("t", {0: (10, b"b")}, [], 1)
+
+
+def test_timestamps_must_increase() -> None:
+    with pytest.raises(Broken, match="timestamp 10 at offset 1"):
+        promises().see("t", [batch((0, 10, b"a"), (1, 10, b"b"))], "reader")
+
+
+def test_each_offset_must_be_a_row_or_in_a_gap() -> None:
+    with pytest.raises(Broken, match="do not cover"):
+        promises().check_topic("t", {}, [], 1)
+    with pytest.raises(Broken, match="a corrupt gap without damage"):
+        promises().check_topic("t", {}, [Gap(0, 1, "corrupt")], 1)
+    with pytest.raises(Broken, match="an unexpected gap"):
+        promises().check_topic("t", {}, [Gap(0, 1, "expired_read")], 1)
+    Promises(frozenset(["t"])).check_topic("t", {}, [Gap(0, 1, "expired_read")], 1)
+
+
+def test_transaction_must_be_stored_as_a_whole() -> None:
+    parts = [Sent("t", [b"a"], once=True), Sent("u", [b"b"], once=True)]
+    model = Promises(transactions=[parts])
+    model.check_transactions({"t": {b"a"}, "u": {b"b"}}, set())
+    model.check_transactions({"t": set(), "u": set()}, set())
+    with pytest.raises(Broken, match="stored in part"):
+        model.check_transactions({"t": {b"a"}, "u": set()}, set())

@@ -1,0 +1,44 @@
+"""The simulated pipe keeps its promises for each seed, and notices bugs that are put back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from penstock.testing.simulation import simulate
+from tests.testing.simulation.bugs import BUGS, Bug
+
+CASES: list[dict[str, Any]] = []
+"""Shrunk runs of faults that the simulation has found, as it prints them."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_run_keeps_every_promise(seed: int) -> None:
+    assert not simulate(seed).broken
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_run_that_failed_once_keeps_every_promise(case: dict[str, Any]) -> None:
+    assert not simulate(**case).broken
+
+
+def traces(hash_seed: str) -> str:
+    command = [sys.executable, "-m", "penstock.testing.simulation", "--trace", "--seeds", "2"]
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
+
+
+def test_seed_gives_the_same_trace_in_every_process() -> None:
+    first = traces("1")
+    assert first.count("everything is kept") >= 2
+    assert first == traces("2")
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_simulation_notices_a_bug_that_is_put_back(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    assert simulate(BUGS[bug]).broken
