@@ -2,7 +2,7 @@
 
 Read ``run`` (``simulate``), ``faults``, ``machine`` (time, disk, kills), the processes ``daemon``, ``receiver``,
 ``senders`` and ``readers``, ``promises`` (what is checked), then ``shrink``. ``python -m penstock.testing.simulation``
-runs many seeds. Imports any room before it.
+runs many seeds. Imports ``testing.crashes`` and any room before it.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ class Case:
         return f"dict(seed={self.seed}, steps={self.steps}, messages={self.messages}, faults={list(self.faults)}),"
 
 
-def shrink(outcome: Outcome) -> Case:
-    """Return the smallest case that fails like ``outcome``, within MAX_RUNS runs."""
+def shrink(outcome: Outcome, runs: int = MAX_RUNS) -> Case:
+    """Return the smallest case that fails like ``outcome``, within a number of runs."""
     case = Case(outcome.seed, STEPS, MESSAGES, tuple(fault.number for fault in outcome.faults))
-    kind, budget = kind_of(outcome.broken), MAX_RUNS
+    kind, budget = kind_of(outcome.broken), runs
 
     def still_fails(candidate: Case) -> bool:
         nonlocal budget

@@ -16,7 +16,7 @@ CASES: list[dict[str, Any]] = []
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_run_keeps_every_promise(seed: int) -> None:
     assert not simulate(seed).broken
 
@@ -27,14 +27,14 @@ def test_run_that_failed_once_keeps_every_promise(case: dict[str, Any]) -> None:
 
 
 def traces(hash_seed: str) -> str:
-    command = [sys.executable, "-m", "penstock.testing.simulation", "--trace", "--seeds", "2"]
+    command = [sys.executable, "-m", "penstock.testing.simulation", "--trace", "--seeds", "1"]
     environment = os.environ | {"PYTHONHASHSEED": hash_seed}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
 
 
 def test_seed_gives_the_same_trace_in_every_process() -> None:
     first = traces("1")
-    assert first.count("everything is kept") >= 2
+    assert "everything is kept" in first
     assert first == traces("2")
 
 

@@ -12,7 +12,7 @@ from tests.testing.simulation.bugs import BUGS, answer_before_sync
 def test_shrunk_case_fails_with_fewer_faults(monkeypatch: pytest.MonkeyPatch) -> None:
     answer_before_sync(monkeypatch)
     outcome = simulate(BUGS[answer_before_sync])
-    case = shrink(outcome)
+    case = shrink(outcome, runs=6)
     assert len(case.faults) < len(outcome.faults)
     assert kind_of(case.run().broken) == kind_of(outcome.broken)
     assert f"seed={outcome.seed}" in case.as_test()
