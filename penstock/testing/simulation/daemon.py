@@ -47,7 +47,7 @@ class SteppedCommitters(Committers):
 
 
 class Daemon:
-    """One life of the log daemon after another. ``life`` counts them; clients notice that it changes."""
+    """The lives of the log daemon, each after the last. ``life`` counts them; clients notice that it changes."""
 
     def __init__(
         self,

@@ -186,8 +186,8 @@ class Machine:
     def running(self) -> Iterator[None]:
         """Give the simulated rooms the virtual time and this machine's boot id.
 
-        They read ``time.monotonic`` and so on through the name ``time`` of their module, which is replaced: a clock as
-        an argument of each of their functions would serve nobody else.
+        They read ``time.monotonic`` and so on through the name ``time`` of their module, which is replaced: no
+        other caller would use a clock as an argument of each of their functions.
         """
         virtual_time = VirtualTime(self.clock)
         modules = [

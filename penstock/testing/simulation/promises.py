@@ -1,4 +1,4 @@
-"""What the pipe has promised to its senders and shown to its readers, and whether it keeps that.
+"""The promises of the pipe to its senders and readers, and the checks that it keeps them.
 
 Each message is unique, so that every copy of it can be counted.
 """
@@ -66,7 +66,7 @@ class Promises:
     """Every row that a reader saw, by topic and offset."""
     acknowledged: dict[str, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     cursors: dict[tuple[str, str], tuple[int | None, ...]] = field(default_factory=dict)
-    """Where a cursor may be: at the last committed offset (None: nowhere yet), or at one of a commit without answer."""
+    """The possible offsets of a cursor: the last committed one (None: none yet), and those of commits without answer."""
     flips: int = 0
     has_jumped: bool = False
 

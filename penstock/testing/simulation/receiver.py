@@ -1,4 +1,4 @@
-"""A receiver: accepts messages of senders into its log buffer, and answers those that wait for the log."""
+"""A receiver: accepts messages of senders into its log buffer, and answers senders that wait for the log."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Life:
 
 
 class Receiver:
-    """One life of a listener's receiver after another. ``answers``: its senders wait until the log has the messages."""
+    """The lives of a listener's receiver, each after the last. ``answers``: its senders wait until the log has the messages."""
 
     def __init__(self, machine: Machine, name: str, topic: str, answers: bool) -> None:
         self.name, self.topic, self.answers = name, topic, answers
@@ -71,7 +71,7 @@ class Receiver:
     def can_receive(self, payloads: Sequence[bytes], may_drop: bool = False) -> bool:
         """Report whether the receiver takes these messages.
 
-        It must not wait for a lagging log, because nobody else would run. With ``may_drop`` a listener that drops
+        It must not wait for a lagging log, because no other process would run. With ``may_drop`` a listener that drops
         frames takes all messages.
         """
         if self._life is None or (may_drop and not self.answers):

@@ -1,4 +1,4 @@
-"""One run: a seed draws processes, messages and faults, and interleaves their steps until all messages are stored.
+"""A run: a seed draws processes, messages and faults, and interleaves their steps until all messages are stored.
 
 Start at ``simulate``. Everything runs in the calling thread.
 """
@@ -92,7 +92,7 @@ class _Run:
         self._promises = Promises(frozenset([EXPIRING]), frozenset(["lines"]))
         self._receivers = [Receiver(machine, "tcp", "lines", True), Receiver(machine, "udp", "datagrams", False)]
         self._daemon = Daemon(machine, [receiver.name for receiver in self._receivers], DEFAULTS, OVERRIDES)
-        self._world = World(machine, self._daemon, self._promises, self._say)
+        self._world = World(machine, self._daemon, self._promises, self._record)
         self._senders = self._make_senders(seed, messages)
         self._readers = [FolderReader(self._world, self._dice, topic) for topic in TOPICS]
         self._streams = [StreamReader(self._world, topic) for topic in ("orders", "lines")]
@@ -116,7 +116,7 @@ class _Run:
             ListenerSender("datagrams", world, dice("datagrams"), udp, 20 * messages),
         ]
 
-    def _say(self, who: str, text: str) -> None:
+    def _record(self, who: str, text: str) -> None:
         self.outcome.trace.append(f"{self._step:4} {self.machine.clock.monotonic():10.3f} s  {who}: {text}")
 
     def execute(self) -> None:
@@ -140,7 +140,7 @@ class _Run:
             self._daemon.die()
             for receiver in self._receivers:
                 receiver.die()
-        self._say("end", self.outcome.broken or "everything is kept")
+        self._record("end", self.outcome.broken or "everything is kept")
 
     # Faults
 
@@ -148,7 +148,7 @@ class _Run:
         while self._faults and self._faults[0].step <= self._step:
             fault = self._faults[0]
             self._faults = self._faults[1:]
-            self._say("fault", str(fault))
+            self._record("fault", str(fault))
             self._inject(fault)
 
     def _inject(self, fault: Fault) -> None:
@@ -190,7 +190,7 @@ class _Run:
         position = dice.randrange(path.stat().st_size)
         self.machine.files.flip_bit(path, position, dice.randrange(8))
         self._promises.flips += 1
-        self._say("fault", f"flipped a bit of {path.relative_to(self.machine.topics)} at {position}")
+        self._record("fault", f"flipped a bit of {path.relative_to(self.machine.topics)} at {position}")
 
     def _stop_faults(self) -> None:
         files = self.machine.files
@@ -267,7 +267,7 @@ class _Run:
     def _start_daemon(self) -> None:
         # Marked before it runs: other processes take steps within the start as well.
         if self._of_daemon(self._daemon.start):
-            self._say("daemon", "started")
+            self._record("daemon", "started")
         else:
             self._daemon.is_running = False
 
@@ -284,7 +284,7 @@ class _Run:
             self._end_daemon()
             return False
         except (LogError, ApiError, OSError) as error:
-            self._say("daemon", f"error: {error}")
+            self._record("daemon", f"error: {error}")
             return False
         return True
 
@@ -294,9 +294,9 @@ class _Run:
         for stream in self._streams:
             stream.reset()
         if files.stop_after is None:
-            self._say("daemon", "killed")
+            self._record("daemon", "killed")
             return
-        self._say("machine", "power cut")
+        self._record("machine", "power cut")
         for receiver in self._receivers:
             receiver.die()
         self.machine.cut_power()
@@ -313,7 +313,7 @@ class _Run:
                 raise Killed
             step()
         except Killed:
-            self._say(receiver.name, "killed")
+            self._record(receiver.name, "killed")
             receiver.die()
 
     # Rest
@@ -331,7 +331,7 @@ class _Run:
             raise Broken(f"no rest after {MAX_QUIET_ROUNDS} rounds without faults: {waiting} wait")
         self._check()
         self._world.accepts_messages = True
-        self._say("check", "everything is kept so far")
+        self._record("check", "everything is kept so far")
 
     def _take_round(self) -> None:
         self.machine.clock.advance(0.5)

@@ -30,12 +30,12 @@ MAX_SMALL_BYTES, MAX_LARGE_BYTES = 300, 6_000
 
 @dataclass(slots=True)
 class World:
-    """What all senders use. ``lost_answers`` is the number of next answers that never reach their sender."""
+    """The part of a run that all senders use. ``lost_answers`` is the number of next answers that never reach their sender."""
 
     machine: Machine
     daemon: Daemon
     promises: Promises
-    say: Callable[[str, str], None]
+    record: Callable[[str, str], None]
     lost_answers: int = 0
     accepts_messages: bool = True
     """Whether senders may begin new messages."""
@@ -145,19 +145,19 @@ class ApiSender:
         outcome, world = attempt.outcome, self._world
         if isinstance(outcome, Accepted):
             world.promises.acknowledge(self._sent, outcome.offsets.start)
-            world.say(self.name, f"{len(self._sent.payloads)} stored at {outcome.offsets.start} of {self._topic}")
+            world.record(self.name, f"{len(self._sent.payloads)} stored at {outcome.offsets.start} of {self._topic}")
             self._sent, self._sequence = None, self._sequence + 1
         elif outcome is not None:
             self._refused(self._sent, outcome)
         elif world.daemon.life != attempt.life or world.machine.clock.monotonic() > attempt.deadline:
             self._sent.uncertain += 1
-            world.say(self.name, "no answer")
+            world.record(self.name, "no answer")
         else:
             return
         self._attempt = None
 
     def _refused(self, sent: Sent, error: ApiError) -> None:
-        self._world.say(self.name, f"refused: {error}")
+        self._world.record(self.name, f"refused: {error}")
         if isinstance(error, OutOfOrder | AlreadyExists) and not self._world.promises.flips:
             raise Broken(f"{self.name}: number {self._sequence} is refused: {error}")
         if not sent.uncertain and not sent.acknowledged and self._dice.random() < ABANDON_SHARE:
@@ -194,7 +194,7 @@ class TransactionSender:
         try:
             self._advance()
         except (LogError, ApiError) as error:
-            self._world.say(self.name, f"refused: {error}")
+            self._world.record(self.name, f"refused: {error}")
             self._transaction = ""
 
     def _advance(self) -> None:
@@ -222,12 +222,12 @@ class TransactionSender:
                 self._resolve()
             raise
         if is_lost:
-            self._world.say(self.name, "no answer to a commit")
+            self._world.record(self.name, "no answer to a commit")
             return
         self._resolve()
         for part in self._parts:
             self._world.promises.acknowledge(part)
-        self._world.say(self.name, f"transaction {self._sequence} is committed")
+        self._world.record(self.name, f"transaction {self._sequence} is committed")
         self._parts, self._transaction, self._sequence = [], "", self._sequence + 1
 
     def _resolve(self) -> None:
@@ -276,13 +276,13 @@ class ListenerSender:
             if not is_lost and self._sent is sent and fate is Fate.STORED:
                 sent.uncertain -= 1
                 self._world.promises.acknowledge(sent)
-                self._world.say(self.name, f"{len(sent.payloads)} stored")
+                self._world.record(self.name, f"{len(sent.payloads)} stored")
                 self._sent = None
                 self._written = [entry for entry in self._written if entry[0] is not sent]
             self._waits_in_life = 0
 
         self._receiver.receive(sent.payloads, answer)
-        self._world.say(self.name, f"{sent.payloads[0][:20]!r} and so on: {len(sent.payloads)} written")
+        self._world.record(self.name, f"{sent.payloads[0][:20]!r} and so on: {len(sent.payloads)} written")
         if self._receiver.answers:
             self._written.append((sent, self._world.machine.boots))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ class Case:
 
     def as_test(self) -> str:
         """Return the line that repeats the run in ``CASES`` of the tests."""
-        return f"dict(seed={self.seed}, steps={self.steps}, messages={self.messages}, faults={list(self.faults)}),"
+        arguments = {"seed": self.seed, "steps": self.steps, "messages": self.messages, "faults": [*self.faults]}
+        return f"{json.dumps(arguments)},"
 
 
 def shrink(outcome: Outcome, runs: int = MAX_RUNS) -> Case:

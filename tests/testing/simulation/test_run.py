@@ -12,7 +12,9 @@ import pytest
 from penstock.testing.simulation import simulate
 from tests.testing.simulation.bugs import BUGS, Bug
 
-CASES: list[dict[str, Any]] = []
+CASES: list[dict[str, Any]] = [
+    {"seed": 8, "steps": 240, "messages": 25, "faults": [22]},
+]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
 

@@ -15,7 +15,7 @@ def test_shrunk_case_fails_with_fewer_faults(monkeypatch: pytest.MonkeyPatch) ->
     case = shrink(outcome, runs=6)
     assert len(case.faults) < len(outcome.faults)
     assert kind_of(case.run().broken) == kind_of(outcome.broken)
-    assert f"seed={outcome.seed}" in case.as_test()
+    assert f'"seed": {outcome.seed}' in case.as_test()
 
 
 def test_kind_of_a_failure_ignores_offsets_and_payloads() -> None:
