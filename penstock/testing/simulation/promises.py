@@ -66,7 +66,7 @@ class Promises:
     """Every row that a reader saw, by topic and offset."""
     acknowledged: dict[str, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     cursors: dict[tuple[str, str], tuple[int | None, ...]] = field(default_factory=dict)
-    """The possible offsets of a cursor: the last committed one (None: none yet), and those of commits without answer."""
+    """The possible offsets of a cursor: the last committed one or None, and each offset without an answer."""
     flips: int = 0
     has_jumped: bool = False
 

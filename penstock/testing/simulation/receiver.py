@@ -40,7 +40,7 @@ class _Life:
 
 
 class Receiver:
-    """The lives of a listener's receiver, each after the last. ``answers``: its senders wait until the log has the messages."""
+    """The lives of a listener's receiver, each after the last. ``answers``: its senders wait for the log."""
 
     def __init__(self, machine: Machine, name: str, topic: str, answers: bool) -> None:
         self.name, self.topic, self.answers = name, topic, answers

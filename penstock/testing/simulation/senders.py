@@ -30,7 +30,7 @@ MAX_SMALL_BYTES, MAX_LARGE_BYTES = 300, 6_000
 
 @dataclass(slots=True)
 class World:
-    """The part of a run that all senders use. ``lost_answers`` is the number of next answers that never reach their sender."""
+    """The part of a run that all senders use. ``lost_answers``: how many of the next answers get lost."""
 
     machine: Machine
     daemon: Daemon
