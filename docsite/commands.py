@@ -26,7 +26,8 @@ def commands_page() -> str:
     """Return the page as Markdown."""
     tree = typer.main.get_command(build(None))
     listed = ["| command | what it does |", "| --- | --- |"]
-    listed += [f"| [`penstock {name}`](#penstock-{name}) | {read_summary(name)} |" for name in COMMANDS]
+    for name, command in COMMANDS.items():
+        listed.append(f"| [`penstock {name}`](#penstock-{name}) | {read_summary(name, command.module)} |")
     sections = [line for name, command in walk_commands(tree, "penstock") for line in _section(name, command)]
     return "\n".join([INTRODUCTION, "", *listed, *sections, ""])
 
