@@ -5,7 +5,7 @@ batches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
-from penstock.landing.from_kafka.rows import ROW
+from penstock.landing.from_kafka.rows import LOG_ROW, ROW, with_null_partition
 from penstock.landing.storage.object_errors import TablesAway, translate_full_disk
+from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.query.kafka_source import as_records
 from penstock.spark.query.part_results import SharedFolder, pack_result, unpack_result
-from penstock.spark.source.landing_ranges import messages_in
 from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.slices import read_slice
 
 RESULT = "result binary"
 ROLE = "SPARK_WORKER_ROLE"
@@ -104,3 +105,12 @@ def kafka_messages(kafka: Mapping[str, str], gap: int) -> Sources:
             yield MessageBatch(rows.select(ROW.names))
 
     return sources
+
+
+def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[MessageBatch]:
+    """Yield the messages of ranges (RANGES)."""
+    for batch in batches:
+        for range_row in batch.to_pylist():
+            ranges: Sequence[Range] = [Range(range_row["topic"], range_row["begin"], range_row["end"])]
+            for rows in read_slice(store, ranges, LOG_ROW):
+                yield MessageBatch(with_null_partition(rows), range_row["again"])

@@ -1,12 +1,13 @@
 """The source of a micro-batch of the landing: its rows are ranges of offsets, and tasks read the messages
 themselves.
 
-So Spark plans, limits, stores offsets and retries, and no message becomes a row of the JVM.
+So Spark plans, limits, stores offsets and retries, and no message becomes a row of the JVM. Invariant: this module does
+not import what tasks need: Spark loads it in three more processes before the first task, each for a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,15 +17,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.requests.backfill_requests import load_requests, offsets_in_turn
-from penstock.landing.topics.topic_store import Range, TopicStore
-from penstock.landing.writing.part_writer import MessageBatch
+from penstock.landing.topics.topic_store import Range
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.source.data_source import PenstockSource, StreamReader, sorted_offsets
 from penstock.spark.source.options import SourceOptions
-from penstock.spark.source.slices import Slice, plan, read_slice
+from penstock.spark.source.slices import Slice, plan
 
 _TYPES: dict[str, pa.DataType] = {"topic": pa.string(), "begin": pa.int64(), "end": pa.int64(), "again": pa.bool_()}
 RANGES = pa.schema(_TYPES)
@@ -113,12 +112,3 @@ class RangeReader(StreamReader):
         ]
         yield pa.RecordBatch.from_pylist(rows, schema=RANGES)
         freeze_loaded_objects()  # Spark runs a garbage collection in the worker after each task
-
-
-def messages_in(batches: Iterable[pa.RecordBatch], store: TopicStore) -> Iterator[MessageBatch]:
-    """Yield the messages of ranges (RANGES)."""
-    for batch in batches:
-        for range_row in batch.to_pylist():
-            ranges: Sequence[Range] = [Range(range_row["topic"], range_row["begin"], range_row["end"])]
-            for rows in read_slice(store, ranges, LOG_ROW):
-                yield MessageBatch(with_null_partition(rows), range_row["again"])

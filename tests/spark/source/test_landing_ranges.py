@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from pyspark.sql.types import StructType
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.requests.backfill_requests import OffsetRange, write_request
 from penstock.landing.topics.from_folder import FolderStore
-from penstock.spark.source.landing_ranges import RANGES, LandingSource, RangeReader, messages_in
+from penstock.spark.query.landing_tasks import messages_in
+from penstock.spark.source.landing_ranges import RANGES, LandingSource, RangeReader
 from penstock.spark.source.options import SourceOptions
 from tests.spark.spark_helpers import append, flip
 
@@ -144,3 +147,10 @@ def test_corrupt_batch_and_missing_topic_are_skipped(two: Path) -> None:
     flip(two, "b", b"xy")
     found = messages(two, ("b", 0, 3, False), ("gone", 0, 5, False))
     assert [(row["topic"], row["offset"]) for row in found] == [("b", 2)]
+
+
+def test_source_is_planned_without_the_modules_of_tasks() -> None:
+    program = "import penstock.spark.source.landing_ranges, sys; print(*sys.modules)"
+    imported = subprocess.check_output([sys.executable, "-c", program], text=True).split()
+    assert "penstock.spark.source.landing_ranges" in imported
+    assert {"penstock.landing.writing.part_writer", "penstock.wire.syslog.codec", "pandas"}.isdisjoint(imported)
