@@ -53,6 +53,16 @@ def test_table_with_missing_rows_differs_from_the_ledger(ledger: Ledger, tmp_pat
     )
 
 
+def test_posts_of_hosts_do_not_prevent_the_comparison(ledger: Ledger, tmp_path: Path) -> None:
+    now, posts = ledger.balance().document(), iter(range(2))
+
+    def running() -> dict[str, Any]:
+        return now | {"hosts": [{"reported_at": next(posts)}]}
+
+    rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, [], [], running)
+    assert len(rebuilt["differs"]) == 1
+
+
 def test_without_a_daemon_nothing_is_compared(ledger: Ledger, tmp_path: Path) -> None:
     rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, [], [], lambda: None)
     assert (rebuilt["differs"], rebuilt["topics"][0]["logged"]) == ([], 3)
