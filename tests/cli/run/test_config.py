@@ -6,6 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from penstock.cli.main import build
 from penstock.cli.run.config import config
 
 
@@ -37,12 +38,12 @@ def test_add_listener_keeps_comments_mode_and_default_listeners(tmp_path: Path) 
     file.write_text("# mine\n")
     file.chmod(0o600)
     options = ["--name", "web", "--protocol", "http", "--port", "4318", "--config", str(file)]
-    assert CliRunner().invoke(config, ["add", "listener", *options]).exit_code == 0
+    assert CliRunner().invoke(build(["config", "add"]), ["config", "add", "listener", *options]).exit_code == 0
     text = file.read_text()
     assert text.startswith("# mine\n")
     assert file.stat().st_mode & 0o777 == 0o600
     checked = CliRunner().invoke(config, ["check", "--config", str(file)])
     assert "events-udp, events-tcp, syslog-udp, syslog-tcp, web" in " ".join(checked.stdout.split())
-    twice = CliRunner().invoke(config, ["add", "listener", *options])
+    twice = CliRunner().invoke(build(["config", "add"]), ["config", "add", "listener", *options])
     assert (twice.exit_code, file.read_text()) == (2, text)
     assert "two listeners have the name 'web'" in twice.stderr
