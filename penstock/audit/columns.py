@@ -37,7 +37,7 @@ JDBC sinks with the position as key, Hudi's streamer, Redpanda's Iceberg topics,
 
 
 ARROW = "->"
-"""Stands between a column of JSON text and the path of a field in it: ``meta->$.source.offset``."""
+"""Stands between a column of JSON text and the path of a field in it: ``meta->'$.source.offset'``."""
 _JSON_COLUMN = re.compile(r"""(?P<column>.+?)->>?(?P<quote>'?)(?P<path>\$(?:\.[A-Za-z_][\w-]*)+)(?P=quote)""")
 
 
@@ -92,7 +92,7 @@ def is_json_field(name: str) -> bool:
 
 
 def normalize_column(name: str) -> str:
-    """Return the name of a column, or ``COLUMN->$.path`` for the forms in which SQL writes a JSON field.
+    """Return the name of a column, or ``COLUMN->'$.path'`` for the forms in which SQL writes a JSON field.
 
     Raises NoOffsets.
     """
@@ -101,13 +101,13 @@ def normalize_column(name: str) -> str:
     match = _JSON_COLUMN.fullmatch(name)
     if match is None:
         raise NoOffsets(f"{name!r} is no field of a JSON column: write it like meta->'$.source.offset'")
-    return f"{match['column']}{ARROW}{match['path']}"
+    return f"{match['column']}{ARROW}'{match['path']}'"
 
 
 def split_json_field(name: str) -> tuple[str, str]:
     """Return the column of a normalized name and the path in its JSON text; the path of another column is empty."""
     column, _, path = name.partition(ARROW)
-    return column, path
+    return column, path.strip("'")
 
 
 def stored_columns(names: Iterable[str]) -> list[str]:

@@ -50,7 +50,7 @@ def test_explicit_columns_win_and_must_exist() -> None:
 @pytest.mark.parametrize("name", ["meta->'$.source.offset'", "meta->>'$.source.offset'", "meta->$.source.offset"])
 def test_field_of_a_json_column_is_named_as_in_sql(name: str) -> None:
     columns = find_columns(["id", "meta"], name, "meta->$.part")
-    assert columns == OffsetColumns("meta->$.source.offset", "meta->$.part")
+    assert columns == OffsetColumns("meta->'$.source.offset'", "meta->'$.part'")
     assert stored_columns(columns.names) == ["meta"]
 
 
