@@ -11,7 +11,6 @@ from typing import Any
 
 from penstock.counts import BucketClock
 from penstock.handover.drain import Drain
-from penstock.ledger.balance import Balance
 from penstock.ledger.ledger import Ledger
 from penstock.log import Limits, Log, TopicSettings
 from penstock.log.commit.committer_threads import Committers, Work
@@ -113,10 +112,6 @@ class Daemon:
         if now >= self._next_checkpoint:
             self._next_checkpoint = now + CHECKPOINT_INTERVAL_S
             self.ledger.write_checkpoint()
-
-    def balance(self) -> Balance:
-        """Return the balance as of now."""
-        return self.ledger.balance()
 
     def die(self) -> None:
         """End as by SIGKILL: only what is in files remains."""

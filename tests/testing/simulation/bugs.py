@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from penstock.files import file_system
+from penstock.handover.drain import Drain
 from penstock.ledger.ledger import Ledger
 from penstock.log.commit.writer import Writer
 from penstock.log.store.producers import Producers
@@ -20,12 +21,6 @@ Bug = Callable[[pytest.MonkeyPatch], None]
 def answer_before_sync(patch: pytest.MonkeyPatch) -> None:
     """Answer appends whose data is not synced."""
     patch.setattr(Segment, "_sync_data", lambda self: None)
-
-
-def rename_before_sync(patch: pytest.MonkeyPatch) -> None:
-    """Replace a file by one whose content is not synced."""
-    write = file_system._write
-    patch.setattr(file_system, "_write", lambda fs, path, content, synced: write(fs, path, content, False))
 
 
 def no_folder_sync(patch: pytest.MonkeyPatch) -> None:
@@ -48,6 +43,17 @@ def forget_producers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Producers, "enter_all", lambda self, entries: None)
 
 
+def move_position_first(patch: pytest.MonkeyPatch) -> None:
+    """Move the position of the log past frames before they are synced."""
+    store = Drain._store
+
+    def move_and_store(self: Drain, group: Any, position: Any) -> None:
+        position.position = group.end
+        store(self, group, position)
+
+    patch.setattr(Drain, "_store", move_and_store)
+
+
 def forget_frame_positions(patch: pytest.MonkeyPatch) -> None:
     """Forget at a start which frames are stored: they are stored again."""
     patch.setattr(Recovery, "_advance_position", lambda self, origin: None)
@@ -55,11 +61,11 @@ def forget_frame_positions(patch: pytest.MonkeyPatch) -> None:
 
 BUGS: dict[Bug, int] = {
     answer_before_sync: 3,
-    rename_before_sync: 0,
     no_folder_sync: 1,
-    keep_refused_rows: 5,
+    keep_refused_rows: 6,
     forget_late_recovery: 11,
-    forget_producers: 0,
-    forget_frame_positions: 1,
+    forget_producers: 1,
+    move_position_first: 2,
+    forget_frame_positions: 3,
 }
 """The first seed that notices each bug."""
