@@ -20,6 +20,7 @@ from penstock.landing.table_paths import Layout
 LOCK_WAIT_S = 60.0
 """Time to wait for another pipeline's end: the JVM of a killed one needs some seconds."""
 POLL_INTERVAL_S = 0.2
+LOCKS = Path("/proc/locks")
 
 
 class PipelineRunning(PenstockError, RuntimeError):
@@ -85,6 +86,17 @@ def is_running(layout: Layout) -> bool:
         return True
     finally:
         os.close(handle)
+
+
+def landing_process(layout: Layout) -> int:
+    """Return the id of the process that holds the landing's lock; 0 if there is none on this machine."""
+    try:
+        inode, locks = str(os.stat(layout.lock).st_ino), LOCKS.read_text()
+    except OSError:
+        return 0
+    # A line is: number, FLOCK, ADVISORY, WRITE, process, device:inode, range. The device of an overlay is another one.
+    holders = (fields for line in locks.splitlines() if len(fields := line.split()) > 5 and fields[1] == "FLOCK")
+    return next((int(fields[4]) for fields in holders if fields[5].rpartition(":")[2] == inode), 0)
 
 
 def _open_locked(path: Path, wait: bool) -> int:

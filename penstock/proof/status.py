@@ -12,10 +12,11 @@ from penstock.counts import Counts
 from penstock.landing.damaged_files import damaged_files
 from penstock.landing.history import TOTALS
 from penstock.landing.journal import Commit, latest
-from penstock.landing.landing_lock import is_running
+from penstock.landing.landing_lock import is_running, landing_process
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
+from penstock.process.kernel import has_stopped
 from penstock.proof.proofs import latest_proofs
 
 RATE_WINDOW_S = 60.0
@@ -55,6 +56,8 @@ class Status:
     damaged_files: int
     topics: list[TopicStatus]
     problem: str = ""
+    stopped_pid: int = 0
+    """The pipeline's process if it is stopped (SIGSTOP, a debugger), otherwise 0."""
 
     def document(self) -> dict[str, Any]:
         """Return JSON-ready fields."""
@@ -103,6 +106,7 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
             for name, view in store.views(patterns).items()
         ],
         problem=_lost_position(layout, lost_batch) if lost_batch >= 0 else "",
+        stopped_pid=pid if (pid := landing_process(layout)) and has_stopped(pid) else 0,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from penstock.landing.topics.from_flight import FlightStore
 from penstock.proof.status import status
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
+from penstock.testing.processes import stopped
 from penstock.upkeep.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
 from tests.cli.command_line import run
 from tests.spark.spark_flight import served
@@ -79,6 +82,32 @@ def test_lost_checkpoint_and_journal_are_reported_with_what_is_proved(
     (tmp_path / "penstock.toml").write_text(f"data_dir = '{tmp_path}'\npipeline.tables = '{table.layout.tables}'")
     shown = run("pipeline", "status", folder=tmp_path)
     assert shown.output.splitlines()[:2] == ["not running, last batch 0, 0.0 rows/s", state.problem], shown.text
+
+
+HOLD_LOCK = """
+import sys, threading
+from penstock.landing.landing_lock import acquire_landing_lock
+from penstock.landing.table_paths import Layout
+acquire_landing_lock(Layout.for_tables(sys.argv[1]), threading.Event())
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_stopped_pipeline_is_reported(topics: Path, table: HandWritten, tmp_path: Path) -> None:
+    table.layout.lock.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", HOLD_LOCK, str(table.layout.tables)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"held\n"
+        assert status(topics, table.layout, ["*"]).stopped_pid == 0
+        with stopped(process.pid):
+            assert status(topics, table.layout, ["*"]).stopped_pid == process.pid
+            (tmp_path / "penstock.toml").write_text(
+                f"data_dir = '{tmp_path}'\npipeline.tables = '{table.layout.tables}'"
+            )
+            shown = run("pipeline", "status", folder=tmp_path)
+        assert shown.output.startswith(f"stopped (continue it: kill -CONT {process.pid})"), shown.text
 
 
 def test_landing_lock_shows_that_pipeline_runs(topics: Path, table: HandWritten) -> None:

@@ -68,6 +68,7 @@ def test_stopped_receiver_is_visible_and_named_as_the_cause_of_its_loss(pipe: Pi
     with pipe.paused("receiver events-udp"):
         pipe.datagrams(*[b"x" * 1000] * 500)
         wait_until(lambda: silent_s() > 3, what="the receiver is silent")
+        assert "receiver events-udp stopped for" in command(pipe, "pipeline", "status")
         metrics = httpx.get(f"http://{pipe.http}/metrics").text.splitlines()
         sample = 'penstock_receiver_silent_seconds{listener="events-udp"} '
         assert [float(line.removeprefix(sample)) > 3 for line in metrics if line.startswith(sample)] == [True]

@@ -103,13 +103,18 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     report = pipeline_status(
         kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
     )
+    silent = _silent_processes(settings)
     if as_json:
-        print(json.dumps(report.document(), indent=2))
+        print(json.dumps(report.document() | {"silent": silent}, indent=2))
         return
     running = "running" if report.running else "not running"
+    if report.stopped_pid:
+        running = f"stopped (continue it: kill -CONT {report.stopped_pid})"
     batch = f", last batch {report.last_batch}" if report.last_batch >= 0 else ""
     age = "" if report.last_batch_age is None else f" {report.last_batch_age:.0f} s ago"
     console.print(f"{running}{batch}{age}, {report.rate:,} rows/s", markup=False)
+    for process, silent_s in silent.items():
+        console.print(f"{process} stopped for {silent_s:.0f} s: its messages wait", markup=False)
     if report.problem:
         console.print(report.problem, markup=False, soft_wrap=True)
     console.print(
@@ -123,6 +128,17 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
         numbers = (topic.end, topic.landed, topic.proved, topic.lag_rows)
         rows.append([topic.topic, *(f"{number:,}" for number in numbers), f"{topic.lag:.1f}"])
     print("\n".join(aligned_lines(rows)))
+
+
+def _silent_processes(settings: Settings) -> dict[str, float]:
+    """Return stopped receivers and forwarders with their silence in seconds; empty if the daemon does not answer."""
+    from penstock.config.daemon_access import Access
+    from penstock.files.json_values import parse_object
+
+    with contextlib.suppress(OSError, ValueError):
+        code, body = Access(settings).request("/balance", parameters={"bucket": "0"}, timeout=STATUS_RETRY_S)
+        return dict(parse_object(body)["silent"]) if code < 400 else {}
+    return {}
 
 
 @pipeline.command()

@@ -24,6 +24,12 @@ def test_find_listener_without_name_returns_the_first_with_commands() -> None:
     assert find_listener(settings(), "lines").name == "lines"
 
 
+def test_unknown_listener_is_rejected_with_the_configured_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises((typer.Exit, SystemExit)):
+        find_listener(settings(), "liens")
+    assert "no listener is named 'liens'; configured are web, lines" in " ".join(capsys.readouterr().err.split())
+
+
 def test_listener_of_requests_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises((typer.Exit, SystemExit)):
         find_listener(settings(), "web")
