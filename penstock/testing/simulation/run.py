@@ -343,7 +343,9 @@ class _Run:
             self._of_receiver(receiver, receiver.step if receiver.is_running else receiver.start)
         if self._daemon.is_running:
             for step in self._daemon_steps():
-                self._of_daemon(step)
+                # A death that was planned before the faults stopped may come only now.
+                if self._daemon.is_running:
+                    self._of_daemon(step)
         for sender in self._senders:
             self._send(sender)
         # Limit: a round with all readers takes twice the time; at rest everything is read anyway.
