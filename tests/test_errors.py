@@ -43,6 +43,7 @@ def test_docstring_shows_the_tree_of_errors() -> None:
 
 
 def test_every_public_error_is_a_penstock_error() -> None:
-    internal = {"_NotStrict", "Crashed"}  # caught where it is raised; what a crash looks like to the code under test
+    # Caught where it is raised; what crashes and broken promises look like to the code under test.
+    internal = {"_NotStrict", "Crashed", "Broken", "Killed"}
     foreign = {cls.__name__ for cls in exception_classes() if not issubclass(cls, PenstockError)}
     assert foreign <= internal

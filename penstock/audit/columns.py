@@ -87,7 +87,7 @@ def find_columns(available: Sequence[str], offset: str = "", partition: str = ""
 
 
 def is_json_field(name: str) -> bool:
-    """Report whether a name stands for a field in a column of JSON text."""
+    """Report whether a name is of a field in a column of JSON text."""
     return ARROW in name
 
 

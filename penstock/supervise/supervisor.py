@@ -262,7 +262,7 @@ class Supervisor:
         return Reloaded(applied, waiting)
 
     def _replace_relays(self, previous: Settings) -> None:
-        """Start relays that were added or changed since ``previous``, and end those that were removed or changed."""
+        """Start added and changed relays, and end removed and changed ones, since ``previous``."""
         previous_relays = {relay.name: relay for relay in previous.relay}
         relays = {relay.name: relay for relay in self._settings.relay}
         changed = [name for name in {**previous_relays, **relays} if previous_relays.get(name) != relays.get(name)]
