@@ -93,6 +93,8 @@ class Pipe:
         self.output = folder / "serve.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.config: Path | None = None
+        self.command = ["serve"]
+        """The subcommand that runs it, with its flags: ``serve`` or ``up``."""
         self.launcher: tuple[str, ...] = ()
         """A command that starts it, with its arguments, such as ``prlimit``."""
 
@@ -110,7 +112,7 @@ class Pipe:
 
     def start(self, wait: bool = True) -> None:
         """Start it; with ``wait`` until it responds. Raises PipeFailed."""
-        command = [*self.launcher, sys.executable, "-m", "penstock.cli.main", "serve", *self.options]
+        command = [*self.launcher, sys.executable, "-m", "penstock.cli.main", *self.command, *self.options]
         with self.output.open("ab") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output)
         if wait:

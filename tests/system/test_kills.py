@@ -13,7 +13,10 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +24,14 @@ import pytest
 from penstock.handover.buffer import newest_frame_metadata
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
+from penstock.process.kernel import descendants
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
+from penstock.supervise.reload import request_restart
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.testing.processes import alive, cpu
-from tests.system.landing import Driver, landed_rows
+from penstock.upkeep.backup import read_backup
+from tests.system.landing import command_of, landed_rows
 
 RATE = 500
 START_S = 2.5
@@ -41,9 +47,9 @@ class Flow(threading.Thread):
     def __init__(self, address: tuple[str, int]) -> None:
         super().__init__(daemon=True)
         self._address = address
-        self._done = threading.Event()
-        self.uuids: list[str] = []
-        self.datagrams = self.broken = self.repeated = 0
+        self._done, self._numbers = threading.Event(), count()
+        self.sent: list[str] = []
+        """The uuid of each datagram; empty for a broken one."""
 
     def run(self) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -51,30 +57,20 @@ class Flow(threading.Thread):
                 for _ in range(10):
                     for datagram in self._next():
                         sock.sendto(datagram, self._address)
-                        self.datagrams += 1
 
     def _next(self) -> Iterator[bytes]:
-        number = len(self.uuids)
+        number, name = next(self._numbers), str(uuid.uuid4())
         if number % 100 == 99:
-            self.broken += 1
+            self.sent.append("")
             yield b'{"type": "broken", %d' % number
-        self.uuids.append(str(uuid.uuid4()))
-        event = {"type": f"t{number % 5}", "uuid": self.uuids[-1], "timestamp": number, "data": {"number": number}}
-        yield json.dumps(event).encode()
-        if number % 50 == 49:
-            self.repeated += 1
+        event = {"type": f"t{number % 5}", "uuid": name, "timestamp": number, "data": {"number": number}}
+        for _ in range(2 if number % 50 == 49 else 1):
+            self.sent.append(name)
             yield json.dumps(event).encode()
 
     def stop(self) -> None:
         self._done.set()
         self.join()
-
-
-@pytest.fixture
-def driver(pipe: Pipe) -> Iterator[Driver]:
-    pipeline = Driver(pipe)
-    yield pipeline
-    pipeline.stop()
 
 
 class Asker(threading.Thread):
@@ -115,77 +111,117 @@ class Asker(threading.Thread):
         self.join(60)
 
 
-def kill_at_random(pipe: Pipe, driver: Driver, dice: random.Random, rounds: int) -> None:
-    """Kill each process at least once, in random order and at random moments."""
-    victims = [f"receiver {UDP}", "log daemon", "driver"] * rounds
+@contextmanager
+def running_up(folder: Path) -> Iterator[Pipe]:
+    """A ``penstock up`` with the pipeline and without a console."""
+    folder.mkdir(exist_ok=True)
+    pipe = Pipe(folder)
+    pipe.command = ["up", "--no-console"]
+    try:
+        pipe.start()
+        yield pipe
+    finally:
+        pipe.stop()
+
+
+def run_command(pipe: Pipe, *arguments: str) -> str:
+    command = [sys.executable, "-m", "penstock.cli.main", *arguments, *pipe.options]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def kill_pipeline(pipe: Pipe) -> None:
+    """Kill the pipeline of ``up``, which starts it again."""
+    assert pipe.process
+    pid = next(pid for pid in descendants(pipe.process.pid) if "penstock.cli.tables.pipeline" in command_of(pid))
+    jvms = [pid for pid in descendants(pid) if "java" in command_of(pid)]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(alive(pid) for pid in jvms), 30, "the JVM ends with the pipeline")
+
+
+def kill_at_random(pipe: Pipe, asker: Asker, backup: Path, dice: random.Random, rounds: int) -> None:
+    """Kill each process in random order and at random moments, and restart and back up all of them once."""
+    victims = [f"receiver {UDP}", "log daemon"] * rounds + ["pipeline"] * (rounds - 2) + ["restart", "backup"]
     dice.shuffle(victims)
     for victim in victims:
         time.sleep(dice.uniform(0.5, 4))
-        if victim == "driver":
-            driver.kill()
-            driver.start()
+        if victim == "pipeline":
+            kill_pipeline(pipe)
             time.sleep(dice.uniform(0, 8))
+        elif victim == "restart":
+            outcome = request_restart(pipe.data_dir, timeout_s=170)
+            assert outcome.lines == ["penstock is restarted, 4 sockets were kept open"]
+        elif victim == "backup":
+            wait_until(lambda: asker.landed, 240, "the pipeline is at work")
+            run_command(pipe, "backup", str(backup))
         else:
             pipe.kill(victim)
 
 
-def check_everything(pipe: Pipe, flow: Flow) -> None:
-    wait_until(lambda: _all_landed(pipe, flow), 240, "all has landed")
+def check_everything(pipe: Pipe, sent: Sequence[str]) -> None:
+    """Check that each of these datagrams was counted, and is in the tables once."""
+    wait_until(lambda: _all_landed(pipe, len(sent)), 240, "all has landed")
     balance = pipe.settled(60)
     assert balance["unaccounted"] == 0
     counts, fates = pipe.counts(UDP), pipe.fates("events")
-    assert counts["taken"] + counts["kernel_dropped"] == flow.datagrams
-    assert counts["kernel_dropped"] == 0
-    assert fates == {"landed.event": len(flow.uuids), "duplicate": flow.repeated, "quarantined.bad_json": flow.broken}
+    assert (counts["taken"], counts["kernel_dropped"]) == (len(sent), 0)
+    uuids = set(sent) - {""}
+    broken = sent.count("")
+    duplicates = len(sent) - broken - len(uuids)
+    assert fates == Counter({"landed.event": len(uuids), "duplicate": duplicates, "quarantined.bad_json": broken})
     assert rebuilt(pipe)["differs"] == []
     rows = landed_rows(pipe.data_dir / "tables")
     assert max(Counter(row["offset"] for row in rows).values()) == 1
-    assert sorted(row["uuid"] for row in rows if row["kind"] == "event") == sorted(flow.uuids)
+    assert sorted(row["uuid"] for row in rows if row["kind"] == "event") == sorted(uuids)
 
 
 def rebuilt(pipe: Pipe) -> dict[str, Any]:
     """Return the balance rebuilt from files by the command."""
-    command = [sys.executable, "-m", "penstock.cli.main", "balance", "--rebuild", "--json", *pipe.options]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 0, result.stdout + result.stderr
-    document: dict[str, Any] = json.loads(result.stdout)
+    document: dict[str, Any] = json.loads(run_command(pipe, "balance", "--rebuild", "--json"))
     assert document["unaccounted"] == 0
     return document
 
 
-def _all_landed(pipe: Pipe, flow: Flow) -> bool:
+def _all_landed(pipe: Pipe, messages: int) -> bool:
     balance = pipe.balance()
     (topic,) = (topic for topic in balance["topics"] if topic["topic"] == "events")
-    return bool(topic["logged"] == flow.datagrams and topic["read_by_pipeline"] and not balance["pending"])
+    return bool(topic["logged"] == messages and topic["read_by_pipeline"] and not balance["pending"])
 
 
-def run(pipe: Pipe, driver: Driver, seed: int, rounds: int) -> None:
-    driver.start()
-    flow = Flow(pipe.address(UDP))
-    flow.start()
-    asker = Asker(pipe)
-    asker.start()
-    kill_at_random(pipe, driver, random.Random(seed), rounds)
-    time.sleep(2)
-    flow.stop()
-    check_everything(pipe, flow)
-    asker.stop()
-    assert asker.wrong == []
-    assert asker.answers > 10
-    assert asker.landed > 0
+def run(folder: Path, seed: int, rounds: int) -> None:
+    """Run ``penstock up`` through kills, a restart and a backup, then another one on the restored backup."""
+    backup = folder / "backup"
+    with running_up(folder / "original") as pipe:
+        flow = Flow(pipe.address(UDP))
+        flow.start()
+        asker = Asker(pipe)
+        asker.start()
+        kill_at_random(pipe, asker, backup, random.Random(seed), rounds)
+        time.sleep(2)
+        flow.stop()
+        check_everything(pipe, flow.sent)
+        asker.stop()
+        assert asker.wrong == []
+        assert asker.answers > 10
+        assert asker.landed > 0
+        run_command(pipe, "backup", str(backup), "--restore", str(folder / "restored" / "data"))
+    (listener,) = (entry for entry in read_backup(backup).balance["listeners"] if entry["name"] == UDP)
+    with running_up(folder / "restored") as restored:
+        check_everything(restored, flow.sent[: listener["counts"]["taken"]])
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
-def test_each_message_is_in_the_tables_once_after_random_kills(pipe: Pipe, driver: Driver) -> None:
-    run(pipe, driver, seed=int.from_bytes(os.urandom(4), "big"), rounds=2)
+@pytest.mark.timeout(1200)
+def test_each_message_is_in_the_tables_once_after_kills_restart_and_restore(tmp_path: Path) -> None:
+    run(tmp_path, seed=int.from_bytes(os.urandom(4), "big"), rounds=2)
 
 
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_each_message_is_in_the_tables_once_after_many_kills(pipe: Pipe, driver: Driver) -> None:
-    run(pipe, driver, seed=int.from_bytes(os.urandom(4), "big"), rounds=15)
+def test_each_message_is_in_the_tables_once_after_many_kills(tmp_path: Path) -> None:
+    run(tmp_path, seed=int.from_bytes(os.urandom(4), "big"), rounds=15)
 
 
 def lines_received(pipe: Pipe) -> int:
@@ -226,12 +262,12 @@ def test_kill_of_receiver_and_daemon_under_load_loses_nothing(pipe: Pipe) -> Non
         time.sleep(dice.uniform(0.05, 1.0))
         pipe.kill(dice.choice([f"receiver {UDP}", "log daemon"]))
     flow.stop()
-    wait_until(lambda: pipe.answers() and pipe.counts(UDP)["accepted"] >= flow.datagrams, 60)
+    wait_until(lambda: pipe.answers() and pipe.counts(UDP)["accepted"] >= len(flow.sent), 60)
     assert pipe.settled()["unaccounted"] == 0
     counts = pipe.counts(UDP)
-    assert (counts["taken"], counts["kernel_dropped"]) == (flow.datagrams, 0)
+    assert (counts["taken"], counts["kernel_dropped"]) == (len(flow.sent), 0)
     logs = [row for row in _payloads(pipe) if b"uuid" in row]
-    assert len(logs) == len(flow.uuids) + flow.repeated
+    assert len(logs) == len(flow.sent) - flow.sent.count("")
 
 
 def _payloads(pipe: Pipe) -> list[bytes]:
