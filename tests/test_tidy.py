@@ -228,6 +228,8 @@ TESTED_BY: dict[str, str] = {
     "penstock/landing/table/plain_session.py": "tests/engines/test_foreign_engines.py",
     "penstock/landing/transform/json_texts.py": "tests/landing/transform/test_redaction.py",
     "penstock/landing/topics/from_folder.py": "tests/landing/topics/test_topic_store.py",
+    "penstock/landing/typed/column_types.py": "tests/landing/typed/test_columns.py",
+    "penstock/landing/typed/evaluation.py": "tests/landing/typed/test_columns.py",
     "penstock/landing/typed/typed_delta.py": "tests/landing/typed/test_typed_tables.py",
     "penstock/landing/typed/typed_files.py": "tests/landing/typed/test_typed_tables.py",
     "penstock/cli/balance_tables.py": "tests/cli/run/test_sample_tour.py",

@@ -30,7 +30,7 @@ from penstock.landing.from_kafka.rows import LOG_ROW
 from penstock.landing.rows.engine import sql_literal
 from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.table_file import TableFile, copy_live_rows
+from penstock.landing.table.table_file import BATCH_ROWS, TableFile, copy_live_rows
 from penstock.landing.table_schema import LANDED, VIEW_COLUMNS
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.typed.columns import LANDED_COLUMNS, TypedTable
@@ -196,12 +196,12 @@ class Query:
         if "watermarks" in words:
             self._store("watermarks", _watermarks(self._tables))
         if words & {"landed", "show", *VIEWS, *(typed_table.view for typed_table in self._tables.typed)}:
-            self._make_landed()
+            self._make_landed(words)
         # Order: locked last, because the views above read files and change settings.
         for statement in CLOSED:
             self._connection.execute(statement)
 
-    def _make_landed(self) -> None:
+    def _make_landed(self, words: set[str]) -> None:
         cut = self._load_tail()
         self.batch, self.files = cut.batch, cut.files
         columns = ", ".join(f'"{name}"' for name in LANDED.names)
@@ -214,16 +214,15 @@ class Query:
             selection = f"SELECT {view_columns} FROM landed WHERE kind = '{kind.value}'"  # noqa: S608
             self._connection.execute(f"CREATE VIEW {view} AS {selection}")
         for typed_table in self._tables.typed:
+            self._store(f"_tail_{typed_table.view}", typed_table.schema.empty_table())
+            # Fast path: the unlanded rows are converted only for the typed tables of the query.
+            if typed_table.view in words:
+                self._add_typed_tail(typed_table)
             self._make_typed(typed_table, cut.typed.get(typed_table.view, []))
 
     def _make_typed(self, table: TypedTable, files: Sequence[TableFile]) -> None:
         """Create the view of a typed table: its files, and the unlanded rows as it will store them."""
         tail_view, file_view = f"_tail_{table.view}", f"_files_{table.view}"
-        derived = ", ".join(f'{value} AS "{name}"' for name, value in table.inputs.items())
-        values = ", ".join(f'{value} AS "{name}"' for name, value in table.values.items())
-        common = ", ".join(f'"{name}"' for name in (*LANDED_COLUMNS, "date"))
-        tail = f"(SELECT *, {derived} FROM _tail WHERE kind = 'event' AND type = {sql_literal(table.type)})"  # noqa: S608
-        self._connection.execute(f"CREATE VIEW {tail_view} AS SELECT {common}, {values} FROM {tail}")  # noqa: S608
         columns = ", ".join(f'"{column.name}"' for column in table.schema)
         union = f"UNION ALL SELECT {columns} FROM {file_view}" if files else ""  # noqa: S608
         if files:
@@ -231,6 +230,22 @@ class Query:
                 file_view, self._dataset(self._tables.layout.typed(table.name), files, table.schema)
             )
         self._connection.execute(f"CREATE VIEW {table.view} AS SELECT {columns} FROM {tail_view} {union}")  # noqa: S608
+
+    def _add_typed_tail(self, table: TypedTable) -> None:
+        """Store the unlanded rows of a typed table as it will have them."""
+        common = ", ".join(f'"{name}"' for name in (*LANDED_COLUMNS, "date", "data"))
+        selection = f"SELECT {common} FROM _tail WHERE kind = 'event' AND type = {sql_literal(table.type)}"  # noqa: S608
+        # Limit: of a large tail, one batch at a time is in memory.
+        with self._connection.cursor() as cursor:
+            for rows in cursor.sql(selection).to_arrow_reader(BATCH_ROWS):
+                typed = table.compute(rows["data"])
+                arrays = [
+                    (typed[field.name] if field.name in typed else rows[field.name]).cast(field.type)
+                    for field in table.schema
+                ]
+                self._connection.register("_given", pa.Table.from_arrays(arrays, schema=table.schema))
+                self._connection.execute(f"INSERT INTO _tail_{table.view} FROM _given")
+                self._connection.unregister("_given")
 
     def _dataset(self, folder: TablePath, files: Sequence[TableFile], schema: pa.Schema = LANDED) -> ds.Dataset:
         """Return the table's rows of topics that the user may read."""

@@ -24,7 +24,7 @@ from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.rows.payload_fault import find_fault
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.transform.rules import Transformation, TransformRules
-from penstock.landing.typed.columns import TypedTable, compute_columns
+from penstock.landing.typed.columns import TypedTable
 from penstock.landing.writing.part_writer import rows_to_land
 from penstock.records import as_batch, body
 from penstock.wire.datagrams import Datagrams
@@ -228,7 +228,7 @@ def _outcome(
         for table in typed:
             if table.type == row["type"]:
                 tables.append(table.view)
-                values = compute_columns(table, pa.array([row["data"]], pa.string()))
+                values = table.compute(pa.array([row["data"]], pa.string()))
                 cells = {name: column.to_pylist()[0] for name, column in values.items()}
                 columns |= {f"{table.view}.{n}": _text(cell) for n, cell in cells.items() if cell is not None}
     elif kind is MessageKind.QUARANTINE:

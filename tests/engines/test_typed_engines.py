@@ -11,7 +11,8 @@ import pytest
 
 from penstock.landing.table.plain_session import statements
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import typed_names
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from tests.engines.foreign_spark import ForeignSpark

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.sql.catalog import SHORT_TYPES, read_catalog
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.sql import quarantined
 from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import (

@@ -13,7 +13,8 @@ from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.landing.writing.part_writer import MessageBatch
 from penstock.sql.query import BadQuery, Query
 from penstock.sql.tables import Tables

@@ -18,7 +18,8 @@ import pytest
 from penstock.files.change_log import ChangeLog
 from penstock.landing.requests.deletions import RETENTION, load_deletions
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.supervise.instances import NotRunning

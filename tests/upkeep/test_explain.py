@@ -11,7 +11,8 @@ import pytest
 from penstock.config import load
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.upkeep.explain import Explanation, UnknownWay, explain, ways_in
 
 EVENT = '{"type":"click","uuid":"u1","timestamp":1,"host":"h","data":{"user":{"id":"x"},"a":1}}'

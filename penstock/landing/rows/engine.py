@@ -49,14 +49,72 @@ def compute(
     """
     inner = ", ".join(["*", *_name_expressions(shared or {})])
     outer = ", ".join(_name_expressions(expressions))
-    cursor = _connection().cursor()
-    try:
-        cursor.register("columns", pa.table(columns))
-        query = f"SELECT {outer} FROM (SELECT {inner} FROM columns)"  # noqa: S608  our own words
-        answer = cursor.sql(query).to_arrow_table()
-    finally:
-        cursor.close()
+    query = f"SELECT {outer} FROM (SELECT {inner} FROM columns)"  # noqa: S608  our own words
+    table = pa.table(columns)
+    key = query, table.schema
+    # Fast path: a few thousand rows take DuckDB less time than to plan a query, so plans are kept.
+    statement = _idle_statements().pop(key, None) or _Statement(*key)
+    answer = statement.run(table)
+    # A statement that failed is not kept.
+    _keep_idle(key, statement)
     return {name: _to_array(answer[name]) for name in expressions}
+
+
+class _Columns:
+    """The columns of a call, as the table that a planned query reads."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self.table: pa.Table | None = None
+
+    def __arrow_c_schema__(self) -> object:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the columns; DuckDB asks for them at each run."""
+        table: Any = self._schema.empty_table() if self.table is None else self.table
+        return table.__arrow_c_stream__(requested_schema)
+
+
+class _Statement:
+    """A planned query over ``columns`` of one schema. For one thread at a time."""
+
+    def __init__(self, query: str, schema: pa.Schema) -> None:
+        # Separate from the statement: DuckDB refers to the columns, so that a cycle would never be freed.
+        self._columns = _Columns(schema)
+        self._cursor = _connection().cursor()
+        self._cursor.register("columns", self._columns)
+        self._relation = self._cursor.sql(query)
+
+    def run(self, table: pa.Table) -> pa.Table:
+        """Return the answer for columns of the same schema."""
+        self._columns.table = table
+        try:
+            answer: pa.Table = self._relation.to_arrow_table()
+            return answer
+        finally:
+            self._columns.table = None
+
+
+_Key = tuple[str, pa.Schema]
+MAX_IDLE_STATEMENTS = 256
+"""Limit: plans that are kept: of the landing's own queries, and a few for each typed table."""
+
+
+@cache
+def _idle_statements() -> dict[_Key, _Statement]:
+    idle: dict[_Key, _Statement] = {}
+    # Workaround: as for the connection.
+    atexit.register(idle.clear)
+    return idle
+
+
+def _keep_idle(key: _Key, statement: _Statement) -> None:
+    # Threads share the plans: an entry is popped while it is used, and each step is one operation on the dictionary.
+    idle = _idle_statements()
+    if len(idle) >= MAX_IDLE_STATEMENTS:
+        idle.pop(next(iter(list(idle)), key), None)
+    idle[key] = statement
 
 
 def aggregate(query: str, **columns: pa.Array[Any]) -> pa.Table:

@@ -59,7 +59,7 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
     """
     texts = decode_payloads(payloads)
     fields = _extract(texts)
-    strings = {name: _strings(fields[name]) for name in ("type", "uuid", "host")}
+    strings = {name: json_strings(fields[name]) for name in ("type", "uuid", "host")}
     micros, bad_time = _micros(fields["timestamp"], texts)
     broken = {
         Reason.BAD_JSON: ~as_mask(fields["is_json"]),
@@ -111,7 +111,7 @@ def _extract(texts: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
     return {**columns, "data": as_sent(texts, columns["data"], columns["at_end"])}
 
 
-def _strings(json_texts: pa.Array[Any]) -> pa.Array[Any]:
+def json_strings(json_texts: pa.Array[Any]) -> pa.Array[Any]:
     """Return the values of JSON texts that are strings, else null."""
     is_string = pc.starts_with(json_texts, '"')
     raw = pc.binary_slice(json_texts.cast(pa.binary()), 1, -1).cast(pa.string(), safe=False)

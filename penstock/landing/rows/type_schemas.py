@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc
+from penstock.landing.rows.engine import Mask, as_mask, compute, json_pointer, pc
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT = "whole", "number", "boolean", "text", "list", "object"
 _WORDS = {WHOLE: "whole number", "": "value"}
@@ -29,11 +29,10 @@ _JSON_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """An SQL condition on the field at ``path`` of ``data``, and the type that it needs, in words."""
+    """A condition on the field at ``path`` of ``data``: what it needs, in words."""
 
     path: tuple[str, ...]
     needs: str
-    condition: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +72,14 @@ class TypeSchema:
     type: str
     fields: tuple[Field, ...]
 
-    def evaluate(self, expressions: Mapping[str, str], data: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
-        return compute(dict(expressions), data=data)
-
-    @property
-    def rules(self) -> list[FieldRule]:
-        fields = (FieldRule((f.name,), f.cast.lower() or _WORDS.get(f.kind, f.kind), f.fits) for f in self.fields)
-        return [FieldRule((), OBJECT, "json_type(data) = 'OBJECT'"), *fields]
+    def judge(self, data: pa.Array[Any]) -> list[tuple[FieldRule, Mask]]:
+        conditions = [(FieldRule((), OBJECT), "json_type(data) = 'OBJECT'")]
+        for field in self.fields:
+            needs = field.cast.lower() or _WORDS.get(field.kind, field.kind)
+            conditions.append((FieldRule((field.name,), needs), field.fits))
+        met = {f"met{n}": f"coalesce({condition}, false)" for n, (_, condition) in enumerate(conditions)}
+        masks = compute(met, data=data).values()
+        return [(rule, as_mask(mask)) for (rule, _), mask in zip(conditions, masks, strict=True)]
 
 
 class Schema(Protocol):
@@ -88,12 +88,8 @@ class Schema(Protocol):
     @property
     def type(self) -> str: ...
 
-    @property
-    def rules(self) -> list[FieldRule]:
-        """Return a rule for each field; ``evaluate`` takes their SQL conditions."""
-
-    def evaluate(self, expressions: Mapping[str, str], data: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
-        """Return the values of SQL expressions on JSON texts, the column ``data``."""
+    def judge(self, data: pa.Array[Any]) -> list[tuple[FieldRule, Mask]]:
+        """Return each rule with a mask of the JSON texts that meet it."""
 
 
 class SchemasUnknown(PenstockError, ValueError):
@@ -123,33 +119,28 @@ def _schema(document: Mapping[str, Any]) -> TypeSchema:
     return TypeSchema(str(document["type"]), tuple(fields))
 
 
-def violates_schema(
-    types: pa.Array[Any], data: pa.Array[Any], schemas: Sequence[Schema]
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def violates_schema(types: pa.Array[Any], data: pa.Array[Any], schemas: Sequence[Schema]) -> Mask:
     """Return a mask of the rows whose data (JSON text or null) violates the schema of their type."""
     is_violated = np.zeros(len(types), bool)
     # One query per type: its conditions name the fields of that type only.
     for schema in schemas:
         is_of_type = as_mask(pc.equal(types, pa.scalar(schema.type)))
         if is_of_type.any():
-            fits = {"fits": f"coalesce({condition_of(schema)}, false)"}
-            columns = schema.evaluate(fits, data.filter(pa.array(is_of_type)))
-            is_violated[is_of_type] = ~as_mask(columns["fits"])
+            is_violated[is_of_type] = ~meets_schema(data.filter(pa.array(is_of_type)), schema)
     return is_violated
 
 
-def condition_of(schema: Schema) -> str:
-    """Return an SQL condition that holds for data that meet all rules of a schema."""
-    return " AND ".join(rule.condition for rule in schema.rules)
+def meets_schema(data: pa.Array[Any], schema: Schema) -> Mask:
+    """Return a mask of the JSON texts that meet all rules of a schema."""
+    met: Mask = np.logical_and.reduce([mask for _, mask in schema.judge(data)])
+    return met
 
 
 def first_misfit(event_type: str, data: str, schemas: Sequence[Schema]) -> FieldRule | None:
     """Return the first rule that the ``data`` (JSON text) of an event violates; None if it meets all."""
     for schema in schemas:
         if schema.type == event_type:
-            fits = {f"fit{n}": f"coalesce({rule.condition}, false)" for n, rule in enumerate(schema.rules)}
-            columns = schema.evaluate(fits, pa.array([data], pa.string()))
-            for rule, column in zip(schema.rules, columns.values(), strict=True):
-                if not column[0].as_py():
+            for rule, met in schema.judge(pa.array([data], pa.string())):
+                if not met[0]:
                     return rule
     return None

@@ -66,8 +66,12 @@ class TypedDelta(DeltaTable):
         if not {*previous} <= {*self.active()}:
             _LOGGER.warning("%s: another program has rewritten batch %d: it stays", self.folder, batch)
             return
-        transaction = Transaction(APPLICATION, batch, time.time_ns() // 1_000_000)
-        self._replace(previous, files, CommitProperties(app_transactions=[transaction]), changed=True)
+        # A batch whose commit to ``landed`` failed is repeated with the files that its tasks wrote.
+        names = {file.name for file in files}
+        removed, added = [name for name in previous if name not in names], [f for f in files if f.name not in previous]
+        if removed or added:
+            transaction = Transaction(APPLICATION, batch, time.time_ns() // 1_000_000)
+            self._replace(removed, added, CommitProperties(app_transactions=[transaction]), changed=True)
 
     def rebuild(self, batch: int, files: Sequence[NewFile]) -> None:
         """Replace the whole table, also its columns, by files with all rows through a batch. Raises TableChanged."""

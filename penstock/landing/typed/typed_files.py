@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table_paths import kind_and_day, partition_value
 from penstock.landing.table_schema import LANDED, FileForm
-from penstock.landing.typed.columns import LANDED_COLUMNS, TypedTable, compute_columns
+from penstock.landing.typed.columns import LANDED_COLUMNS, TypedTable
 from penstock.landing.typed.typed_delta import file_form
-from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile
+from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, TypedFile, WrittenFile
 
 ROW_KEY = ("topic", "partition", "offset")
 """Columns that identify a row."""
@@ -31,7 +31,7 @@ def is_of_events(name: str) -> bool:
 
 def typed_rows(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
     """Return rows of ``landed``, all of the table's type, in the columns of its files."""
-    typed = compute_columns(table, rows["data"])
+    typed = table.compute(rows["data"])
     schema = file_form(table.schema).schema
     arrays = [rows[field.name] if field.name in LANDED_COLUMNS else typed[field.name] for field in schema]
     return pa.RecordBatch.from_arrays([_cast(a, f) for a, f in zip(arrays, schema, strict=True)], schema=schema)
@@ -47,21 +47,53 @@ def write_typed(
 
     ``existing``: keys of rows that a table has already.
     """
-    writers: dict[TablePath, FileWriter] = {}
-    # Crash: an error removes the unfinished files of all tables.
-    with ExitStack() as opened:
+    writer = TypedFilesWriter(tables, kind_and_day(name)[1], existing)
+    try:
         # Fast path: the file is read once for all tables.
         for batch in _read_batches(landed, name):
-            for folder, table in tables.items():
-                rows = _rows_of_type(batch, table.type)
-                if folder in existing:
-                    rows = without_keys(rows, existing[folder])
-                if rows.num_rows:
-                    if folder not in writers:
-                        form: FileForm = file_form(table.schema)
-                        writers[folder] = opened.enter_context(FileWriter(folder, *kind_and_day(name), form=form))
-                    writers[folder].write(typed_rows(rows, table))
-        return {folder: writer.close() for folder, writer in writers.items()}
+            writer.write(batch)
+        written = writer.close()
+    except BaseException:
+        writer.discard()
+        raise
+    return {typed.folder: typed.file for typed in written.values() if typed is not None}
+
+
+class TypedFilesWriter:
+    """Files of typed tables for the rows of one day of receipt. Owned by one thread.
+
+    ``existing``: keys of rows that a table has already, and that are left out.
+    """
+
+    def __init__(
+        self, tables: Mapping[TablePath, TypedTable], day: date, existing: Mapping[TablePath, pa.Table] = NO_KEYS
+    ) -> None:
+        self._tables, self._day, self._existing = tables, day, existing
+        self._writers: dict[TablePath, FileWriter] = {}
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows of ``landed``, a row group for each table."""
+        by_type = split_by_type(rows, {table.type for table in self._tables.values()})
+        for folder, table in self._tables.items():
+            of_type = by_type.get(table.type)
+            if of_type is not None and folder in self._existing:
+                of_type = without_keys(of_type, self._existing[folder])
+            if of_type is not None and of_type.num_rows:
+                if folder not in self._writers:
+                    form: FileForm = file_form(table.schema)
+                    self._writers[folder] = FileWriter(folder, MessageKind.EVENT, self._day, form=form)
+                self._writers[folder].write(typed_rows(of_type, table))
+
+    def close(self) -> dict[str, TypedFile | None]:
+        """Complete the files and return them by ``TypedTable.key``; None for a table without such rows."""
+        files = {folder: TypedFile(folder, writer.close()) for folder, writer in self._writers.items()}
+        return {table.key: files.get(folder) for folder, table in self._tables.items()}
+
+    def discard(self) -> None:
+        """Remove the unfinished files of all tables."""
+        # Crash: files of a killed process are removed hours later, because no commit names them.
+        for writer in self._writers.values():
+            writer.discard()
 
 
 def _read_batches(landed: TablePath, name: TableFile) -> Iterator[pa.RecordBatch]:
@@ -69,10 +101,19 @@ def _read_batches(landed: TablePath, name: TableFile) -> Iterator[pa.RecordBatch
         yield from file.batches([*LANDED_COLUMNS, "data"], ROW_GROUP)
 
 
-def _rows_of_type(rows: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    mask = pc.equal(rows["type"], pa.scalar(name))
-    count = int(pc.sum(mask).as_py() or 0)
-    return rows if count == rows.num_rows else rows.filter(mask) if count else rows.slice(0, 0)
+def split_by_type(rows: pa.RecordBatch, types: Collection[str]) -> dict[str, pa.RecordBatch]:
+    """Return the rows of events by their type, for some types; without types that no row has."""
+    encoded = rows["type"].dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy()
+    names = encoded.dictionary.to_pylist()
+    split = {}
+    for code in (code for code, name in enumerate(names) if name in types):
+        of_type = np.flatnonzero(codes == code)
+        first, count = int(of_type[0]), len(of_type)
+        # Fast path: files are sorted by type, so that nothing is copied.
+        is_run = int(of_type[-1]) - first + 1 == count
+        split[names[code]] = rows.slice(first, count) if is_run else rows.take(pa.array(of_type))
+    return split
 
 
 def _cast(array: pa.Array[Any], field: pa.Field[Any]) -> pa.Array[Any]:

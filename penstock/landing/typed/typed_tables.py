@@ -9,9 +9,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import date
 from functools import partial
 
 import pyarrow as pa
@@ -25,7 +26,13 @@ from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable, configured_tables, strict_tables
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, describe_start, read_starts, write_starts
-from penstock.landing.typed.typed_files import is_of_events, read_row_keys, write_typed
+from penstock.landing.typed.typed_files import (
+    NO_KEYS,
+    TypedFilesWriter,
+    is_of_events,
+    read_row_keys,
+    write_typed,
+)
 from penstock.landing.writing.written_file import FileRole, WrittenFile
 
 THREADS = 4
@@ -81,23 +88,35 @@ class TypedTables:
         changed.begin()
         self.strict, self._configured, self._tables = changed.strict, changed._configured, changed._tables
 
+    def writer(self) -> Callable[[date], TypedFilesWriter] | None:
+        """Return what opens files of the tables in a task; None without tables."""
+        return partial(TypedFilesWriter, self._configured) if self._configured else None
+
     def commit(self, batch: int, files: Sequence[WrittenFile]) -> None:
         """Commit the rows of files that are about to be committed to ``landed``."""
+        if not self._tables:
+            return
         events = [file for file in files if is_of_events(file.name)]
-        if self._tables:
-            for folder, typed in self._write_files(batch, events).items():
-                self._tables[folder].commit(batch, typed)
+        with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as threads:
+            parts = list(threads.map(partial(self._typed_files, batch), events))
+            typed = {folder: [part[folder] for part in parts if folder in part] for folder in self._tables}
+            # Each table has one thread. All are done, or have failed, before ``landed`` is committed.
+            list(threads.map(lambda folder: self._tables[folder].commit(batch, typed[folder]), self._tables))
 
-    def _write_files(self, batch: int, files: Sequence[WrittenFile]) -> dict[TablePath, list[WrittenFile]]:
-        with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1, len(files) or 1)) as threads:
-            parts = list(threads.map(partial(self._write_file, batch), files))
-        return {folder: [part[folder] for part in parts if folder in part] for folder in self._tables}
-
-    def _write_file(self, batch: int, file: WrittenFile) -> dict[TablePath, WrittenFile]:
-        if file.role != FileRole.RELANDED:
-            return write_typed(self._landed.folder, TableFile(file.name), self._configured)
-        keys = {folder: self._keys_of_day(table, batch, file.date) for folder, table in self._tables.items()}
-        return write_typed(self._landed.folder, TableFile(file.name), self._configured, keys)
+    def _typed_files(self, batch: int, file: WrittenFile) -> dict[TablePath, WrittenFile]:
+        """Return the files of the tables for a file of ``landed``, by folder."""
+        written = {
+            typed.folder: typed.file for table in self._configured.values() if (typed := file.typed.get(table.key))
+        }
+        # The driver converts files that no task has: rows that land again, files without late duplicates, and those of
+        # tables that were configured during the batch.
+        missing = {folder: table for folder, table in self._configured.items() if table.key not in file.typed}
+        if not missing:
+            return written
+        keys: Mapping[TablePath, pa.Table] = NO_KEYS
+        if file.role == FileRole.RELANDED:
+            keys = {folder: self._keys_of_day(self._tables[folder], batch, file.date) for folder in missing}
+        return {**written, **write_typed(self._landed.folder, TableFile(file.name), missing, keys)}
 
     def _keys_of_day(self, table: TypedDelta, batch: int, day: str) -> pa.Table:
         """Return the keys of a table's rows of a day: rows that land again may still be in it."""

@@ -100,8 +100,11 @@ class BatchCommit:
         """Remove files that were replaced or consist of duplicates."""
         # Order: after the commit. If the store is unreachable, the batch is decided again from these files.
         committed = {file.name for file in files}
-        for name in (file.name for part in parts for file in part.files if file.name not in committed):
-            (self._table.folder / name).unlink(missing_ok=True)
+        for file in (file for part in parts for file in part.files if file.name not in committed):
+            (self._table.folder / file.name).unlink(missing_ok=True)
+            for typed in file.typed.values():
+                if typed is not None:
+                    typed.remove()
 
     def _remove_duplicates(self, parts: Sequence[PartResult]) -> list[WrittenFile]:
         """Return the files without duplicates."""

@@ -5,12 +5,12 @@ Rows meet Python only as whole columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,7 @@ from penstock.landing.storage.object_errors import TablesAway, translate_full_di
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.transform.checked import OfKind
 from penstock.landing.transform.rules import Transformation, TransformRules
-from penstock.landing.writing.written_file import ROW_GROUP, FileRole, FileWriter, WrittenFile
+from penstock.landing.writing.written_file import ROW_GROUP, FileRole, FileWriter, TypedFile, WrittenFile
 from penstock.records import concatenated
 
 MIN_JOINED_ROWS = 32_000
@@ -34,11 +34,25 @@ GROUP_BYTES = 64 << 20
 """Limit: a row group is written when it has ROW_GROUP rows, or this many bytes."""
 
 
+class TypedWriter(Protocol):
+    """Files of typed tables for the rows of one file of ``landed``."""
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Add rows of a row group of ``landed``."""
+
+    def close(self) -> Mapping[str, TypedFile | None]:
+        """Complete the files and return them as ``WrittenFile.typed``."""
+
+    def discard(self) -> None:
+        """Remove the unfinished files."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The settings of tasks.
 
     ``table`` is the folder that they write into, ``keys`` the folder of landed keys, ``window`` is in microseconds.
+    ``typed`` opens files of typed tables for events of a day of receipt; None without such tables.
     """
 
     table: TablePath
@@ -46,6 +60,7 @@ class Job:
     window: int
     rules: Rules = field(default_factory=Rules)
     transform: TransformRules = field(default_factory=TransformRules)
+    typed: Callable[[date], TypedWriter] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +139,7 @@ class _PartWriter:
         self._judge = StreamJudge(landed, job.window)
         self._waiting: dict[FileKey, list[tuple[pa.RecordBatch, EventsSeen | None]]] = {}
         self._writers: dict[FileKey, FileWriter] = {}
+        self._typed: dict[FileKey, TypedWriter] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -134,6 +150,9 @@ class _PartWriter:
         # On a full disk the batch is written again and again: unfinished files would take the space that is freed.
         for writer in self._writers.values():
             writer.__exit__(kind, error, trace)
+        if kind is not None:
+            for typed in self._typed.values():
+                typed.discard()
 
     def add(self, kind: MessageKind, rows: pa.RecordBatch, relands: bool) -> None:
         """Take rows of a kind; duplicates among them go to separate files."""
@@ -185,10 +204,17 @@ class _PartWriter:
         writer = self._writers.get(key) or FileWriter(self._job.table, *key[:3], summed=True)
         self._writers[key] = writer
         seen = [events for _, events in waiting if events is not None]
-        writer.write(concatenated([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)
+        rows = writer.write(concatenated([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)
+        # Rows that land again, and repeats, are few: the driver converts those that it commits.
+        if self._job.typed is not None and key[0] is MessageKind.EVENT and key[2] is FileRole.NORMAL:
+            if key not in self._typed:
+                self._typed[key] = self._job.typed(key[1])
+            self._typed[key].write(rows)
 
     def finish(self) -> PartResult:
         """Write waiting rows, and complete the files."""
         for key in list(self._waiting):
             self._write_group(key)
-        return PartResult([writer.close() for writer in self._writers.values()], self._through)
+        typed = {key: writer.close() for key, writer in self._typed.items()}
+        files = [replace(writer.close(), typed=typed.get(key, {})) for key, writer in self._writers.items()]
+        return PartResult(files, self._through)

@@ -53,7 +53,8 @@ _Bounds = dict[str, tuple[Any, Any, int]]
 class WrittenFile:
     """A complete file; ``name`` is relative to the table's folder, ``seen`` are its events in the order of its rows.
 
-    ``sums`` are of its rows, if the writer was asked for them.
+    ``sums`` are of its rows, if the writer was asked for them. ``typed``: its rows in files of typed tables, by
+    ``TypedTable.key``; None for a table without such rows, and no entry for a table that is not written yet.
     """
 
     name: str
@@ -65,6 +66,19 @@ class WrittenFile:
     seen: EventsSeen | None = None
     role: FileRole = FileRole.NORMAL
     sums: RowSums = field(default_factory=RowSums)
+    typed: Mapping[str, TypedFile | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedFile:
+    """A complete file of the typed table in ``folder``."""
+
+    folder: TablePath
+    file: WrittenFile
+
+    def remove(self) -> None:
+        """Remove the file, which is in no commit."""
+        (self.folder / self.file.name).unlink(missing_ok=True)
 
 
 class FileWriter:
@@ -121,13 +135,17 @@ class FileWriter:
     ) -> None:
         # Crash: a failed task leaves no file; a killed one leaves a file that no commit names, which vacuum removes.
         if kind is not None:
-            self._file.discard()
-            if self._opened is not None:
-                # Workaround: when Arrow's writer is collected, it would write the file's end to the closed sink.
-                self._opened.is_open = False
+            self.discard()
 
-    def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> None:
-        """Add a row group, sorted by type; ``seen``: its events."""
+    def discard(self) -> None:
+        """Remove the unfinished file."""
+        self._file.discard()
+        if self._opened is not None:
+            # Workaround: when Arrow's writer is collected, it would write the file's end to the closed sink.
+            self._opened.is_open = False
+
+    def write(self, rows: pa.RecordBatch, seen: EventsSeen | None = None) -> pa.RecordBatch:
+        """Add a row group, sorted by type, and return its rows as written; ``seen``: its events."""
         if self._sums is not None:
             uuids = rows["uuid"] if self.kind in WITH_UUID else None
             topics = with_partitions(rows["topic"], rows["partition"])
@@ -145,6 +163,7 @@ class FileWriter:
         self._bounds = _widen(self._bounds, rows)
         self._rows += rows.num_rows
         self._seen += [seen] if seen is not None else []
+        return rows
 
     def close(self) -> WrittenFile:
         """Complete the file, on the disk or in the store; return its description."""

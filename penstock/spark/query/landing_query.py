@@ -196,7 +196,7 @@ def start_landing(
 
     def land(batch: DataFrame, number: int) -> None:
         # A reload may have changed the strict tables since the previous batch.
-        job = Job(table.folder, layout.keys, landing.window, rules(typed.strict), landing.transform)
+        job = Job(table.folder, layout.keys, landing.window, rules(typed.strict), landing.transform, typed.writer())
         # The commit runs in the background during the next micro-batch's tasks; at most one at a time.
         commits.land(number, lambda: run_tasks(batch, sources, job, time.time_ns() // 1000, layout.scratch))
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config.json_path import Path, format_path
-from penstock.landing.rows.engine import as_mask
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import LANDED_COLUMNS, REST, Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import LANDED_COLUMNS, REST, TypedTable
 from penstock.landing.typed.typed_delta import FOLDERS, TypedDelta
 from penstock.upkeep.typed.found_fields import FoundField, recent_events
 from penstock.upkeep.typed.proposal import share
@@ -49,19 +49,18 @@ class Misfit:
 
 def find_misfits(layout: Layout, configured: TypedTable, max_events: int, max_examples: int) -> list[Misfit]:
     """Return the fields of the newest events that would not fit the configured table; nothing is written."""
-    misfits = [Misfit(format_path(rule.path) or "data", rule.needs, 0, []) for rule in configured.rules]
-    fits = {f"fits{n}": f"coalesce({rule.condition}, false)" for n, rule in enumerate(configured.rules)}
-    texts = {f"text{n}": configured.text(rule.path) if rule.path else "data" for n, rule in enumerate(configured.rules)}
+    misfits: dict[int, Misfit] = {}
     for events in recent_events(layout, configured.type, max_events, EXAMPLE_COLUMNS):
-        columns = configured.evaluate({**fits, **texts}, events["data"])
-        for n, misfit in enumerate(misfits):
-            rows = np.flatnonzero(~as_mask(columns[f"fits{n}"]))
+        evaluation = configured.evaluate(events["data"])
+        for n, (rule, fits) in enumerate(evaluation.judge()):
+            misfit = misfits.get(n) or Misfit(format_path(rule.path) or "data", rule.needs, 0, [])
+            rows = np.flatnonzero(~fits)
             misfits[n] = replace(misfit, events=misfit.events + len(rows))
             chosen: pa.Array[Any] = pa.array(rows[: max_examples - len(misfit.examples)])
             examples = events.select(EXAMPLE_COLUMNS).take(chosen).to_pylist()
-            values = columns[f"text{n}"].take(chosen).cast(pa.string()).to_pylist()
+            values = evaluation.text(rule.path).take(chosen).to_pylist()
             misfit.examples.extend({**example, "value": value} for example, value in zip(examples, values, strict=True))
-    return [misfit for misfit in misfits if misfit.events]
+    return [misfit for misfit in misfits.values() if misfit.events]
 
 
 def differences(layout: Layout, configured: TypedTable, fields: Sequence[FoundField], rows: int) -> list[Difference]:

@@ -13,7 +13,8 @@ from penstock.landing.rows.engine import aggregate, pc
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
-from penstock.landing.typed.columns import TYPES, Column, TypedTable, column_type
+from penstock.landing.typed.column_types import TYPES, Column, column_type
+from penstock.landing.typed.evaluation import Evaluation
 from penstock.landing.typed.typed_files import is_of_events
 
 PREFERRED = ("boolean", "bigint", "double", "timestamp", "date", "string", "json")
@@ -52,10 +53,10 @@ def find_fields(data: pa.Array[Any], nested: Iterable[Path] = (), kinds: Iterabl
     """
     counted = tuple(dict.fromkeys([*TYPES, *kinds]))
     fields = [_found_field((row["field"],), row) for row in aggregate(_count(_VALUES, counted), data=data).to_pylist()]
-    table = TypedTable("", "", tuple(Column("", "json", format_path(path)) for path in nested))
-    for column in table.columns:
-        text = table.evaluate({"text": table.text(column.path)}, data)["text"]
-        rows = aggregate(_count(_TEXTS, counted), text=text.drop_null()).to_pylist()
+    columns = tuple(Column("", "json", format_path(path)) for path in nested)
+    evaluation = Evaluation(columns, data)
+    for column in columns:
+        rows = aggregate(_count(_TEXTS, counted), text=evaluation.text(column.path).drop_null()).to_pylist()
         fields += [_found_field(column.path, row) for row in rows]
     return fields
 

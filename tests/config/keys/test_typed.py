@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ConfigError, load
-from penstock.landing.typed.columns import Column, TypedTable, configured_tables
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable, configured_tables
 
 WRITTEN = """
 [pipeline.typed.click]

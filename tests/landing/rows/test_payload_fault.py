@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from penstock.landing.rows.json_events import EventRules, event_columns
 from penstock.landing.rows.payload_fault import find_fault
 from penstock.landing.rows.type_schemas import BOOLEAN, TEXT, WHOLE, Field, Schema, TypeSchema
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 
 
 def judge(payload: bytes, *event_types: str) -> str:

@@ -16,14 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.config.json_path import format_path
-from penstock.landing.rows.type_schemas import condition_of
-from penstock.landing.typed.columns import TYPES, Column, TypedTable, compute_columns
+from penstock.landing.rows.type_schemas import meets_schema
+from penstock.landing.typed.column_types import TYPES, Column
+from penstock.landing.typed.columns import TypedTable
 
 
 def values(kind: str, *texts: str) -> list[tuple[Any, str | None]]:
     """Return the value in the column and the rest, for each JSON value."""
     table = TypedTable("t", "t", (Column("v", kind, "v"),))
-    columns = compute_columns(table, pa.array([f'{{"v":{text}}}' for text in texts]))
+    columns = table.compute(pa.array([f'{{"v":{text}}}' for text in texts]))
     return list(zip(columns["v"].to_pylist(), columns["rest"].to_pylist(), strict=True))
 
 
@@ -99,7 +100,7 @@ def test_long_numbers_beside_other_texts_lose_no_digit() -> None:
         f'{{"v":"\ue0001.5","n":{number[:-3]}}}',
         f'{{"text":"\ue000","v":{number}}}',
     ]
-    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    computed = TypedTable("t", "t", columns).compute(pa.array(texts))
     assert computed["text"].to_pylist()[:3] == [f":{number},", f'"{number}\\', None]
     assert computed["v"].to_pylist()[:2] == [Decimal(number)] * 2
     assert computed["all"].to_pylist()[2] == f'{{"x":{number},"y":"{number}"}}'
@@ -188,13 +189,13 @@ HOMELESS = {**NO_USER, "home": {"zip": None}}
 def test_column_of_structs_loses_nothing(text: str, user: Any, rest: str | None, fits: bool) -> None:
     assert values(USER, text) == [(user, rest)]
     table = TypedTable("t", "t", (Column("v", USER, "v"),))
-    assert table.evaluate({"fits": condition_of(table)}, pa.array([f'{{"v":{text}}}']))["fits"].to_pylist() == [fits]
+    assert meets_schema(pa.array([f'{{"v":{text}}}']), table).tolist() == [fits]
 
 
 def test_default_is_the_value_of_a_missing_field() -> None:
     columns = (Column("c", "string", "user.c", default='"none"'), Column("d", "decimal(5,2)", "d", default='"1.50"'))
     texts = ['{"user":{"c":"x"},"d":2}', '{"user":{"c":null}}', "{}", '{"user":{"c":1},"d":"x"}', "null"]
-    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    computed = TypedTable("t", "t", columns).compute(pa.array(texts))
     assert computed["c"].to_pylist() == ["x", "none", "none", None, "none"]
     assert computed["d"].to_pylist() == [2, Decimal("1.50"), Decimal("1.50"), None, Decimal("1.50")]
     assert computed["rest"].to_pylist() == [None, None, None, '{"user":{"c":1},"d":"x"}', "null"]
@@ -203,9 +204,7 @@ def test_default_is_the_value_of_a_missing_field() -> None:
 @pytest.mark.parametrize("kind", sorted(TYPES))
 def test_null_and_missing_field_fit(kind: str) -> None:
     assert values(kind, "null") == [(None, None)]
-    assert compute_columns(TypedTable("t", "t", (Column("v", kind, "v"),)), pa.array(["{}"]))["rest"].to_pylist() == [
-        None
-    ]
+    assert TypedTable("t", "t", (Column("v", kind, "v"),)).compute(pa.array(["{}"]))["rest"].to_pylist() == [None]
 
 
 COLUMNS = (
@@ -223,22 +222,22 @@ def test_rest_has_other_values_and_fields_without_column() -> None:
         None,
         '{"data":"x","fields":1,"more":{"x":null},"n":123456789012345678901234567890}',
     ]
-    columns = compute_columns(TypedTable("t", "t", COLUMNS), pa.array(texts, pa.string()))
+    columns = TypedTable("t", "t", COLUMNS).compute(pa.array(texts, pa.string()))
     assert columns["rest"].to_pylist() == [*texts[:4], '{"more":{"x":null},"n":123456789012345678901234567890}']
     assert (columns["data"].to_pylist()[4], columns["fields"].to_pylist()[4]) == ("x", 1)
-    assert compute_columns(TypedTable("t", "t"), pa.array(['{"a":1}', "{}"]))["rest"].to_pylist() == ['{"a":1}', None]
+    assert TypedTable("t", "t").compute(pa.array(['{"a":1}', "{}"]))["rest"].to_pylist() == ['{"a":1}', None]
 
 
 def test_first_of_repeated_fields_is_used_and_rest_has_all() -> None:
     texts = ['{"a/b~\\"c.d e":"x"}', '{"fields":1,"fields":"two"}', '{"fields":"one","\\u0066ields":2,"x":1}']
-    columns = compute_columns(TypedTable("t", "t", COLUMNS), pa.array(texts))
+    columns = TypedTable("t", "t", COLUMNS).compute(pa.array(texts))
     assert columns["odd"].to_pylist() == ["x", None, None]
     assert columns["fields"].to_pylist() == [None, 1, None]
     assert columns["rest"].to_pylist() == [None, *texts[1:]]
 
 
 def test_broken_json_is_in_the_rest() -> None:
-    columns = compute_columns(TypedTable("t", "t", COLUMNS), pa.array(['{"data":"x"', "{}", '{"fields":2}']))
+    columns = TypedTable("t", "t", COLUMNS).compute(pa.array(['{"data":"x"', "{}", '{"fields":2}']))
     assert columns["rest"].to_pylist() == ['{"data":"x"', None, None]
     assert columns["fields"].to_pylist() == [None, None, 2]
 
@@ -270,14 +269,14 @@ NESTED = (
     ],
 )
 def test_column_of_a_nested_field_loses_nothing(text: str, id_: str | None, zip_: str | None, rest: str | None) -> None:
-    columns = compute_columns(TypedTable("t", "t", NESTED), pa.array([text]))
+    columns = TypedTable("t", "t", NESTED).compute(pa.array([text]))
     assert [columns[name].to_pylist()[0] for name in ("id", "zip", "rest")] == [id_, zip_, rest]
 
 
 def test_path_has_no_elements_of_lists() -> None:
     columns = (Column("a", "int", "v.0"), Column("b", "int", "v.0.x"), Column("c", "int", "w"))
     texts = ['{"v":[1]}', '{"v":{"0":1}}', '{"v":[{"x":1}]}', '{"v":{"0":{"x":1}},"w":2}']
-    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    computed = TypedTable("t", "t", columns).compute(pa.array(texts))
     assert computed["a"].to_pylist() == [None, 1, None, None]
     assert computed["b"].to_pylist() == [None, None, None, 1]
     assert computed["rest"].to_pylist() == [texts[0], None, texts[2], None]
@@ -286,7 +285,7 @@ def test_path_has_no_elements_of_lists() -> None:
 def test_two_columns_of_one_field_do_not_hide_another() -> None:
     columns = (Column("a", "int", "x"), Column("b", "bigint", "x"), Column("c", "json", "y"), Column("d", "int", "y.z"))
     texts = ['{"x":1,"more":2}', '{"y":{"z":1,"u":2},"more":1}', '{"y":{"z":1}}']
-    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    computed = TypedTable("t", "t", columns).compute(pa.array(texts))
     assert computed["rest"].to_pylist() == ['{"more":2}', '{"more":1}', None]
     assert [computed[name].to_pylist() for name in "cd"] == [[None, '{"z":1,"u":2}', '{"z":1}'], [None, 1, 1]]
 
@@ -305,8 +304,8 @@ ALL_TYPES = tuple(Column(f"v_{kind}", kind, kind) for kind in TYPES)
 def test_columns_and_rest_have_all_of_data(objects: list[dict[str, Any]]) -> None:
     table = TypedTable("t", "t", ALL_TYPES)
     texts = pa.array([json.dumps(given_data, separators=(",", ":")) for given_data in objects])
-    columns = compute_columns(table, texts)
-    fits = table.evaluate({"fits": condition_of(table)}, texts)["fits"].to_pylist()
+    columns = table.compute(texts)
+    fits = meets_schema(texts, table).tolist()
     for row, given_object in enumerate(objects):
         rest = json.loads(columns["rest"][row].as_py() or "{}")
         typed = {kind: _to_json_value(kind, columns[f"v_{kind}"][row].as_py()) for kind in TYPES}
@@ -355,8 +354,8 @@ def test_nested_columns_and_rest_are_as_plain_python_says(
     columns = tuple(Column(f"c{n}", kind, format_path(path)) for n, (path, kind) in enumerate(chosen))
     texts = pa.array([json.dumps(document, separators=(",", ":")) for document in objects])
     table = TypedTable("t", "t", columns)
-    computed = compute_columns(table, texts)
-    fits = table.evaluate({"fits": condition_of(table)}, texts)["fits"].to_pylist()
+    computed = table.compute(texts)
+    fits = meets_schema(texts, table).tolist()
     for row, document in enumerate(objects):
         values = [_plain_lookup(document, path) for path, _ in chosen]
         held = [_is_held(kind, value) for (_, kind), value in zip(chosen, values, strict=True)]
@@ -385,7 +384,7 @@ MEMBERS = st.recursive(
 @given(st.lists(MEMBERS, min_size=1, max_size=4), st.lists(PATHS, max_size=4))
 def test_columns_and_rest_have_all_values_of_repeated_keys(texts: list[str], paths: list[tuple[str, ...]]) -> None:
     columns = tuple(Column(f"c{n}", "int", format_path(path)) for n, path in enumerate(paths))
-    computed = compute_columns(TypedTable("t", "t", columns), pa.array(texts))
+    computed = TypedTable("t", "t", columns).compute(pa.array(texts))
     for row, text in enumerate(texts):
         values = [computed[column.name][row].as_py() for column in columns]
         fields = {(path, str(value)) for path, value in zip(paths, values, strict=True) if value is not None}

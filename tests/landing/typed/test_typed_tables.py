@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -13,11 +14,13 @@ import pytest
 import penstock.tables
 from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, existing_typed_tables, read_starts
 from penstock.landing.typed.typed_tables import TypedTableAhead, check_columns
+from penstock.landing.writing.part_writer import write_part
 from penstock.upkeep.compaction.typed_compaction import compact_typed
-from tests.landing.typed.typed_life import CLICK, Life, event, kill_before_landed, read, uuids
+from tests.landing.typed.typed_life import CLICK, Killed, Life, event, kill_before_landed, killed, read, uuids
 from tests.landing.writing.messages import AT, DAY, source
 
 
@@ -50,6 +53,50 @@ def test_duplicates_are_in_neither_table(layout: Layout) -> None:
     life.land(0, [source([(0, event("a")), (1, event("b"))])], [source([(2, event("a")), (3, event("c"))])])
     life.land(1, [source([(4, event("c")), (5, event("d")), (6, event("d"))])])
     assert uuids(layout.typed("click")) == uuids(layout.landed) == ["a", "b", "c", "d"]
+
+
+def active_and_stored(layout: Layout) -> tuple[set[str], set[str]]:
+    """Return the files of the typed table, and all files in its folder."""
+    folder = layout.typed("click")
+    assert isinstance(folder, Path)
+    return {*TypedDelta(folder).active()}, {str(path.relative_to(folder)) for path in folder.rglob("*.parquet")}
+
+
+def test_files_that_tasks_wrote_are_committed_unless_a_duplicate_is_in_them(layout: Layout) -> None:
+    life = Life(layout)
+    job = replace(life.job, typed=life.typed.writer())
+    parts = [write_part([source([(0, event("a")), (1, event("b", "view"))])], job, AT)]
+    (written,) = parts[0].files[0].typed.values()
+    life.commit.land(0, lambda: parts)
+    assert written is not None
+    assert active_and_stored(layout) == ({written.file.name}, {written.file.name})
+    life.land(1, [source([(2, event("c"))])], [source([(3, event("c")), (4, event("d"))])])
+    assert uuids(layout.typed("click")) == ["a", "c", "d"]
+    active, stored = active_and_stored(layout)
+    assert active == stored, "replaced files are removed"
+
+
+def test_batch_is_repeated_with_the_files_of_its_tasks(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    life = Life(layout)
+    job = replace(life.job, typed=life.typed.writer())
+    parts = [write_part([source([(0, event("a"))])], job, AT)]
+    with monkeypatch.context() as patch:
+        patch.setattr(life.table, "commit", killed)
+        with pytest.raises(Killed):
+            life.commit.land(0, lambda: parts)
+    life.commit.land(0, lambda: parts)
+    assert uuids(layout.typed("click")) == uuids(layout.landed) == ["a"]
+
+
+def test_tables_that_change_during_a_batch_have_its_rows_as_configured_now(layout: Layout) -> None:
+    life = Life(layout)
+    job = replace(life.job, typed=life.typed.writer())
+    parts = [write_part([source([(0, event("a", user="ann")), (1, event("b", "view"))])], job, AT)]
+    wider = TypedTable("click", "click", (*CLICK.columns, Column("user", "string", "user")))
+    life.typed.change((wider, TypedTable("view", "view")))
+    life.commit.land(0, lambda: parts)
+    assert [row["user"] for row in read(layout.typed("click"))] == ["ann"]
+    assert uuids(layout.typed("view"), "view") == ["b"]
 
 
 def test_batch_without_the_type_adds_no_version(layout: Layout) -> None:

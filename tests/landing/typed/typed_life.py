@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable, strict_tables
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable, strict_tables
 from penstock.landing.typed.typed_tables import TypedTables
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
@@ -48,7 +49,8 @@ class Life:
 
     def land(self, batch: int, *tasks: Sequence[MessageBatch], landed_at: int = AT) -> None:
         """Land a batch, written by one or more tasks."""
-        self.commit.land(batch, lambda: [write_part(task, self.job, landed_at) for task in tasks])
+        job = replace(self.job, typed=self.typed.writer())
+        self.commit.land(batch, lambda: [write_part(task, job, landed_at) for task in tasks])
 
 
 class Killed(BaseException):

@@ -12,7 +12,8 @@ from penstock.kafka.broker import Broker
 from penstock.landing.journal import Journal
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.proof.proofs import Proof
 from penstock.proof.prover import Prover, rebuild
 from penstock.spark.query.landing_query import Landing, start_landing

@@ -21,7 +21,8 @@ from penstock.config.keys.tree import Settings
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import RETENTION, request_deletion
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.testing import wait_until
 from penstock.upkeep.changes import read_changes
 from penstock.upkeep.compaction.typed_compaction import compact_all

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.upkeep.typed.differences import differences
 from penstock.upkeep.typed.found_fields import find_fields, recent_data
 from tests.landing.typed.typed_life import CLICK, Life, event

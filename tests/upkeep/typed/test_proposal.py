@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import PipelineConfig
-from penstock.landing.rows.type_schemas import condition_of
+from penstock.landing.rows.type_schemas import meets_schema
 from penstock.landing.typed.columns import configured_tables
 from penstock.upkeep.typed.found_fields import find_fields
 from penstock.upkeep.typed.proposal import column_names, propose, table_name
@@ -83,4 +83,4 @@ def test_all_events_fit_proposed_columns(objects: list[dict[str, Any]], of_type:
     (table,) = configured_tables(PipelineConfig.model_validate(pipeline_keys))
     assert table.type == of_type
     texts = pa.array([json.dumps(fields, separators=(",", ":")) for fields in objects])
-    assert table.evaluate({"fits": condition_of(table)}, texts)["fits"].to_pylist() == [True] * len(objects)
+    assert meets_schema(texts, table).tolist() == [True] * len(objects)

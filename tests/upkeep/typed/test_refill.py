@@ -12,7 +12,8 @@ import pytest
 from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.landing.table.delta_table import SchemaDiffers
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.columns import Column, TypedTable
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, read_starts
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from penstock.upkeep.typed.fill import NotBegun

@@ -1,0 +1,241 @@
+"""Columns of a typed table for JSON texts: each text is parsed once for all columns, then whole columns are converted.
+
+A few queries of DuckDB extract texts and build what remains; everything between is Arrow and numpy. ``path`` is the
+keys of a field or of an object around one, ``()`` is ``data`` itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.config.json_path import Path
+from penstock.landing.rows.engine import Mask, as_mask, compute, json_pointer, pc, sql_literal
+from penstock.landing.rows.long_numbers import AS_NUMBER, mark_long_numbers, unmarked
+from penstock.landing.rows.type_schemas import OBJECT, FieldRule
+from penstock.landing.typed.column_types import (
+    Column,
+    fields_of,
+    keys_of_objects,
+    leaves,
+    numbered_paths,
+    structs,
+)
+from penstock.landing.typed.conversion import convert, convert_in_sql, replace_rows, take
+
+_FIELDS = "CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{0}]::VARCHAR[])) END"
+"""SQL of the JSON texts at pointers if ``data`` is an object. TRY: a transformation may have broken the JSON."""
+
+
+class Evaluation:
+    """The fields of JSON texts, and their values in columns."""
+
+    def __init__(self, columns: tuple[Column, ...], data: pa.Array[Any]) -> None:
+        self._columns, self._data = columns, data
+        self._keys, self._leaves = keys_of_objects(columns), leaves(columns)
+        numbers = numbered_paths(columns)
+        fields = _FIELDS.format(", ".join(json_pointer(*path) for path in numbers))
+        texts = {f"text{n}": f"fields[{n}]" for n in numbers.values()}
+        counts = {f"count{n}": f"len(json_keys(fields[{n}]))" for path, n in numbers.items() if path in self._keys}
+        whole = {"count0": "CASE WHEN fields IS NOT NULL THEN len(json_keys(data)) END"}
+        extracted = compute({**texts, **counts, **whole}, {"fields": fields}, data=data)
+        self._texts: dict[Path, pa.Array[Any]] = {path: extracted[f"text{n}"] for path, n in numbers.items()}
+        self._counts = {path: _numbers(extracted[f"count{numbers.get(path, 0)}"]) for path in ((), *self._keys)}
+        self.is_object: Mask = self._counts[()] >= 0
+        for path in sorted(self._texts, key=len):
+            # A JSON pointer takes a number for an index if the value is a list, but a path has keys only.
+            guards = [path[:n] for n in range(1, len(path)) if path[n][:1] in "0123456789-#"]
+            if guards:
+                in_objects = np.logical_and.reduce([self._is_object_at(guard) for guard in guards])
+                self._texts[path] = _where(in_objects, self._texts[path])
+        self._present: dict[Path, Mask] = {path: as_mask(pc.is_valid(text)) for path, text in self._texts.items()}
+        self._absent: dict[Path, Mask] = {
+            path: ~self._present[path] | as_mask(pc.equal(text, "null")) for path, text in self._texts.items()
+        }
+        self._held: dict[Column, pa.Array[Any]] = {leaf: self._convert(leaf) for leaf in self._leaves}
+
+    def text(self, path: Path) -> pa.Array[Any]:
+        """Return the JSON texts at a path; null if there is none."""
+        return self._texts[path] if path else self._data
+
+    def values(self) -> dict[str, pa.Array[Any]]:
+        """Return the columns."""
+        return {column.name: self._column(column) for column in self._columns}
+
+    def judge(self) -> list[tuple[FieldRule, Mask]]:
+        """Return the rules that hold for events whose fields all fit, with masks of the texts that meet them."""
+        judged = [(FieldRule((), OBJECT), self.is_object)]
+        for struct in structs(self._columns):
+            fits = self._is_object_at(struct.path)
+            judged.append(
+                (FieldRule(struct.path, OBJECT), fits if struct.required else fits | self._absent[struct.path])
+            )
+        for leaf in self._leaves:
+            mask = as_mask(pc.is_valid(self._held[leaf])) if leaf.required else self._fits(leaf)
+            judged.append((FieldRule(leaf.path, leaf.type), mask))
+        return judged
+
+    def rest(self) -> pa.Array[Any]:
+        """Return the objects without the values that are in columns; null if no value remains."""
+        keys = [(key,) for key in self._children(())]
+        taken = sum((self._is_in_columns[key].astype(np.int64) for key in keys), np.int64(0))
+        # Fast path: if all keys are in columns, none is repeated, and nothing remains.
+        is_partial = self.is_object & (self._counts[()] != taken)
+        misfits = [self._present[key] & ~self._is_in_columns[key] for key in keys]
+        has_misfit = np.logical_or.reduce([*misfits, as_mask(pc.is_valid(self._marked))])
+        remaining = _where(~self.is_object, self._data)
+        if len(rows := np.flatnonzero(is_partial & ~has_misfit)):
+            remaining = replace_rows(remaining, rows, self._without_keys(rows, (self._counts[()] - taken)[rows]))
+        if len(rows := np.flatnonzero(is_partial & has_misfit)):
+            remaining = replace_rows(remaining, rows, self._without_values(rows))
+        return remaining
+
+    @cached_property
+    def _marked(self) -> pa.Array[Any]:
+        return mark_long_numbers(self._data)
+
+    def _convert(self, leaf: Column) -> pa.Array[Any]:
+        """Return the values of a leaf."""
+        text = self._texts[leaf.path]
+        values = convert(leaf.type, text)
+        if "decimal" not in leaf.type and "json" not in leaf.type:
+            return values
+        rows = np.flatnonzero(as_mask(pc.is_valid(self._marked)) & self._present[leaf.path])
+        if not len(rows):
+            return values
+        pointer = f"TRY(json_extract(marked_text, {json_pointer(*leaf.path)}))"
+        exact = convert_in_sql(leaf.type, pointer, marked=True, marked_text=take(self._marked, rows))
+        return replace_rows(values, rows, exact)
+
+    def _column(self, column: Column) -> pa.Array[Any]:
+        """Return a column, or a field in a column of structs."""
+        if fields := fields_of(column):
+            children = [self._column(field) for field in fields]
+            schema = [pa.field(field.name, child.type) for field, child in zip(fields, children, strict=True)]
+            is_null = pa.array(~self._is_object_at(column.path))
+            return pa.StructArray.from_arrays(children, fields=schema, mask=is_null)
+        values = self._held[column]
+        if not column.default or not self._absent[column.path].any():
+            return values
+        default = convert(column.type, pa.array([column.default]))
+        filled: pa.Array[Any] = pc.if_else(pa.array(self._absent[column.path]), default[0], values)
+        return filled
+
+    def _is_object_at(self, path: Path) -> Mask:
+        return as_mask(pc.starts_with(self._texts[path], "{"))
+
+    def _fits(self, leaf: Column) -> Mask:
+        fits: Mask = as_mask(pc.is_valid(self._held[leaf])) | self._absent[leaf.path]
+        return fits
+
+    def _children(self, path: Path) -> list[str]:
+        """Return the keys below a path that lead to columns."""
+        return self._keys.get(path, [])
+
+    @cached_property
+    def _is_in_columns(self) -> Mapping[Path, Mask]:
+        """Masks by path: a column has the value, or the value is an object and columns have all of it."""
+        in_columns: dict[Path, Mask] = {}
+        of_structs = {struct.path for struct in structs(self._columns)}
+        # Order: inner paths first.
+        for path in sorted(self._texts, key=len, reverse=True):
+            mask = np.zeros(len(self._data), bool)
+            for leaf in self._leaves:
+                if leaf.path == path:
+                    mask |= self._present[path] & self._fits(leaf)
+            if children := self._children(path):
+                taken = sum((in_columns[(*path, key)].astype(np.int64) for key in children), np.int64(0))
+                mask |= (self._counts[path] == taken) & (taken > 0)
+                if path in of_structs:
+                    # A column of structs also has the empty object, and null.
+                    mask |= as_mask(pc.is_in(self._texts[path], pa.array(["{}", "null"])))
+            in_columns[path] = mask
+        return in_columns
+
+    def _without_keys(self, rows: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> pa.Array[Any]:
+        """Return what remains of objects whose keys are all in columns or have none; ``expected``: number of keys."""
+        patch = ",".join(f"{json.dumps(key, ensure_ascii=False)}:null" for key in self._children(()))
+        # Fast path: one patch for all rows. It removes all values of a repeated key, of which columns have one.
+        columns = compute(
+            {"rest": "patched", "keys": "len(json_keys(patched))"},
+            {"patched": f"json_merge_patch(data, {sql_literal('{' + patch + '}')})::VARCHAR"},
+            data=take(self._data, rows),
+        )
+        is_repeated = _numbers(columns["keys"]) != expected
+        repeated = np.flatnonzero(is_repeated)
+        if not len(repeated):
+            return columns["rest"]
+        return replace_rows(columns["rest"], repeated, take(self._data, rows[repeated]))
+
+    def _without_values(self, rows: np.ndarray[Any, Any]) -> pa.Array[Any]:
+        """Return what remains of any objects."""
+        repeated, columns = self._repeated_keys(rows)
+        marked = take(self._marked, rows)
+        has_marks = marked.null_count < len(marked)
+        # A merge patch removes the keys that it sets to null.
+        patched = (
+            f"json_merge_patch({'coalesce(marked, data)' if has_marks else 'data'}, '{{' || patch || '}}')::VARCHAR"
+        )
+        if has_marks:
+            patched = f"CASE WHEN marked IS NULL THEN {patched} ELSE {unmarked(patched, AS_NUMBER)} END"
+        # A merge patch removes all values of a repeated key.
+        rest = f"CASE WHEN {repeated} THEN data ELSE nullif({patched}, '{{}}') END"
+        return compute(
+            {"rest": rest},
+            data=take(self._data, rows),
+            marked=marked,
+            patch=self._removals((), rows),
+            **columns,
+        )["rest"]
+
+    def _repeated_keys(self, rows: np.ndarray[Any, Any]) -> tuple[str, dict[str, pa.Array[Any]]]:
+        """Return SQL that holds if a key that leads to columns occurs twice in its object, and its columns."""
+        conditions, columns = [], {}
+        for n, (path, keys) in enumerate(self._keys.items()):
+            if path:
+                columns[f"object{n}"] = take(self._texts[path], rows)
+            present = sum((self._present[(*path, key)][rows].astype(np.int64) for key in keys), np.int64(0))
+            columns[f"present{n}"] = pa.array(present)
+            names = ", ".join(map(sql_literal, keys))
+            text = f"object{n}" if path else "data"
+            occurrences = f"len(list_filter(json_keys({text}), lambda key: key IN ({names})))"
+            conditions.append(f"coalesce({occurrences} > present{n}, false)")
+        return " OR ".join(conditions) or "false", columns
+
+    def _removals(self, path: Path, rows: np.ndarray[Any, Any]) -> pa.Array[Any]:
+        """Return the members of a merge patch for the object at a path; an empty text removes nothing."""
+        removals = [self._removal((*path, key), rows) for key in self._children(path)]
+        joined = pc.binary_join_element_wise(pa.repeat("", len(rows)), *removals, "")
+        trimmed: pa.Array[Any] = pc.utf8_ltrim(joined, ",")
+        return trimmed
+
+    def _removal(self, path: Path, rows: np.ndarray[Any, Any]) -> pa.Array[Any]:
+        """Return a comma and the member of a merge patch for the value at a path; an empty text removes nothing."""
+        key = json.dumps(path[-1], ensure_ascii=False)
+        removed = self._is_in_columns[path][rows]
+        other: Any = ""
+        if self._children(path) and not removed.all():
+            # Invariant: a patch of an object replaces a value that is none. This one is not empty only if a field
+            # in it was extracted, so the value is an object.
+            inner = self._removals(path, rows)
+            patch = pc.binary_join_element_wise(f",{key}:{{", inner, "}", "")
+            other = pc.if_else(pc.equal(inner, ""), "", patch)
+        removal: pa.Array[Any] = pc.if_else(pa.array(removed), f",{key}:null", other)
+        return removal
+
+
+def _where(mask: Mask, values: pa.Array[Any]) -> pa.Array[Any]:
+    """Return values with null outside of a mask."""
+    selected: pa.Array[Any] = values if mask.all() else pc.if_else(pa.array(mask), values, pa.scalar(None, values.type))
+    return selected
+
+
+def _numbers(counts: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return counts; -1 for null."""
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = pc.fill_null(counts.cast(pa.int64()), -1).to_numpy()
+    return numbers
