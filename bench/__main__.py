@@ -29,7 +29,7 @@ PARTS = (
     "ledger",
     "history",
 )
-LARGE = ("sql", "deletion", "sustained", "growth", "landing_kafka", "large_events")
+LARGE = ("sql", "deletion", "sustained", "growth", "landing_kafka", "large_events", "typed")
 """Only where they are named."""
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,7 +21,7 @@ from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_tables import TypedTables
 from penstock.landing.writing.batch_commit import BatchCommit
-from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
+from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 
 TYPES = tuple(f"type_{number}" for number in range(10))
 COLUMNS = (
@@ -62,13 +63,17 @@ def _cpu_per_event(batches: Sequence[Sequence[MessageBatch]], tables: Sequence[T
         job = Job(table.folder, layout.keys, WINDOW, Rules(), typed=typed.writer())
         started, events = 0.0, 0
         for number, tasks in enumerate(batches):
-            commit.land(number, lambda tasks=tasks: [write_part([task], job, AT) for task in tasks])
+            commit.land(number, partial(_written, tasks, job))
             # The first batch warms up.
             if number:
                 events += sum(task.rows.num_rows for task in tasks)
             else:
                 started = _cpu()
         return (_cpu() - started) / events * 1e6
+
+
+def _written(tasks: Sequence[MessageBatch], job: Job) -> list[PartResult]:
+    return [write_part([task], job, AT) for task in tasks]
 
 
 def _cpu() -> float:
@@ -85,7 +90,7 @@ def _tasks(number: int, size: int) -> list[MessageBatch]:
 def _messages(begin: int, count: int) -> MessageBatch:
     offsets = range(begin, begin + count)
     times = pa.repeat(pa.scalar(AT, pa.int64()), count)
-    columns = {
+    columns: dict[str, pa.Array[Any]] = {
         "topic": pa.repeat("events", count),
         "offset": pa.array(offsets, pa.int64()),
         "payload": pa.array([_event(offset) for offset in offsets], pa.binary()),
@@ -102,7 +107,8 @@ def _messages(begin: int, count: int) -> MessageBatch:
 
 
 def _default(field: pa.Field[Any], count: int) -> pa.Array[Any]:
-    return pa.array([[]] * count, field.type) if field.name == "annotations" else pa.nulls(count, field.type)
+    default: pa.Array[Any] = pa.nulls(count, field.type)
+    return pa.array([[]] * count, field.type) if field.name == "annotations" else default
 
 
 def _event(number: int) -> bytes:

@@ -34,7 +34,7 @@ def convert(kind: str, texts: pa.Array[Any]) -> pa.Array[Any]:
     values, undecided = _converter(kind)(texts)
     if undecided is not None and undecided.any():
         rows = np.flatnonzero(undecided)
-        values = replace_rows(values, rows, convert_in_sql(kind, "text::JSON", text=take(texts, rows)))
+        values = replace_rows(values, rows, convert_in_sql(kind, "text::JSON", text=take_rows(texts, rows)))
     return values
 
 
@@ -45,7 +45,7 @@ def convert_in_sql(kind: str, field: str, *, marked: bool = False, **columns: pa
     return values if values.type.equals(type_.arrow) else values.cast(type_.arrow)
 
 
-def take(values: pa.Array[Any], rows: Rows) -> pa.Array[Any]:
+def take_rows(values: pa.Array[Any], rows: Rows) -> pa.Array[Any]:
     """Return the values of some rows, in ascending order; all are not copied."""
     indices: Any = pa.array(rows, pa.int64())
     taken: pa.Array[Any] = values if len(rows) == len(values) else pc.take(values, indices)
@@ -67,9 +67,9 @@ def _converter(kind: str) -> Callable[[pa.Array[Any]], Converted]:
     plain: dict[str, Callable[[pa.Array[Any]], Converted]] = {
         "string": lambda texts: (json_strings(texts), None),
         "boolean": lambda texts: (_where(pc.is_in(texts, _BOOLEANS), pc.equal(texts, "true")), None),
-        "int": lambda texts: _whole(texts, 31),
-        "bigint": lambda texts: _whole(texts, 63),
-        "double": _double,
+        "int": lambda texts: _to_whole(texts, 31),
+        "bigint": lambda texts: _to_whole(texts, 63),
+        "double": _to_double,
         "timestamp": lambda texts: _quoted(texts, f'^"{_DAY}{_CLOCK}"$', MICROS),
         "date": lambda texts: _quoted(texts, f'^"{_DAY}"$', pa.date32()),
         "json": lambda texts: (_where(pc.not_equal(texts, "null"), texts), None),
@@ -95,7 +95,7 @@ def _where(mask: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
     return selected
 
 
-def _whole(texts: pa.Array[Any], bits: int) -> Converted:
+def _to_whole(texts: pa.Array[Any], bits: int) -> Converted:
     long: Mask | None = None
     try:
         # Fast path: every text is a whole number, the usual case. No other JSON text can be cast.
@@ -110,7 +110,7 @@ def _whole(texts: pa.Array[Any], bits: int) -> Converted:
     return _where(fits, numbers).cast(pa.int32()), None
 
 
-def _double(texts: pa.Array[Any]) -> Converted:
+def _to_double(texts: pa.Array[Any]) -> Converted:
     try:
         numbers = texts.cast(pa.float64())
     except pa.ArrowInvalid:

@@ -26,7 +26,7 @@ from penstock.landing.typed.column_types import (
     numbered_paths,
     structs,
 )
-from penstock.landing.typed.conversion import convert, convert_in_sql, replace_rows, take
+from penstock.landing.typed.conversion import convert, convert_in_sql, replace_rows, take_rows
 
 _FIELDS = "CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{0}]::VARCHAR[])) END"
 """SQL of the JSON texts at pointers if ``data`` is an object. TRY: a transformation may have broken the JSON."""
@@ -109,7 +109,7 @@ class Evaluation:
         if not len(rows):
             return values
         pointer = f"TRY(json_extract(marked_text, {json_pointer(*leaf.path)}))"
-        exact = convert_in_sql(leaf.type, pointer, marked=True, marked_text=take(self._marked, rows))
+        exact = convert_in_sql(leaf.type, pointer, marked=True, marked_text=take_rows(self._marked, rows))
         return replace_rows(values, rows, exact)
 
     def _column(self, column: Column) -> pa.Array[Any]:
@@ -164,18 +164,18 @@ class Evaluation:
         columns = compute(
             {"rest": "patched", "keys": "len(json_keys(patched))"},
             {"patched": f"json_merge_patch(data, {sql_literal('{' + patch + '}')})::VARCHAR"},
-            data=take(self._data, rows),
+            data=take_rows(self._data, rows),
         )
         is_repeated = _numbers(columns["keys"]) != expected
         repeated = np.flatnonzero(is_repeated)
         if not len(repeated):
             return columns["rest"]
-        return replace_rows(columns["rest"], repeated, take(self._data, rows[repeated]))
+        return replace_rows(columns["rest"], repeated, take_rows(self._data, rows[repeated]))
 
     def _without_values(self, rows: np.ndarray[Any, Any]) -> pa.Array[Any]:
         """Return what remains of any objects."""
         repeated, columns = self._repeated_keys(rows)
-        marked = take(self._marked, rows)
+        marked = take_rows(self._marked, rows)
         has_marks = marked.null_count < len(marked)
         # A merge patch removes the keys that it sets to null.
         patched = (
@@ -187,7 +187,8 @@ class Evaluation:
         rest = f"CASE WHEN {repeated} THEN data ELSE nullif({patched}, '{{}}') END"
         return compute(
             {"rest": rest},
-            data=take(self._data, rows),
+            {},
+            data=take_rows(self._data, rows),
             marked=marked,
             patch=self._removals((), rows),
             **columns,
@@ -195,12 +196,13 @@ class Evaluation:
 
     def _repeated_keys(self, rows: np.ndarray[Any, Any]) -> tuple[str, dict[str, pa.Array[Any]]]:
         """Return SQL that holds if a key that leads to columns occurs twice in its object, and its columns."""
-        conditions, columns = [], {}
+        conditions: list[str] = []
+        columns: dict[str, pa.Array[Any]] = {}
         for n, (path, keys) in enumerate(self._keys.items()):
             if path:
-                columns[f"object{n}"] = take(self._texts[path], rows)
+                columns[f"object{n}"] = take_rows(self._texts[path], rows)
             present = sum((self._present[(*path, key)][rows].astype(np.int64) for key in keys), np.int64(0))
-            columns[f"present{n}"] = pa.array(present)
+            columns[f"present{n}"] = pa.array(np.asarray(present), pa.int64())
             names = ", ".join(map(sql_literal, keys))
             text = f"object{n}" if path else "data"
             occurrences = f"len(list_filter(json_keys({text}), lambda key: key IN ({names})))"

@@ -105,14 +105,14 @@ def split_by_type(rows: pa.RecordBatch, types: Collection[str]) -> dict[str, pa.
     """Return the rows of events by their type, for some types; without types that no row has."""
     encoded = rows["type"].dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy()
-    names = encoded.dictionary.to_pylist()
-    split = {}
+    names: list[Any] = encoded.dictionary.to_pylist()
+    split: dict[str, pa.RecordBatch] = {}
     for code in (code for code, name in enumerate(names) if name in types):
         of_type = np.flatnonzero(codes == code)
         first, count = int(of_type[0]), len(of_type)
         # Fast path: files are sorted by type, so that nothing is copied.
         is_run = int(of_type[-1]) - first + 1 == count
-        split[names[code]] = rows.slice(first, count) if is_run else rows.take(pa.array(of_type))
+        split[names[code]] = rows.slice(first, count) if is_run else rows.take(pa.array(of_type, pa.int64()))
     return split
 
 
