@@ -67,17 +67,17 @@ def _converter(kind: str) -> Callable[[pa.Array[Any]], Converted]:
     plain: dict[str, Callable[[pa.Array[Any]], Converted]] = {
         "string": lambda texts: (json_strings(texts), None),
         "boolean": lambda texts: (_where(pc.is_in(texts, _BOOLEANS), pc.equal(texts, "true")), None),
-        "int": lambda texts: _to_whole(texts, 31),
-        "bigint": lambda texts: _to_whole(texts, 63),
-        "double": _to_double,
-        "timestamp": lambda texts: _quoted(texts, f'^"{_DAY}{_CLOCK}"$', MICROS),
-        "date": lambda texts: _quoted(texts, f'^"{_DAY}"$', pa.date32()),
+        "int": lambda texts: _convert_whole_numbers(texts, 31),
+        "bigint": lambda texts: _convert_whole_numbers(texts, 63),
+        "double": _convert_doubles,
+        "timestamp": lambda texts: _convert_quoted(texts, f'^"{_DAY}{_CLOCK}"$', MICROS),
+        "date": lambda texts: _convert_quoted(texts, f'^"{_DAY}"$', pa.date32()),
         "json": lambda texts: (_where(pc.not_equal(texts, "null"), texts), None),
     }
     if kind in plain:
         return plain[kind]
     if digits := decimal_digits(kind):
-        return lambda texts: _decimal(texts, *digits)
+        return lambda texts: _convert_decimals(texts, *digits)
     return lambda texts: (_nulls(len(texts), column_type(kind).arrow), as_mask(pc.starts_with(texts, "[")))
 
 
@@ -95,7 +95,7 @@ def _where(mask: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
     return selected
 
 
-def _to_whole(texts: pa.Array[Any], bits: int) -> Converted:
+def _convert_whole_numbers(texts: pa.Array[Any], bits: int) -> Converted:
     long: Mask | None = None
     try:
         # Fast path: every text is a whole number, the usual case. No other JSON text can be cast.
@@ -110,7 +110,7 @@ def _to_whole(texts: pa.Array[Any], bits: int) -> Converted:
     return _where(fits, numbers).cast(pa.int32()), None
 
 
-def _to_double(texts: pa.Array[Any]) -> Converted:
+def _convert_doubles(texts: pa.Array[Any]) -> Converted:
     try:
         numbers = texts.cast(pa.float64())
     except pa.ArrowInvalid:
@@ -122,7 +122,7 @@ def _to_double(texts: pa.Array[Any]) -> Converted:
     return numbers, ~as_mask(pc.fill_null(pc.is_finite(numbers), pa.scalar(True)))
 
 
-def _quoted(texts: pa.Array[Any], pattern: str, kind: pa.DataType) -> Converted:
+def _convert_quoted(texts: pa.Array[Any], pattern: str, kind: pa.DataType) -> Converted:
     """Convert strings that match a pattern; other strings are left to DuckDB, and so are all if one is no date."""
     is_plain = pc.match_substring_regex(texts, pattern)
     inner = pc.utf8_slice_codeunits(_where(is_plain, texts), 1, -1)
@@ -133,7 +133,7 @@ def _quoted(texts: pa.Array[Any], pattern: str, kind: pa.DataType) -> Converted:
         return _nulls(len(texts), kind), is_string
 
 
-def _decimal(texts: pa.Array[Any], precision: int, scale: int) -> Converted:
+def _convert_decimals(texts: pa.Array[Any], precision: int, scale: int) -> Converted:
     kind = pa.decimal128(precision, scale)
     whole_digits = min(precision, EXACT_DIGITS) - scale
     is_other = as_mask(pc.match_substring_regex(texts, '^["0-9-]'))
