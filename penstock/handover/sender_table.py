@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.counts import Name
+from penstock.files import memory_order
 
 Ints = npt.NDArray[np.int64]
 Identities = npt.NDArray[np.unsignedinteger[Any]]
@@ -233,6 +234,7 @@ class SenderTable:
             header["file_id"] = int.from_bytes(os.urandom(7), "little")
             header["hash_key"] = random_key()
             # Order: the magic last; a header without it is not trusted.
+            memory_order.barrier()
             header["magic"] = _MAGIC
         # Crash: a predecessor may have been killed between the frame and its confirmation, or before the frame.
         _settle(sections, max(last_frame, int(header["published"][0])))
@@ -278,15 +280,22 @@ class SenderTable:
         if len(self._free) < SPARE_ROWS // 2:
             rows, values = self._sum_smallest(rows, values)
             before = sections.newer[rows]
-        # Order: stable half, mark, newer half, mark. A kill between two of them leaves one valid half of each row.
+        # Order: stable half, mark, newer half, mark. A kill between two of them leaves one valid half of each row. The
+        # previous publication is visible before the stable half changes; the last mark may be visible at any time
+        # before the next publication.
+        memory_order.barrier()
         sections.stable[rows] = before
+        memory_order.barrier()
         sections.marks[rows] = _UNPUBLISHED
+        memory_order.barrier()
         sections.newer[rows] = values.view(_ROW)[:, 0]
         sections.marks[rows] = position
         self._staged = rows
 
     def confirm(self, position: int) -> None:
         """Make the staged counts valid: the newest frame begins at ``position``."""
+        # Order: after the newer halves and their marks.
+        memory_order.barrier()
         self._sections.header["published"] = position
         self._staged = None
         if len(self._to_free):
@@ -315,12 +324,15 @@ class SenderTable:
     def _add(self, identities: npt.NDArray[np.uint64], kinds: Any, names: Any, now_us: int, listened: int) -> None:
         sections, rows = self._sections, self._free[: len(identities)].copy()
         self._free = self._free[len(identities) :]
+        # Order: a row that was freed has lost its identity before it changes.
+        memory_order.barrier()
         sections.kinds[rows], sections.names[rows] = kinds, names
         sections.halves[:, rows] = 0
         sections.halves[:, rows, _FIRST] = sections.halves[:, rows, _LAST] = now_us
         sections.halves[:, rows, _BEGAN] = sections.halves[:, rows, _HEARD] = listened
         sections.marks[rows] = 0
         # Order: the identity last; a row without one is free.
+        memory_order.barrier()
         sections.ids[rows] = identities
         order = np.argsort(identities)
         indices = self._known.searchsorted(identities[order])
@@ -400,10 +412,15 @@ def _advance_times(values: Ints, now_us: int, listened: int) -> None:
 
 
 def _settle(sections: _Sections, published: int) -> None:
-    """Make both halves of each row equal: the newer one if its frame is published."""
+    """Make both halves of each row equal: the newer one if its frame is in the log buffer."""
     is_newer = sections.marks <= published
+    # Order: readers use the newer halves of the published frame before its stable halves change, and the marks change
+    # when both halves are equal.
+    sections.header["published"] = published
+    memory_order.barrier()
     sections.halves[0, is_newer] = sections.halves[1, is_newer]
     sections.halves[1, ~is_newer] = sections.halves[0, ~is_newer]
+    memory_order.barrier()
     sections.marks[:] = 0
 
 
@@ -492,8 +509,11 @@ def _copy_rows(
         copied = rows[pending]
         ids, marks, published = sections.ids[copied], sections.marks[copied], int(sections.header["published"][0])
         is_newer = marks <= published
+        # Order: marks before the halves, and the marks again after them.
+        memory_order.barrier()
         kinds[pending], names[pending] = sections.kinds[copied], sections.names[copied]
         values[pending] = np.where(is_newer[:, None], sections.halves[1, copied], sections.halves[0, copied])
+        memory_order.barrier()
         # Invariant: a newer half changes after its mark, and a stable half after the publication of the newer one.
         is_whole = (sections.marks[copied] == marks) & (sections.ids[copied] == ids)
         is_whole &= is_newer | (int(sections.header["published"][0]) == published)
@@ -511,9 +531,11 @@ def read_senders(path: Path) -> Senders | None:
     except (FileNotFoundError, ValueError):  # another size: being created, or of another version
         return None
     sections = _Sections(memory)
-    header = sections.header.copy()[0]
-    if header["magic"] != _MAGIC:
+    if sections.header["magic"][0] != _MAGIC:
         return None
+    # Order: the magic before all else.
+    memory_order.barrier()
+    header = sections.header.copy()[0]
     rows = np.concatenate([[0], np.flatnonzero(sections.ids[1:]) + 1])
     kinds, names, values = _copy_rows(sections, rows)
     is_used = (values[:, _FIRST] > 0) | (rows == 0)

@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import mmap
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from penstock.files import memory_order
 from penstock.files.file_system import OS
 from penstock.files.memory_order import barrier, explain_unsupported
+from penstock.handover import sender_table
 from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.position import ReaderPosition
+from penstock.handover.sender_table import (
+    ACCEPTED,
+    REFUSED,
+    Arrivals,
+    SenderTable,
+    named_arrivals,
+    read_senders,
+    sender_counts,
+)
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.log.store import visibility
 from penstock.log.store.visibility import CommitBarrier, ReaderGate
@@ -30,6 +42,8 @@ TERM = 64 << 10
 PARAMETERS = Parameters(TERM, 4096, 7, 1, 0)
 BARRIERS_OF_WRITE = 4
 """Barriers until all of a text but its header is written."""
+BARRIERS_OF_STAGE = 3
+"""Barriers until the stable half of a row is in use."""
 Without = frozenset[str]
 Scenario = Callable[[pytest.MonkeyPatch, Path, Without], str]
 """Runs one protocol in every order without the barriers of some functions; returns what goes wrong, or ""."""
@@ -231,6 +245,109 @@ def read_transaction(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Wit
     return memory.find_wrong(monkeypatch, read, lambda outcome: outcome in (0, 3, 9))
 
 
+def arrivals_of(table: SenderTable, accepted: int, refused: int) -> Arrivals:
+    """Return accepted and refused messages of sender "a": two parts of its row that become visible by themselves."""
+    counts = sender_counts(1)[0]
+    counts[[ACCEPTED, REFUSED]] = accepted, refused
+    return named_arrivals({"a": counts}, table.hash_key)
+
+
+def table_with_sender(path: Path) -> SenderTable:
+    """Return a table in which a sender has a published message of both kinds; its frame begins at 64."""
+    table = SenderTable(path, -1, lambda: 0.0)
+    table.stage(arrivals_of(table, 1, 1), 64, 1)
+    table.confirm(64)
+    return table
+
+
+def counts_in(path: Path) -> list[int]:
+    """Return the accepted and refused messages of the first sender."""
+    with path.open("rb") as file:
+        sections = sender_table._Sections(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    _, _, values = sender_table._copy_rows(sections, np.array([1]))
+    return [int(number) for number in values[0, sender_table._COUNTS :][[ACCEPTED, REFUSED]]]
+
+
+def read_staged_rows(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:
+    """A frame of a sender is published, and the next one staged; a reader has the counts of a published frame."""
+    table = table_with_sender(folder / "senders")
+    table.stage(arrivals_of(table, 10, 10), 128, 1)
+    memory = WeakMemory([folder / "senders"], without, grain=8)
+
+    def write() -> None:
+        table.confirm(128)
+        table.stage(arrivals_of(table, 100, 0), 192, 1)
+
+    memory.record(monkeypatch, write, settled=1)
+    return memory.find_wrong(
+        monkeypatch, lambda: counts_in(folder / "senders"), lambda counts: counts in ([1, 1], [11, 11])
+    )
+
+
+def read_confirmed_rows(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:
+    """A staged frame is published; a reader has the counts from before it or after it."""
+    table = table_with_sender(folder / "senders")
+    memory = WeakMemory([folder / "senders"], without, grain=8)
+
+    def write() -> None:
+        table.stage(arrivals_of(table, 10, 10), 128, 1)
+        table.confirm(128)
+
+    memory.record(monkeypatch, write, settled=BARRIERS_OF_STAGE)
+    return memory.find_wrong(
+        monkeypatch, lambda: counts_in(folder / "senders"), lambda counts: counts in ([1, 1], [11, 11])
+    )
+
+
+def read_settled_rows(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without, last_frame: int) -> str:
+    """A receiver is killed before it confirms the frame at 128, and its successor settles the rows."""
+    table = table_with_sender(folder / "senders")
+    table.stage(arrivals_of(table, 10, 10), 128, 1)
+    memory = WeakMemory([folder / "senders"], without, grain=8)
+    memory.record(monkeypatch, lambda: SenderTable(folder / "senders", last_frame, lambda: 0.0))
+    expected = ([1, 1], [11, 11]) if last_frame == 128 else ([1, 1],)
+    return memory.find_wrong(monkeypatch, lambda: counts_in(folder / "senders"), lambda counts: counts in expected)
+
+
+def read_rows_settled_with_frame(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:
+    """The frame is in the log buffer: its counts become valid."""
+    return read_settled_rows(monkeypatch, folder, without, last_frame=128)
+
+
+def read_rows_settled_without_frame(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:
+    """The frame is not in the log buffer: its counts are never seen."""
+    return read_settled_rows(monkeypatch, folder, without, last_frame=64)
+
+
+def read_new_table(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:
+    """A table is created; a reader that sees it has its identifier."""
+    (folder / "senders").write_bytes(bytes(sender_table.FILE_BYTES))
+    memory = WeakMemory([folder / "senders"], without, grain=8)
+    memory.record(monkeypatch, lambda: SenderTable(folder / "senders", -1, lambda: 0.0))
+    after = read_senders(folder / "senders")
+    assert after is not None
+
+    def read() -> str | None:
+        senders = read_senders(folder / "senders")
+        return senders.file_id if senders else None
+
+    return memory.find_wrong(monkeypatch, read, lambda file_id: file_id in (None, after.file_id))
+
+
+def read_new_sender(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:
+    """A sender gets a row; a reader that sees it has its name and its first arrival."""
+    table = SenderTable(folder / "senders", -1, lambda: 0.0)
+    memory = WeakMemory([folder / "senders"], without, grain=8)
+    memory.record(monkeypatch, lambda: table.stage(arrivals_of(table, 0, 0), 64, 7))
+
+    def read() -> list[tuple[str, int]]:
+        senders = read_senders(folder / "senders")
+        assert senders is not None
+        return [(senders.name(index), int(senders.first[index])) for index in range(1, len(senders.kinds))]
+
+    return memory.find_wrong(monkeypatch, read, lambda rows: rows in ([], [("a", 7)]))
+
+
 SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     read_one_frame: ("LogFile.publish", "LogFile.whole_frame"),
     read_between_frames: ("LogFile.publish", "MissingFrame._is_passed"),
@@ -240,6 +357,12 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     claim_frames: ("ReaderPosition._load", "ReaderPosition._store"),
     read_texts: ("StatePage.write", "StatePage._read_half", "StatePage._newest"),
     read_heartbeats: ("StatePage._newest StatePage._read_half",),
+    read_staged_rows: ("SenderTable.stage", "_copy_rows"),
+    read_confirmed_rows: ("SenderTable.confirm",),
+    read_rows_settled_with_frame: ("_settle",),
+    read_rows_settled_without_frame: ("_settle",),
+    read_new_table: ("SenderTable.__init__", "read_senders"),
+    read_new_sender: ("SenderTable._add",),
     read_transaction: ("MappedIntegers.store", "ReaderGate.read"),
 }
 """The protocols, and the functions whose barriers each of them needs; two functions do the same for another."""
