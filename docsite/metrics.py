@@ -14,7 +14,7 @@ from penstock.counts import Counts, Origin
 from penstock.files.checked_document import write_document
 from penstock.handover.accounts import Accounts
 from penstock.handover.heartbeat import Heartbeat
-from penstock.handover.paths import senders_file, state_file
+from penstock.handover.paths import relay_state_file, senders_file, state_file
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
@@ -22,7 +22,7 @@ from penstock.log import Log
 from penstock.process.http_limits import HttpLimits
 from penstock.records import body
 from penstock.server.alarms.delivery import AlarmDelivery
-from penstock.server.api.monitoring import MonitoringApi
+from penstock.server.api.monitoring import RELAY_TEXTS, MonitoringApi
 from penstock.server.http.body_limits import refused_family
 from penstock.server.metrics.prometheus import Family
 from penstock.wire.plog.statistics import Statistics
@@ -51,8 +51,10 @@ The values of a listener's `STAT` since its receiver started: `{stat}` and plog'
 def sample_families(folder: Path) -> list[Family]:
     """Return the metrics of a pipe that has one of each: listener, handler, topic, cursor, table."""
     export = {"name": "copy", "to": f"duckdb:{folder}/copy.duckdb"}
+    relay = {"name": "up", "topic": "t", "to": "127.0.0.1:1"}
+    listener = {"name": "in", "protocol": "udp"}
     settings = Settings.model_validate(
-        {"data_dir": str(folder), "listener": [{"name": "in", "protocol": "udp"}], "export": [export]}
+        {"data_dir": str(folder), "listener": [listener], "export": [export], "relay": [relay]}
     )
     settings.buffers.mkdir()
     settings.export_states.mkdir(parents=True)
@@ -69,6 +71,7 @@ def sample_families(folder: Path) -> list[Family]:
     topic.append(body([b"x", b"y"]), Origin("in", 60, 0, 0, "plog", counts)).result()
     topic.settle()
     topic.cursors.commit("reader", 1)
+    topic.cursors.commit("relay-up", 1)
     minute = int(time.time()) // 60 * 60
     for number in range(20):
         topic.append(body([b"m"]), Origin("db1/in", minute - 3600 + 60 * number, 0, 0)).result()
@@ -114,6 +117,12 @@ def _write_statistics(settings: Settings) -> None:
     forwarder = Accounts(settings.buffers, "in", "kafka")
     forwarder.write_statistics(Heartbeat().beat())
     forwarder.close()
+    path = relay_state_file(settings.data_dir, "up")
+    path.parent.mkdir(parents=True)
+    relay = StatePage(path, RELAY_TEXTS)
+    numbers = {"entries": 1, "bytes": 1, "retries": 0, "refusals": 0}
+    relay.write(STATISTICS, {"connected": True, "topics": {"t": numbers}} | Heartbeat().beat())
+    relay.close()
 
 
 def metrics_page() -> str:

@@ -1,4 +1,4 @@
-"""Names of the files that a listener's processes share."""
+"""Names of the files that processes share: of a listener, and of a relay."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ def position_file(folder: Path, listener: str, handler: str) -> Path:
 def account_file(folder: Path, listener: str, handler: str) -> Path:
     """Return the path of the account of a handler with a process of its own."""
     return folder / f"{listener}.{handler}.forwarded"
+
+
+def relay_state_file(data_dir: Path, relay: str) -> Path:
+    """Return the path of a relay's statistics, in the folder of its positions."""
+    return data_dir / "relays" / relay / "state"
 
 
 def hung_file(folder: Path, listener: str, handler: str) -> Path:

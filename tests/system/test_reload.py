@@ -10,9 +10,11 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import httpx
 import pytest
 
 from penstock.files.change_log import ChangeLog
@@ -154,6 +156,13 @@ def test_listeners_are_added_removed_and_changed_without_loss(configured: Config
     assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
 
 
+def relay_metrics(pipe: Pipe) -> dict[str, float]:
+    """Return the metrics of the only relay; 0 for one without a sample."""
+    text = httpx.get(f"http://{pipe.http}/metrics").text
+    samples = re.findall(r'^penstock_relay_(\w+)\{relay="up"[^}]*\} (\S+)$', text, re.MULTILINE)
+    return Counter({name: float(number) for name, number in samples})
+
+
 def test_relays_are_added_changed_and_removed(configured: Configured) -> None:
     pipe = configured.pipe
     relay = '[[relay]]\nname = "up"\ntopic = "one"\nto = "127.0.0.1:1"\nhost = "web1"\n'
@@ -163,6 +172,10 @@ def test_relays_are_added_changed_and_removed(configured: Configured) -> None:
     configured.write(listener("one"), relay)
     assert configured.reloaded().applied == ["relay"]
     added = pipe.pid("relay up")
+    pipe.datagrams(b"waits", listener="one")
+    wait_until(lambda: relay_metrics(pipe)["retries_total"] > 0, what="the relay's failed attempts are metrics")
+    assert relay_metrics(pipe)["connected"] == relay_metrics(pipe)["entries_total"] == 0
+    wait_until(lambda: relay_metrics(pipe)["lag_entries"] == 1, what="the entry that waits is a metric")
     configured.write(listener("one"), relay.replace("web1", "web2"))
     assert configured.reloaded().applied == ["relay"]
     assert pipe.pid("relay up") != added

@@ -2,8 +2,8 @@
 
 Read ``positions`` (what is stored durably), ``ranges`` (which entries make one append), then ``relay`` (the process,
 and the order of its steps). ``tally`` counts by listener, ``registration`` posts the counts to the other side,
-``clients`` connects to both sides. Imports ``process``, ``log``, ``ledger``, ``config``, ``files``, ``records``,
-``counts``, ``errors`` and ``client.log``.
+``clients`` connects to both sides. Imports ``process``, ``log``, ``handover``, ``ledger``, ``config``, ``files``,
+``records``, ``counts``, ``errors`` and ``client.log``.
 """
 
 __all__ = ["clients", "positions", "ranges", "registration", "relay", "tally"]

@@ -65,6 +65,8 @@ class Registration:
         self._due_at = self._losses_due_at = 0.0
         self._failing: list[bool] = []
         self._refusal = ""
+        self.is_connected = False
+        """Whether the other side answered the last post, also by a refusal."""
         self._losses: Mapping[str, tuple[int, int | None]] = {}
 
     def connect(self, remote: Log) -> None:
@@ -88,6 +90,8 @@ class Registration:
         try:
             self._post(self._next_post(topics))
         except (OSError, PenstockError) as error:
+            if isinstance(error, ClientError):
+                self.is_connected = not isinstance(error, Unavailable)
             # Unavailable is named by the topics that are not relayed.
             if not isinstance(error, Unavailable) and str(error) != self._refusal:
                 self._refusal = str(error)
@@ -95,7 +99,7 @@ class Registration:
         else:
             if self._refusal:
                 _LOGGER.info("the counts of this host are posted again")
-            self._refusal = ""
+            self._refusal, self.is_connected = "", True
 
     def _post(self, post: HostPost) -> None:
         if self._client is None:

@@ -18,10 +18,14 @@ import signal
 import sys
 import time
 import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from penstock.client.log.client import Log
-from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready
+from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready, Unavailable
 from penstock.client.relay.clients import Credentials, local_client, remote_client
 from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositionFile
 from penstock.client.relay.ranges import Range, next_range, reread_range
@@ -31,6 +35,9 @@ from penstock.config import RelayConfig, Settings
 from penstock.errors import PenstockError
 from penstock.files.errors import FileError
 from penstock.files.file_system import OS, make_folder
+from penstock.handover.heartbeat import Heartbeat
+from penstock.handover.paths import relay_state_file
+from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.hosts import ListenerReport
 from penstock.log import CorruptBatch, LogError, TopicReader
 from penstock.process.kernel import die_with_parent
@@ -43,7 +50,22 @@ PRODUCER_MEMORY_S = 86400
 """Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
 FOLDER = "relays"
 """Folder of the positions, in the data directory."""
+STATE_TEXTS = 2
+"""Texts in the page of a relay."""
+PUBLISH_INTERVAL_S = 1.0
+MAX_REPORTED_TOPICS = 150
+"""Limit: topics of a relay with metrics; a text has 64 KiB, and a topic's name up to 249 bytes."""
 _LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TopicStatistics:
+    """Counts of the relay of one topic since its start. ``bytes`` are of payloads."""
+
+    entries: int = 0
+    bytes: int = 0
+    retries: int = 0
+    refusals: int = 0
 
 
 class Outage:
@@ -96,6 +118,14 @@ class TopicRelay:
         self._pending: RelayPosition | None = None
         self._may_be_stored = False
         self._tally = TopicTally(self._host)
+        self.statistics = TopicStatistics()
+        self.is_away = False
+        """Whether the other side could not be reached by the last append."""
+
+    @property
+    def name(self) -> str:
+        """The topic of this host."""
+        return self._topic
 
     @property
     def is_failing(self) -> bool:
@@ -142,6 +172,7 @@ class TopicRelay:
             self._reader = None
             if not self._folder.is_dir():
                 return False
+            self.statistics.retries += 1
             self._outage.fail(_describe(error))
             return False
         if has_relayed:
@@ -267,6 +298,10 @@ class TopicRelay:
         self._tally.count_to(reader, pending.end)
         self._tally.forward(listener, pending.end - pending.begin - missing)
         self._tally.expire_of(listener, missing)
+        if batches is not None:
+            self.statistics.entries += batches.rows.num_rows
+            lengths = pc.binary_length(batches.rows["payload"])  # type: ignore[call-overload]  # the stub: no Array[Any]
+            self.statistics.bytes += pc.sum(lengths).as_py() or 0
         return True
 
     def _append(self, pending: RelayPosition, batches: Range, *, is_whole: bool) -> bool:
@@ -275,7 +310,9 @@ class TopicRelay:
         self._may_be_stored = True
         try:
             self._remote.append_batch(self._target, batches.rows, number, origin)
+            self.is_away = False
         except OutOfSequence as error:
+            self.is_away = False
             if not is_whole and isinstance(error, StoredAlready):
                 # The number is stored with more rows: the whole range had arrived before a part of it expired here.
                 self._renew_producer()
@@ -290,11 +327,33 @@ class TopicRelay:
             self._next = batches.begin
             self._enter(batches.begin, batches.end, batches.origin.source)
             return False
+        except ClientError as error:
+            self.is_away = isinstance(error, Unavailable)
+            self.statistics.refusals += not self.is_away
+            raise
         return True
 
     def _renew_producer(self) -> None:
         """Begin another producer: the other side does not expect the next number of this one."""
         self._producer, self._sequence = uuid.uuid4().hex, 0
+
+
+class StatisticsPage:
+    """The page in which a relay publishes its statistics, for the metrics of this host's daemon."""
+
+    def __init__(self, path: Path) -> None:
+        self._page, self._heartbeat, self._due_at = StatePage(path, STATE_TEXTS), Heartbeat(), 0.0
+
+    def publish_if_due(self, topics: Sequence[TopicRelay], *, is_connected: bool) -> None:
+        """Publish if the interval is over. ``is_connected``: the other side answered the last post of counts."""
+        if (now := time.monotonic()) < self._due_at:
+            return
+        self._due_at = now + PUBLISH_INTERVAL_S
+        document = {
+            "connected": is_connected and not any(topic.is_away for topic in topics),
+            "topics": {topic.name: asdict(topic.statistics) for topic in topics[:MAX_REPORTED_TOPICS]},
+        }
+        self._page.write(STATISTICS, document | self._heartbeat.beat())
 
 
 def _describe(error: Exception) -> str:
@@ -319,6 +378,7 @@ def main() -> None:
         credentials = Credentials(config, settings)
         local, remote = local_client(settings), remote_client(config)
         registration = Registration(config, settings)
+        page = StatisticsPage(relay_state_file(settings.data_dir, config.name))
     while True:
         topics = [TopicRelay(config, topic, settings, local, remote) for topic in config.topic]
         registration.connect(remote)
@@ -327,6 +387,7 @@ def main() -> None:
             topic.prepare()
         while not credentials.have_changed():
             registration.post_if_due(topics)
+            page.publish_if_due(topics, is_connected=registration.is_connected)
             # Every topic has its turn, so that a failing one does not stop the others.
             progress = [topic.relay_once() for topic in topics]
             if not any(progress):

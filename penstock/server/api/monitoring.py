@@ -16,7 +16,7 @@ from penstock.files.change_log import ChangeLog
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
-from penstock.handover.paths import account_file, state_file
+from penstock.handover.paths import account_file, relay_state_file, state_file
 from penstock.handover.sender_table import MAX_SENDERS
 from penstock.handover.state_page import STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
@@ -27,7 +27,7 @@ from penstock.ledger.senders import new_senders, silent_senders
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import ANONYMOUS, Principal
 from penstock.server.metrics.prometheus import Family, statistics_families
-from penstock.server.metrics.topic_metrics import topic_families
+from penstock.server.metrics.topic_metrics import relay_families, topic_families
 from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
 
 MAX_DIGITS = 15
@@ -38,10 +38,10 @@ MAX_LABELLED_SENDERS, MANY_SENDERS = 20, "many"
 """Limit: senders of a listener with an alarm of their own. If more are silent, the network or the listener is."""
 SILENT = "silent_s"
 """Key of the seconds since a process last published."""
-FORWARDER_TEXTS = 2
+FORWARDER_TEXTS = RELAY_TEXTS = 2
+"""Texts in the page of a forwarder, and of a relay."""
 MAX_AUDITS = 1000
 """Limit: recorded audits that have metrics."""
-"""Texts in the page of a forwarder."""
 NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer", SILENT)
 """Statistics of a process, whose sum over listeners has no meaning."""
 ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
@@ -165,6 +165,11 @@ class MonitoringApi:
             for handler in published.get("handlers", ())
             if SILENT in handler
         ]
+        topics = topic_families(self._log)
+        relays = {
+            relay.name: _published(relay_state_file(self.settings.data_dir, relay.name), RELAY_TEXTS)
+            for relay in self.settings.relay
+        }
         marks = [({"table": mark.table, "topic": mark.topic}, mark.until) for mark in self._ledger.watermarks()]
         return [
             *statistics_families(statistics),
@@ -181,7 +186,8 @@ class MonitoringApi:
             Family("penstock_route_in_buffer", "gauge", "Messages that wait for a handler", waits),
             Family("penstock_topic_fate_total", "counter", "What became of a topic's messages", fates),
             Family("penstock_topic_end_offset", "gauge", "End of a topic's offsets", ends),
-            *topic_families(self._log),
+            *topics,
+            *relay_families(relays, topics),
             Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),

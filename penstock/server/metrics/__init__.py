@@ -1,6 +1,6 @@
 """Counts as Prometheus text and for OpenTelemetry.
 
-Read ``prometheus``, ``topic_metrics``, then ``opentelemetry``. Imports ``config`` and ``log``.
+Read ``prometheus``, ``topic_metrics``, then ``opentelemetry``. Imports ``config``, ``handover`` and ``log``.
 """
 
 __all__ = ["opentelemetry", "prometheus", "topic_metrics"]

@@ -16,6 +16,7 @@ from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.ledger.balance import HostListener
 from penstock.ledger.hosts import ListenerReport
 from penstock.ledger.ledger import Ledger
+from penstock.testing.pipe import free_ports
 from tests.server import certificates
 from tests.server.running import Running
 
@@ -110,8 +111,21 @@ def test_post_is_due_after_the_interval_or_when_a_topic_fails(central: Central) 
     assert [entry.on_host.accepted for entry in central.hosts() if entry.on_host] == [6]
 
 
+def test_registration_is_connected_while_the_other_side_answers(central: Central) -> None:
+    registered = central.registration(central.config.model_copy(update={"host_token_file": None}))
+    registered.post_if_due([central.topic])
+    assert registered.is_connected
+    (port,) = free_ports(1)
+    with remote_client(central.config.model_copy(update={"to": f"127.0.0.1:{port}"})) as away:
+        registered.connect(away)
+        central.topic.is_failing = True
+        registered.post_if_due([central.topic])
+    assert not registered.is_connected
+
+
 def test_refused_host_is_named_once_and_relays_all_the_same(central: Central, caplog: pytest.LogCaptureFixture) -> None:
     registered, topic = central.registration(central.config.model_copy(update={"host": "db1"})), central.topic
+    assert not registered.is_connected
     for topic.is_failing in (False, True, False):
         registered.post_if_due([topic])
     lines = [line for line in caplog.messages if "the counts of this host are not posted" in line]
@@ -120,6 +134,8 @@ def test_refused_host_is_named_once_and_relays_all_the_same(central: Central, ca
         "entries are relayed all the same"
     ]
     assert not central.hosts()
+    # A refusal is an answer.
+    assert registered.is_connected
 
 
 def test_new_disk_of_a_host_closes_the_former_one(central: Central) -> None:

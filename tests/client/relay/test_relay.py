@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,20 @@ import pytest
 from penstock.client import Log
 from penstock.client.relay.clients import Credentials, remote_client
 from penstock.client.relay.positions import RelayPosition, RelayPositionFile
-from penstock.client.relay.relay import FOLDER, PRODUCER_MEMORY_S, Outage, TopicRelay
+from penstock.client.relay.relay import (
+    FOLDER,
+    MAX_REPORTED_TOPICS,
+    PRODUCER_MEMORY_S,
+    STATE_TEXTS,
+    Outage,
+    StatisticsPage,
+    TopicRelay,
+    TopicStatistics,
+)
 from penstock.client.relay.tally import relayed_origin
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.counts import Name, Origin
+from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.records import BODY, body
 from penstock.testing.pipe import free_ports, wait_until
 from tests.server import certificates
@@ -166,6 +177,48 @@ def test_entries_wait_while_the_other_side_is_away(pair: Pair, caplog: pytest.Lo
     ]
     relay_all(pair.relay())
     assert (pair.arrived, pair.cursor()) == ([b"a", b"b"], 2)
+
+
+def published_statistics(path: Path) -> dict[str, Any]:
+    page = StatePage(path, STATE_TEXTS)
+    try:
+        return dict(page.read(STATISTICS))
+    finally:
+        page.close()
+
+
+def test_entries_bytes_retries_and_refusals_are_published(pair: Pair, tmp_path: Path) -> None:
+    page = StatisticsPage(tmp_path / "state")
+    (port,) = free_ports(1)
+    pair.store(rows=body([b"abc", None, b"de"]))
+    away, relay = pair.relay(to=f"127.0.0.1:{port}"), pair.relay()
+    assert not away.relay_once()
+    page.publish_if_due([away], is_connected=True)
+    statistics = published_statistics(tmp_path / "state")
+    assert not statistics["connected"]
+    assert statistics["topics"] == {"t": {"entries": 0, "bytes": 0, "retries": 1, "refusals": 0}}
+    relay_all(relay)
+    assert asdict(relay.statistics) == {"entries": 3, "bytes": 5, "retries": 0, "refusals": 0}
+    pair.token.write_text(TOKENS["writer"].token)
+    pair.store(b"f")
+    refused = pair.relay()
+    assert not refused.relay_once()
+    assert asdict(refused.statistics) == {"entries": 0, "bytes": 0, "retries": 1, "refusals": 1}
+    page = StatisticsPage(tmp_path / "state")
+    page.publish_if_due([refused], is_connected=True)
+    assert published_statistics(tmp_path / "state")["connected"]
+    assert "heartbeat" in published_statistics(tmp_path / "state")
+
+
+def test_statistics_of_many_topics_fit_into_the_page(pair: Pair, tmp_path: Path) -> None:
+    relay = pair.relay()
+    relay.statistics = TopicStatistics(*[1 << 62] * 4)
+    names = [f"{number:0249}" for number in range(MAX_REPORTED_TOPICS + 1)]
+    topics = [copy.copy(relay) for _ in names]
+    for topic, name in zip(topics, names, strict=True):
+        topic._topic = name
+    StatisticsPage(tmp_path / "state").publish_if_due(topics, is_connected=True)
+    assert list(published_statistics(tmp_path / "state")["topics"]) == names[:-1]
 
 
 def test_topic_that_was_deleted_on_the_other_side_is_filled_again(pair: Pair) -> None:

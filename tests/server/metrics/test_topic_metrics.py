@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from penstock.counts import Origin
+from penstock.handover.heartbeat import Heartbeat
 from penstock.log import Log
 from penstock.records import body
-from penstock.server.metrics.topic_metrics import topic_families
+from penstock.server.metrics.topic_metrics import MAX_RELAY_SILENCE_S, relay_families, topic_families
 
 
 def samples_by_family(log: Log) -> dict[str, dict[tuple[str, ...], float]]:
@@ -34,6 +36,37 @@ def test_sizes_and_cursor_lags_are_reported_without_readers(tmp_path: Path) -> N
     )
     assert samples["penstock_topic_bytes"] == {
         (name,): sum(path.stat().st_size for path in (tmp_path / name).glob("*.arrows")) for name in "tu"
+    }
+    log.close()
+
+
+def test_relays_are_reported_with_the_lag_of_their_cursors(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    append(log, "t", b"one", b"two")
+    log.topic("t").cursors.commit("relay-up", 1)
+    log.topic("t").cursors.commit("relay-other", 0)
+    numbers = {"entries": 1, "bytes": 3, "retries": 5, "refusals": 4}
+    document = {"connected": True, "topics": {"t": numbers}}
+    silent = Heartbeat(lambda: time.monotonic() - MAX_RELAY_SILENCE_S - 1)
+    published = {
+        "up": document | Heartbeat().beat(),
+        "silent": {"connected": True} | silent.beat(),
+        "away": {"connected": False} | Heartbeat().beat(),
+        "new": {},
+    }
+    families = relay_families(published, topic_families(log))
+    samples = {
+        family.name: {tuple(labels.values()): number for labels, number in family.samples} for family in families
+    }
+    assert samples["penstock_relay_connected"] == {("up",): 1, ("silent",): 0, ("away",): 0, ("new",): 0}
+    assert samples["penstock_relay_lag_seconds"].pop(("up", "t")) > 0
+    assert {name: number for name, number in samples.items() if name != "penstock_relay_connected"} == {
+        "penstock_relay_entries_total": {("up", "t"): 1},
+        "penstock_relay_bytes_total": {("up", "t"): 3},
+        "penstock_relay_retries_total": {("up", "t"): 5},
+        "penstock_relay_refusals_total": {("up", "t"): 4},
+        "penstock_relay_lag_entries": {("up", "t"): 1},
+        "penstock_relay_lag_seconds": {},
     }
     log.close()
 
