@@ -41,7 +41,7 @@ LISTENERS = {
 }
 SENDERS = {
     "go": (
-        *("syslog udp", "syslog tcp", "gelf udp", "gelf tcp", "forward tcp", "loki http", "bulk http"),
+        *("syslog udp", "syslog tcp", "gelf udp", "gelf tcp", "forward tcp", "hec http", "loki http", "bulk http"),
         *("otlp http", "otlp grpc"),
     ),
     "rust": ("syslog udp", "syslog udp, RFC 5424", "gelf tcp", "loki http", "bulk http", "otlp http", "otlp grpc"),
@@ -51,11 +51,11 @@ SENDERS = {
     ),
     "java": (
         *("syslog udp", "syslog udp, RFC 5424", "syslog tcp", "syslog tcp, RFC 5425", "gelf udp", "gelf tcp"),
-        *("forward tcp", "loki http", "bulk http", "otlp http", "otlp grpc"),
+        *("forward tcp", "hec http", "loki http", "bulk http", "otlp http", "otlp grpc"),
     ),
 }
 """Kinds of each language's program; the words before a comma name the transport."""
-READERS = {"go": ("kafka", "flight"), "rust": ("kafka",), "node": ("kafka",), "java": ("kafka",)}
+READERS = {"go": ("kafka", "flight"), "rust": ("kafka",), "node": ("kafka", "flight"), "java": ("kafka", "flight")}
 BUILDS = {
     "go": ("go", "go mod tidy && go build -o senders ."),
     "rust": ("cargo", "cargo build --quiet"),
@@ -65,6 +65,7 @@ BUILDS = {
         "mvn -q dependency:build-classpath -Dmdep.outputFile=classpath && javac -cp @classpath *.java",
     ),
 }
+JAVA_ARROW_OPTION = "--add-opens=java.base/java.nio=ALL-UNNAMED"
 BUILD_TIMEOUT_S = 1800
 RUN_TIMEOUT_S = 60
 PIECE = 1 << 16
@@ -88,7 +89,13 @@ def built(language: str, folder: Path) -> list[str] | None:
         "go": [str(home / "senders")],
         "rust": [str(home / "target" / "debug" / "senders")],
         "node": ["node", str(home / "senders.js")],
-        "java": ["java", "-cp", f"{home}:{(home / 'classpath').read_text()}" if language == "java" else "", "Senders"],
+        "java": [
+            "java",
+            JAVA_ARROW_OPTION,
+            "-cp",
+            f"{home}:{(home / 'classpath').read_text()}" if language == "java" else "",
+            "Senders",
+        ],
     }[language]
 
 

@@ -15,6 +15,8 @@ import (
 	"github.com/Graylog2/go-gelf/gelf"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/docker/docker/daemon/logger"
+	"github.com/docker/docker/daemon/logger/splunk"
 	"github.com/elastic/go-elasticsearch/v8"
 	"github.com/elastic/go-elasticsearch/v8/esutil"
 	"github.com/fluent/fluent-logger-golang/fluent"
@@ -62,6 +64,16 @@ func sendForward(host string, port int) {
 		check(logger.Post("shop.orders", map[string]any{"message": text, "number": number}))
 	}
 	check(logger.Close())
+}
+
+func sendHec(address string) {
+	config := map[string]string{"splunk-url": "http://" + address, "splunk-token": "anything", "splunk-source": "shop", "splunk-gzip": "true"}
+	driver, err := splunk.New(logger.Info{Config: config, ContainerID: "0123456789abcdef", ContainerName: "/shop"})
+	check(err)
+	for _, text := range texts {
+		check(driver.Log(&logger.Message{Line: []byte(text), Source: "stdout", Timestamp: time.Unix(1795369000, 125000000)}))
+	}
+	check(driver.Close())
 }
 
 func sendLoki(address string) {
@@ -185,6 +197,8 @@ func main() {
 		var port int
 		fmt.Sscan(location.Port(), &port)
 		sendForward(location.Hostname(), port)
+	case "hec http":
+		sendHec(address)
 	case "loki http":
 		sendLoki(address)
 	case "bulk http":

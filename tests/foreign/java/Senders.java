@@ -23,6 +23,12 @@ import java.time.Instant;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import org.apache.arrow.flight.FlightClient;
+import org.apache.arrow.flight.FlightDescriptor;
+import org.apache.arrow.flight.FlightStream;
+import org.apache.arrow.flight.Location;
+import org.apache.arrow.memory.RootAllocator;
+import org.apache.camel.impl.DefaultCamelContext;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -88,6 +94,28 @@ public class Senders {
         }
     }
 
+    static void hec(String address) throws Exception {
+        String target = "splunk-hec:" + address + "?token=11111111-1111-1111-1111-111111111111&https=false&skipTlsVerify=true&source=shop&host=web-1";
+        try (DefaultCamelContext camel = new DefaultCamelContext()) {
+            camel.start();
+            for (String text : TEXTS) camel.createProducerTemplate().sendBody(target, text);
+        }
+    }
+
+    static void flight(String host, int port) throws Exception {
+        try (var allocator = new RootAllocator();
+             FlightClient client = FlightClient.builder(allocator, Location.forGrpcInsecure(host, port)).build()) {
+            for (var endpoint : client.getInfo(FlightDescriptor.path("shop")).getEndpoints())
+                try (FlightStream stream = client.getStream(endpoint.getTicket())) {
+                    while (stream.next()) {
+                        var payloads = stream.getRoot().getVector("payload");
+                        for (int row = 0; row < payloads.getValueCount(); row++)
+                            System.out.println(new String((byte[]) payloads.getObject(row), "UTF-8"));
+                    }
+                }
+        }
+    }
+
     static void kafka(String address, boolean read) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", address);
@@ -135,11 +163,13 @@ public class Senders {
             case "loki http" -> logback("<appender name=\"S\" class=\"com.github.loki4j.logback.Loki4jAppender\"><http><url>" + url
                 + "/loki/api/v1/push</url></http><format><label><pattern>app=shop</pattern></label><message><pattern>%msg</pattern></message></format></appender>");
             case "forward tcp" -> forward(host, port);
+            case "hec http" -> hec(address);
             case "bulk http" -> bulk(url);
             case "otlp grpc" -> otlp(OtlpGrpcLogRecordExporter.builder().setEndpoint(url).build());
             case "otlp http" -> otlp(OtlpHttpLogRecordExporter.builder().setEndpoint(url + "/v1/logs").setCompression("gzip").build());
             case "kafka" -> kafka(address, false);
             case "read kafka" -> kafka(address, true);
+            case "read flight" -> flight(host, port);
             default -> throw new IllegalArgumentException(kind);
         }
     }

@@ -91,6 +91,43 @@ async function readKafka() {
   await consumer.disconnect();
 }
 
+// npm has no Flight client: messages are declared here, Arrow's own reader takes what they carry.
+const flightMessages = `syntax = "proto3";
+  message Descriptor { int32 type = 1; bytes cmd = 2; repeated string path = 3; }
+  message Ticket { bytes ticket = 1; }
+  message Endpoint { Ticket ticket = 1; }
+  message Info { bytes schema = 1; Descriptor descriptor = 2; repeated Endpoint endpoint = 3; }
+  message Data { bytes data_header = 2; bytes data_body = 1000; }`;
+
+async function readFlight() {
+  const grpc = require('@grpc/grpc-js');
+  const { tableFromIPC } = require('apache-arrow');
+  const messages = require('protobufjs').parse(flightMessages, { keepCase: true }).root;
+  const method = (name, sent, received, responseStream) => {
+    const [request, response] = [messages.lookupType(sent), messages.lookupType(received)];
+    const requestSerialize = (message) => Buffer.from(request.encode(request.fromObject(message)).finish());
+    const path = `/arrow.flight.protocol.FlightService/${name}`;
+    return { path, requestStream: false, responseStream, requestSerialize, responseDeserialize: (bytes) => response.decode(bytes) };
+  };
+  const methods = { info: method('GetFlightInfo', 'Descriptor', 'Info', false), get: method('DoGet', 'Ticket', 'Data', true) };
+  const Client = grpc.makeGenericClientConstructor(methods, 'FlightService');
+  const client = new Client(`${host}:${port}`, grpc.credentials.createInsecure());
+  const info = await new Promise((done, failed) =>
+    client.info({ type: 1, path: ['shop'] }, (error, answer) => (error ? failed(error) : done(answer))));
+  for (const { ticket } of info.endpoint) {
+    const pieces = [];
+    for await (const { data_header: header, data_body: body } of client.get(ticket)) {
+      if (header.length === 0) continue;
+      const padding = Buffer.alloc(-header.length & 7);
+      const prefix = Buffer.alloc(8, 0xff);
+      prefix.writeInt32LE(header.length + padding.length, 4);
+      pieces.push(prefix, header, padding, Buffer.from(body));
+    }
+    for (const payload of tableFromIPC(Buffer.concat(pieces)).getChild('payload')) console.log(Buffer.from(payload).toString());
+  }
+  client.close();
+}
+
 const kinds = {
   'syslog udp': () => syslog('udp4'),
   'syslog tcp': () => syslog('tcp4'),
@@ -104,5 +141,6 @@ const kinds = {
   'otlp http': () => otlp('@opentelemetry/exporter-logs-otlp-http', '/v1/logs'),
   'kafka': kafka,
   'read kafka': readKafka,
+  'read flight': readFlight,
 };
 kinds[kind]().then(() => setTimeout(process.exit, 300, 0), (error) => { console.error(error); process.exit(1); });
