@@ -99,6 +99,7 @@ TARGETS = {
     "handover/held_frames.py": "handover/test_held_frames.py::test_arbitrary_file_yields_only_intact_frames",
     "handover/position.py": "handover/test_position.py::test_arbitrary_file_is_refused",
     "handover/frame_metadata.py": "handover/test_frame.py::test_arbitrary_document_is_metadata_or_bad_batch",
+    "handover/sender_reading.py": "handover/test_sender_table.py::test_arbitrary_file_is_a_table_or_none",
     "handover/sender_table.py": "handover/test_sender_table.py::test_arbitrary_file_is_a_table_or_none",
     "handover/state_page.py": "handover/test_state_page.py::test_changed_byte_leaves_an_intact_text",
     "handover/topic_requests.py": "handover/test_topic_requests.py::test_last_kt_tag_is_the_request",

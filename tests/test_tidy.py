@@ -175,6 +175,7 @@ SHORT_FILES: dict[str, str] = {
 
 TESTED_BY: dict[str, str] = {
     "penstock/client/relay/clients.py": "tests/client/relay/test_relay.py",
+    "penstock/handover/sender_reading.py": "tests/handover/test_sender_table.py",
     "penstock/process/call_queue.py": "tests/server/grpc/test_call_server.py",
     "penstock/process/calls.py": "tests/server/grpc/test_call_server.py",
     "penstock/drill/disasters.py": "tests/drill/test_verdict.py",

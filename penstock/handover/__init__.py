@@ -2,7 +2,8 @@
 
 Read ``paths`` (names of the shared files), ``frame`` and ``frame_metadata`` (the unit of the handover), ``position``
 and ``state_page`` (small mapped files that outlive their writers), ``buffer`` (opens an existing buffer), ``writer``
-with ``dropped_frames`` and ``sender_table`` (the receiver's side) and ``stored_waits`` (acknowledgements of senders),
+with ``dropped_frames`` and ``sender_table`` (the receiver's side), ``sender_reading`` (what the ledger reads of that
+table) and ``stored_waits`` (acknowledgements of senders),
 ``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log daemon's reader) with
 ``splitter``, ``topic_requests`` and ``listener_drains``; ``held_frames`` saves claimed frames of a stopped daemon,
 ``lock_holder`` kills a reader that holds its lock too long, ``heartbeat`` shows that a process is stopped,
@@ -49,6 +50,7 @@ __all__ = [  # noqa: RUF022 reading order
     "writer",
     "dropped_frames",
     "sender_table",
+    "sender_reading",
     "stored_waits",
     "reader",
     "accounts",

@@ -16,7 +16,6 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,21 +38,19 @@ ROWS = 1 + MAX_SENDERS + SPARE_ROWS
 LOSS_NAMES = ("hole", "incomplete", "bad_checksum", "refused", "invalid", "overlong")
 """Losses that are attributed to a sender: the first parts of the counts' names."""
 COUNT_NAMES = (str(Name.ACCEPTED), *LOSS_NAMES)
-_FIRST, _LAST, _BEGAN, _HEARD, _PAUSE, _COUNTS = range(6)
+FIRST, LAST, BEGAN, HEARD, PAUSE, COUNTS = range(6)
 """Columns: first and last arrival (microseconds since the epoch), the same in listening time, usual pause, counts."""
-_COLUMNS = _COUNTS + len(COUNT_NAMES)
+COLUMNS = COUNTS + len(COUNT_NAMES)
 ACCEPTED, HOLE, INCOMPLETE, BAD_CHECKSUM, REFUSED, INVALID, OVERLONG = range(len(COUNT_NAMES))
 """Columns of ``Arrivals.counts``."""
-_ROW = np.dtype(f"V{8 * _COLUMNS}")
+_ROW = np.dtype(f"V{8 * COLUMNS}")
 NAME_BYTES = 64
-_RAW_IPV4, _RAW_IPV6, _TEXT = 4, 6, 1
+RAW_IPV4, RAW_IPV6, TEXT = 4, 6, 1
 OTHERS = "others"
 HOST_OTHERS = "host others"
 """Shown name of a sender that calls itself like the sum of the others."""
 
-_MAGIC = 0x32444E53_4B545350  # "PSTKSND2"
-_MAX_READS = 100
-"""Limit: reads of rows that the writer changes at the same time."""
+MAGIC = 0x32444E53_4B545350  # "PSTKSND2"
 _UNPUBLISHED = np.iinfo(np.int64).max
 _LAST_IDENTITY = np.iinfo(np.uint64).max
 _REPLACED_IDENTITIES = ((0, 0x9E3779B97F4A7C15), (_LAST_IDENTITY, 0xC2B2AE3D27D4EB4F))
@@ -62,18 +59,14 @@ _HEADER = np.dtype(
     [("magic", "<u8"), ("file_id", "<u8"), ("published", "<i8"), ("listened", "<i8"), ("hash_key", "<u8")]
 )
 _PAGE = 4096
-_SECTIONS = (("ids", 8), ("kinds", 1), ("names", NAME_BYTES), ("marks", 8), ("halves", 2 * _COLUMNS * 8))
-_SECOND_US = 1_000_000
-MIN_PAUSE_US = _SECOND_US
+_SECTIONS = (("ids", 8), ("kinds", 1), ("names", NAME_BYTES), ("marks", 8), ("halves", 2 * COLUMNS * 8))
+SECOND_US = 1_000_000
+MIN_PAUSE_US = SECOND_US
 """Shorter pauses are parts of a burst and say nothing about a sender's rhythm."""
-PAUSE_DECAY_US = 6 * 3600 * _SECOND_US
+PAUSE_DECAY_US = 6 * 3600 * SECOND_US
 """Listening time in which a pause that does not come again is forgotten to 1/e."""
 SILENT_PAUSES, MIN_SILENCE_S = 10, 60.0
 """A sender is silent after so many of its usual pauses, and not before this time."""
-STEADY_PAUSES, MIN_STEADY_S = 10, 300.0
-"""A sender is steady once it has sent for so many of its usual pauses, and for this time."""
-NEW_FOR_S, LEARNING_S = 3600.0, 3600.0
-"""A sender is new for this time, if it first came when the listener had been heard for the second one."""
 
 
 class Arrivals(NamedTuple):
@@ -176,7 +169,7 @@ NO_ARRIVALS = named_arrivals({})
 def text_names(texts: Sequence[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Return kinds and names of senders with names, cut to NAME_BYTES."""
     names = np.array([_stored_name(text) for text in texts], f"S{NAME_BYTES}")
-    return np.full(len(texts), _TEXT, np.uint8), names.view(np.uint8).reshape(len(texts), NAME_BYTES)
+    return np.full(len(texts), TEXT, np.uint8), names.view(np.uint8).reshape(len(texts), NAME_BYTES)
 
 
 def address_names(senders: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
@@ -186,10 +179,10 @@ def address_names(senders: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.uint8],
     # The field is big-endian, so its bytes are in the order of the address.
     names[:, :4] = np.ascontiguousarray(senders["ipv4"]).view(np.uint8).reshape(-1, 4)
     names[is_ipv6, :16] = senders["ipv6"][is_ipv6]
-    return np.where(is_ipv6, _RAW_IPV6, _RAW_IPV4).astype(np.uint8), names
+    return np.where(is_ipv6, RAW_IPV6, RAW_IPV4).astype(np.uint8), names
 
 
-class _Sections:
+class Sections:
     """The arrays of a table over its memory."""
 
     def __init__(self, memory: Any) -> None:
@@ -202,7 +195,7 @@ class _Sections:
         self.kinds = arrays["kinds"]
         self.names = arrays["names"].reshape(ROWS, NAME_BYTES)
         self.marks = arrays["marks"].view(np.int64)
-        self.halves = arrays["halves"].view(np.int64).reshape(2, ROWS, _COLUMNS)
+        self.halves = arrays["halves"].view(np.int64).reshape(2, ROWS, COLUMNS)
         """Stable and newer values of each row."""
         self.stable, self.newer = self.halves.view(_ROW)[:, :, 0]
         """The same with one element per row, which are copied faster."""
@@ -224,9 +217,9 @@ class SenderTable:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._monotonic = monotonic
-        self._sections = sections = _Sections(_map_file(path))
+        self._sections = sections = Sections(_map_file(path))
         header = sections.header
-        if header["magic"][0] != _MAGIC:
+        if header["magic"][0] != MAGIC:
             # A new file, or one of another format: its counts are in the ledger up to the last post.
             header[:] = 0
             sections.ids[:] = 0
@@ -235,7 +228,7 @@ class SenderTable:
             header["hash_key"] = random_key()
             # Order: the magic last; a header without it is not trusted.
             memory_order.barrier()
-            header["magic"] = _MAGIC
+            header["magic"] = MAGIC
         # Crash: a predecessor may have been killed between the frame and its confirmation, or before the frame.
         _settle(sections, max(last_frame, int(header["published"][0])))
         self._listened_before, self._began = int(header["listened"][0]), monotonic()
@@ -246,7 +239,7 @@ class SenderTable:
     def _index_rows(self) -> None:
         ids = self._sections.ids
         # Crash: a row whose sender was summed, and whose identity was not removed yet.
-        ids[self._sections.halves[1, :, _FIRST] == 0] = 0
+        ids[self._sections.halves[1, :, FIRST] == 0] = 0
         rows = np.flatnonzero(ids[1:]) + 1
         order = np.argsort(ids[rows])
         # The last entry is behind all senders, so that every search ends at an entry.
@@ -260,7 +253,7 @@ class SenderTable:
 
     def listened(self) -> int:
         """Return the listening time in microseconds."""
-        return self._listened_before + int((self._monotonic() - self._began) * _SECOND_US)
+        return self._listened_before + int((self._monotonic() - self._began) * SECOND_US)
 
     def tick(self) -> None:
         """Store the listening time, for the ledger and for a successor."""
@@ -274,9 +267,9 @@ class SenderTable:
         if rows is None:
             rows, counts, heard_count = self._join_others(arrivals, now_us, listened)
         before = sections.newer[rows]
-        values = before.view(np.int64).reshape(len(rows), _COLUMNS).copy()
+        values = before.view(np.int64).reshape(len(rows), COLUMNS).copy()
         _advance_times(values[:heard_count], now_us, listened)
-        values[:, _COUNTS:] += counts
+        values[:, COUNTS:] += counts
         if len(self._free) < SPARE_ROWS // 2:
             rows, values = self._sum_smallest(rows, values)
             before = sections.newer[rows]
@@ -328,8 +321,8 @@ class SenderTable:
         memory_order.barrier()
         sections.kinds[rows], sections.names[rows] = kinds, names
         sections.halves[:, rows] = 0
-        sections.halves[:, rows, _FIRST] = sections.halves[:, rows, _LAST] = now_us
-        sections.halves[:, rows, _BEGAN] = sections.halves[:, rows, _HEARD] = listened
+        sections.halves[:, rows, FIRST] = sections.halves[:, rows, LAST] = now_us
+        sections.halves[:, rows, BEGAN] = sections.halves[:, rows, HEARD] = listened
         sections.marks[rows] = 0
         # Order: the identity last; a row without one is free.
         memory_order.barrier()
@@ -351,8 +344,8 @@ class SenderTable:
 
     def _begin_others(self, now_us: int, listened: int) -> None:
         halves = self._sections.halves
-        if not halves[1, 0, _FIRST]:
-            halves[:, 0, _FIRST], halves[:, 0, _BEGAN], halves[:, 0, _HEARD] = now_us, listened, listened
+        if not halves[1, 0, FIRST]:
+            halves[:, 0, FIRST], halves[:, 0, BEGAN], halves[:, 0, HEARD] = now_us, listened, listened
 
     def _sum_smallest(self, rows: Ints, values: Ints) -> tuple[Ints, Ints]:
         """Add the smallest senders beyond MAX_SENDERS to the others; their rows are free once the frame is written."""
@@ -361,15 +354,15 @@ class SenderTable:
         excess = len(self._rows) - 1 - MAX_SENDERS
         if excess <= 0 or not len(candidates):
             return rows, values
-        sizes = halves[1, candidates, _COUNTS:].sum(axis=1)
+        sizes = halves[1, candidates, COUNTS:].sum(axis=1)
         smallest = candidates[np.argsort(sizes, kind="stable")[:excess]]
         summed = halves[1, smallest]
         if not (rows == 0).any():
-            self._begin_others(int(summed[:, _FIRST].min()), int(summed[:, _BEGAN].min()))
+            self._begin_others(int(summed[:, FIRST].min()), int(summed[:, BEGAN].min()))
             rows, values = np.append(rows, 0), np.concatenate([values, halves[1, :1]])
         others_row = values[int(np.flatnonzero(rows == 0)[0])]
-        others_row[_LAST] = max(summed[:, _LAST].max(), others_row[_LAST])
-        others_row[_COUNTS:] += summed[:, _COUNTS:].sum(axis=0)
+        others_row[LAST] = max(summed[:, LAST].max(), others_row[LAST])
+        others_row[COUNTS:] += summed[:, COUNTS:].sum(axis=0)
         self._to_free = smallest
         return np.append(rows, smallest), np.concatenate([values, np.zeros_like(summed)])
 
@@ -396,22 +389,22 @@ def _advance_times(values: Ints, now_us: int, listened: int) -> None:
 
     ``values`` is changed in place.
     """
-    values[:, _LAST] = now_us
+    values[:, LAST] = now_us
     # Fast path: a sender of many messages a second has a pause once a second.
-    if not len(values) or values[:, _HEARD].min() > listened - MIN_PAUSE_US:
+    if not len(values) or values[:, HEARD].min() > listened - MIN_PAUSE_US:
         return
-    pauses = listened - values[:, _HEARD]
+    pauses = listened - values[:, HEARD]
     is_pause = pauses >= MIN_PAUSE_US
-    usual = values[:, _PAUSE]
+    usual = values[:, PAUSE]
     # A silence is an exception and no rhythm: after one of an hour the next would be seen after ten hours only.
-    is_silence = (usual > 0) & (pauses > np.maximum(SILENT_PAUSES * usual, MIN_SILENCE_S * _SECOND_US))
+    is_silence = (usual > 0) & (pauses > np.maximum(SILENT_PAUSES * usual, MIN_SILENCE_S * SECOND_US))
     learned = np.where(is_silence, np.minimum(pauses, 2 * usual), pauses)
     faded = usual * np.exp(-pauses / PAUSE_DECAY_US)
-    values[:, _PAUSE] = np.where(is_pause, np.maximum(learned, faded), usual)
-    values[is_pause, _HEARD] = listened
+    values[:, PAUSE] = np.where(is_pause, np.maximum(learned, faded), usual)
+    values[is_pause, HEARD] = listened
 
 
-def _settle(sections: _Sections, published: int) -> None:
+def _settle(sections: Sections, published: int) -> None:
     """Make both halves of each row equal: the newer one if its frame is in the log buffer."""
     is_newer = sections.marks <= published
     # Order: readers use the newer halves of the published frame before its stable halves change, and the marks change
@@ -433,123 +426,3 @@ def _map_file(path: Path) -> mmap.mmap:
         return mmap.mmap(descriptor, FILE_BYTES)
     finally:
         os.close(descriptor)
-
-
-def are_silent(
-    silence: npt.NDArray[np.float64],
-    pause: npt.NDArray[np.float64],
-    steady: npt.NDArray[np.float64],
-    expect_s: float,
-) -> npt.NDArray[np.bool_]:
-    """Return which senders are silent: for longer than ``expect_s`` if it is not 0, else than their rhythm explains."""
-    if expect_s:
-        return silence > expect_s
-    is_steady = steady >= np.maximum(STEADY_PAUSES * pause, MIN_STEADY_S)
-    return (pause > 0) & is_steady & (silence > np.maximum(SILENT_PAUSES * pause, MIN_SILENCE_S))
-
-
-@dataclass(frozen=True, slots=True)
-class Senders:
-    """The senders of one listener as of one moment, the others first; one entry per sender in each array.
-
-    ``first`` and ``last`` are microseconds since the epoch, 0 for others that do not exist. ``silence``, ``age`` and
-    ``pause`` are seconds of listening time: since the last arrival, since the first, and usually between two.
-    ``listened`` is the listening time in which the table has existed.
-    """
-
-    file_id: str
-    listened: float
-    kinds: npt.NDArray[np.uint8]
-    raw_names: npt.NDArray[np.uint8]
-    first: Ints
-    last: Ints
-    silence: npt.NDArray[np.float64]
-    age: npt.NDArray[np.float64]
-    pause: npt.NDArray[np.float64]
-    counts: Ints
-
-    def name(self, index: int) -> str:
-        """Return the name or address of a sender."""
-        raw = self.raw_names[index].tobytes()
-        match int(self.kinds[index]):
-            case kind if kind == _RAW_IPV4:
-                return socket.inet_ntoa(raw[:4])
-            case kind if kind == _RAW_IPV6:
-                return socket.inet_ntop(socket.AF_INET6, raw[:16])
-            case kind if kind == _TEXT:
-                text = str(raw.rstrip(b"\0"), "utf-8", "replace")
-                return text if text != OTHERS else HOST_OTHERS
-        return OTHERS
-
-    @property
-    def steady(self) -> npt.NDArray[np.float64]:
-        """Seconds of listening time between the first and the last arrival."""
-        return self.age - self.silence
-
-    def is_silent(self, expect_s: float = 0.0) -> npt.NDArray[np.bool_]:
-        """Return which senders are silent: for longer than ``expect_s``, or than their rhythm explains."""
-        return self._is_sender() & are_silent(self.silence, self.pause, self.steady, expect_s)
-
-    def is_new(self) -> npt.NDArray[np.bool_]:
-        """Return which senders first came within the last hour, after the listener had been heard for an hour."""
-        return self._is_sender() & (self.age < NEW_FOR_S) & (self.listened - self.age > LEARNING_S)
-
-    def _is_sender(self) -> npt.NDArray[np.bool_]:
-        return np.arange(len(self.kinds)) > 0
-
-
-def _copy_rows(
-    sections: _Sections, rows: Ints
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return kinds, names and valid values of rows. Rows that the writer changes during the copy are copied again."""
-    kinds, names = np.zeros(len(rows), np.uint8), np.zeros((len(rows), NAME_BYTES), np.uint8)
-    values = np.zeros((len(rows), _COLUMNS), np.int64)
-    pending = np.arange(len(rows))
-    for _ in range(_MAX_READS):
-        copied = rows[pending]
-        ids, marks, published = sections.ids[copied], sections.marks[copied], int(sections.header["published"][0])
-        is_newer = marks <= published
-        # Order: marks before the halves, and the marks again after them.
-        memory_order.barrier()
-        kinds[pending], names[pending] = sections.kinds[copied], sections.names[copied]
-        values[pending] = np.where(is_newer[:, None], sections.halves[1, copied], sections.halves[0, copied])
-        memory_order.barrier()
-        # Invariant: a newer half changes after its mark, and a stable half after the publication of the newer one.
-        is_whole = (sections.marks[copied] == marks) & (sections.ids[copied] == ids)
-        is_whole &= is_newer | (int(sections.header["published"][0]) == published)
-        pending = pending[~is_whole]
-        if not len(pending):
-            break
-    return kinds, names, values
-
-
-def read_senders(path: Path) -> Senders | None:
-    """Return the senders in a listener's table; None if there is no table."""
-    try:
-        with path.open("rb") as file:
-            memory = mmap.mmap(file.fileno(), FILE_BYTES, access=mmap.ACCESS_READ)
-    except (FileNotFoundError, ValueError):  # another size: being created, or of another version
-        return None
-    sections = _Sections(memory)
-    if sections.header["magic"][0] != _MAGIC:
-        return None
-    # Order: the magic before all else.
-    memory_order.barrier()
-    header = sections.header.copy()[0]
-    rows = np.concatenate([[0], np.flatnonzero(sections.ids[1:]) + 1])
-    kinds, names, values = _copy_rows(sections, rows)
-    is_used = (values[:, _FIRST] > 0) | (rows == 0)
-    kinds, names, values = kinds[is_used], names[is_used], values[is_used]
-    listened = int(header["listened"])
-    return Senders(
-        f"{int(header['file_id']):x}",
-        listened / _SECOND_US,
-        kinds,
-        names,
-        values[:, _FIRST],
-        values[:, _LAST],
-        np.maximum(listened - values[:, _HEARD], 0) / _SECOND_US,
-        np.maximum(listened - values[:, _BEGAN], 0) / _SECOND_US,
-        values[:, _PAUSE] / _SECOND_US,
-        values[:, _COUNTS:],
-    )

@@ -20,7 +20,7 @@ from typing import Any
 from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
 from penstock.files.file_system import OS, FileSystem
 from penstock.handover.paths import listeners_in, senders_file
-from penstock.handover.sender_table import Senders, read_senders
+from penstock.handover.sender_reading import Senders, read_senders
 from penstock.ledger import checkpoint, hosts
 from penstock.ledger.audit_counts import Audited, audited
 from penstock.ledger.balance import Balance, UnlandedTail, Within, balance, with_hosts

@@ -13,7 +13,8 @@ from itertools import islice
 import numpy as np
 
 from penstock.counts import BUCKET_SECONDS, Counts, SourceBucket
-from penstock.handover.sender_table import COUNT_NAMES, MAX_SENDERS, OTHERS, SILENT_PAUSES, Senders, are_silent
+from penstock.handover.sender_reading import Senders, are_silent
+from penstock.handover.sender_table import COUNT_NAMES, MAX_SENDERS, OTHERS, SILENT_PAUSES
 from penstock.ledger.posts import MAX_POSTED, SenderTotals, Totals
 
 GONE = ""

@@ -15,18 +15,11 @@ import pytest
 from penstock.files import memory_order
 from penstock.files.file_system import OS
 from penstock.files.memory_order import barrier, explain_unsupported
-from penstock.handover import sender_table
+from penstock.handover import sender_reading, sender_table
 from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.position import ReaderPosition
-from penstock.handover.sender_table import (
-    ACCEPTED,
-    REFUSED,
-    Arrivals,
-    SenderTable,
-    named_arrivals,
-    read_senders,
-    sender_counts,
-)
+from penstock.handover.sender_reading import read_senders
+from penstock.handover.sender_table import ACCEPTED, REFUSED, Arrivals, SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.log.store import visibility
 from penstock.log.store.visibility import CommitBarrier, ReaderGate
@@ -263,9 +256,9 @@ def table_with_sender(path: Path) -> SenderTable:
 def counts_in(path: Path) -> list[int]:
     """Return the accepted and refused messages of the first sender."""
     with path.open("rb") as file:
-        sections = sender_table._Sections(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-    _, _, values = sender_table._copy_rows(sections, np.array([1]))
-    return [int(number) for number in values[0, sender_table._COUNTS :][[ACCEPTED, REFUSED]]]
+        sections = sender_table.Sections(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    _, _, values = sender_reading._copy_rows(sections, np.array([1]))
+    return [int(number) for number in values[0, sender_table.COUNTS :][[ACCEPTED, REFUSED]]]
 
 
 def read_staged_rows(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.handover import sender_table
+from penstock.handover import sender_reading, sender_table
+from penstock.handover.sender_reading import Senders, read_senders
 from penstock.handover.sender_table import (
     ACCEPTED,
     COUNT_NAMES,
@@ -24,11 +25,9 @@ from penstock.handover.sender_table import (
     OTHERS,
     ROWS,
     Arrivals,
-    Senders,
     SenderTable,
     distinct_senders,
     named_arrivals,
-    read_senders,
     sender_counts,
     text_identity,
     text_names,
@@ -184,16 +183,30 @@ def test_rows_that_change_during_a_copy_are_copied_again(
         while steps:
             steps.pop(0)("a")
 
-    class Interrupted(sender_table._Sections):
+    class Interrupted(sender_table.Sections):
         def __init__(self, memory: Any) -> None:
             super().__init__(memory)
             self.halves: Any = Interruption(self.halves, interrupt)
 
-    monkeypatch.setattr(sender_table, "_Sections", Interrupted)
+    monkeypatch.setattr(sender_reading, "Sections", Interrupted)
     senders = read_senders(listener.path)
     assert senders is not None
     # The last round is not published.
     assert senders.counts[1:, ACCEPTED].tolist() == [1 + rounds, 1]
+
+
+def test_row_that_is_free_during_a_copy_has_no_sender(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    listener.hear("a", "b")
+
+    class Freed(sender_table.Sections):
+        def __init__(self, memory: Any) -> None:
+            super().__init__(memory)
+            # The first row is free when it is copied, and not when rows are listed.
+            freed = np.where(np.arange(len(self.ids)) == 1, 0, self.ids)
+            self.ids: Any = Interruption(self.ids, lambda: setattr(self, "ids", freed))
+
+    monkeypatch.setattr(sender_reading, "Sections", Freed)
+    assert [*accepted_in(listener.path).values()] == [1]
 
 
 def test_counts_of_a_frame_that_was_not_written_are_discarded(listener: Listener) -> None:

@@ -13,7 +13,8 @@ from penstock.handover.frame import decode_frame
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.paths import buffer_file, senders_file, state_file
 from penstock.handover.position import ReaderPosition
-from penstock.handover.sender_table import COUNT_NAMES, OTHERS, read_senders
+from penstock.handover.sender_reading import read_senders
+from penstock.handover.sender_table import COUNT_NAMES, OTHERS
 from penstock.handover.state_page import StatePage
 from penstock.handover.writer import FrameWriter
 from penstock.logbuffer import Publication, Subscription

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.counts import Counts
 from penstock.handover.paths import senders_file
+from penstock.handover.sender_reading import read_senders
 from penstock.handover.sender_table import (
     ACCEPTED,
     MAX_SENDERS,
@@ -19,7 +20,6 @@ from penstock.handover.sender_table import (
     SenderTable,
     address_names,
     named_arrivals,
-    read_senders,
     sender_counts,
 )
 from penstock.ingest.slots import SENDER
