@@ -31,8 +31,10 @@ _TEXT = r"'(?:[^']|'')*'"
 _QUOTED_KEY = r'"(?:[^"\\]|\\.)*"'
 _PLAIN_KEY = r"""[^\s."'=<>()\[\]\x00-\x1f]+"""
 """A key without quotes: as in ``config.json_path``, but it ends where a condition goes on."""
+_COLUMN = rf"[a-z]++(?:\.(?:{_PLAIN_KEY}+|{_QUOTED_KEY}))*+"
+"""Invariant: possessive, so that no end of a key is read as ``in``: ``data.admin('x')`` is not ``data.adm in ('x')``."""
 _CONDITION = re.compile(
-    rf"\s*(?P<column>[a-z]+(?:\.(?:{_PLAIN_KEY}|{_QUOTED_KEY}))*)\s*(?:(?P<sign>=|<)\s*(?P<text>{_TEXT})"
+    rf"\s*(?P<column>{_COLUMN})\s*(?:(?P<sign>=|<)\s*(?P<text>{_TEXT})"
     rf"|(?P<is_in>in)\s*\(\s*(?P<texts>{_TEXT}(?:\s*,\s*{_TEXT})*)\s*\))\s*",
     re.IGNORECASE,
 )
@@ -74,7 +76,8 @@ class Condition:
     def holds_for_field(self, rows: pa.Table) -> Mask:
         """Return a mask of rows with ``data``, and perhaps ``payload``, whose field is one of the values, as text.
 
-        A number counts by its digits: ``1.10`` is not ``1.1``. A payload is the event, so its path begins there.
+        A number counts by its digits: ``1.10`` is not ``1.1``. Objects and lists have no text. A payload is the event,
+        so its path begins there.
         """
         keys = parse_path(self.column)
         mask = self._has_values(rows["data"], keys[1:])
@@ -99,12 +102,17 @@ class Condition:
 
 
 def _field_as_written(keys: Sequence[str]) -> str:
-    """Return SQL of the text of a field of the JSON text ``data``; null if there is none."""
+    """Return SQL of the text of a field of the JSON text ``data``; null if there is none, or an object or list.
+
+    Trailing commas and NaN are no error: a correction may make an event of such a payload, so erasures have to find it.
+    """
     pointer = json_pointer(*keys)
-    # DuckDB writes numbers with a point or exponent in its own way.
+    # DuckDB writes numbers with a point or exponent in its own way, and -0 as 0.
     text = (
-        f"CASE json_type(data, {pointer}) WHEN 'DOUBLE' THEN json_extract_string({NUMBERS_AS_STRINGS}, {pointer}) "
-        f"ELSE json_extract_string(data, {pointer}) END"
+        f"CASE json_type(data, {pointer}) WHEN 'VARCHAR' THEN json_extract_string(data, {pointer}) "
+        f"WHEN 'BOOLEAN' THEN json_extract_string(data, {pointer}) "
+        "WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL WHEN 'NULL' THEN NULL "
+        f"ELSE json_extract_string({NUMBERS_AS_STRINGS}, {pointer}) END"
     )
     # A pointer's number also counts the elements of a list, which have no path.
     parents = [json_pointer(*keys[:depth]) for depth, key in enumerate(keys) if key.isdecimal()]
