@@ -32,7 +32,7 @@ _QUOTED_KEY = r'"(?:[^"\\]|\\.)*"'
 _PLAIN_KEY = r"""[^\s."'=<>()\[\]\x00-\x1f]+"""
 """A key without quotes: as in ``config.json_path``, but it ends where a condition goes on."""
 _COLUMN = rf"[a-z]++(?:\.(?:{_PLAIN_KEY}+|{_QUOTED_KEY}))*+"
-"""Invariant: possessive, so that no end of a key is read as ``in``: ``data.admin('x')`` is not ``data.adm in ('x')``."""
+"""Invariant: possessive, so that no end of a key is read as ``in``: ``data.admin('x')`` is no ``data.adm in ('x')``."""
 _CONDITION = re.compile(
     rf"\s*(?P<column>{_COLUMN})\s*(?:(?P<sign>=|<)\s*(?P<text>{_TEXT})"
     rf"|(?P<is_in>in)\s*\(\s*(?P<texts>{_TEXT}(?:\s*,\s*{_TEXT})*)\s*\))\s*",
