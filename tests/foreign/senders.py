@@ -44,7 +44,10 @@ SENDERS = {
         *("syslog udp", "syslog tcp", "gelf udp", "gelf tcp", "forward tcp", "hec http", "loki http", "bulk http"),
         *("otlp http", "otlp grpc"),
     ),
-    "rust": ("syslog udp", "syslog udp, RFC 5424", "gelf tcp", "loki http", "bulk http", "otlp http", "otlp grpc"),
+    "rust": (
+        *("syslog udp", "syslog udp, RFC 5424", "syslog tcp", "syslog tcp, RFC 5424", "gelf udp", "gelf tcp"),
+        *("forward tcp", "hec http", "loki http", "bulk http", "otlp http", "otlp grpc"),
+    ),
     "node": (
         *("syslog udp", "syslog tcp", "gelf udp", "gelf tcp", "forward tcp", "hec http", "loki http", "bulk http"),
         *("otlp http", "otlp grpc"),
@@ -55,7 +58,7 @@ SENDERS = {
     ),
 }
 """Kinds of each language's program; the words before a comma name the transport."""
-READERS = {"go": ("kafka", "flight"), "rust": ("kafka",), "node": ("kafka", "flight"), "java": ("kafka", "flight")}
+READERS = ("kafka", "flight")
 BUILDS = {
     "go": ("go", "go mod tidy && go build -o senders ."),
     "rust": ("cargo", "cargo build --quiet"),

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
 from penstock.records import body, values_of
@@ -20,6 +21,7 @@ from penstock.wire.gelf.fields import fields_of
 from penstock.wire.gelf.unpacking import Refusal, is_compressed, unpack
 from penstock.wire.plog.reassembly import Reassembly
 from penstock.wire.plog.statistics import Statistics
+from penstock.wire.syslog.octets import raw_bytes
 
 _COMPRESSED = np.array([[is_compressed(bytes((first, second))) for second in range(256)] for first in range(256)])
 
@@ -84,7 +86,7 @@ class GelfDecoder:
             )
         )
         joined, rows = join(pieces)
-        messages = joined["payload"]
+        messages = _without_nul(joined["payload"])
         refused = np.array(refused_rows, np.int64)
         annotations = fields_of(messages)
         return Decoded(body(messages, annotations=annotations), counts, rows=rows, consumed=consumed, refused=refused)
@@ -136,3 +138,16 @@ class GelfDecoder:
     def _count_unboxed(self, counts: Counts, number: int) -> None:
         counts.absorb(dict.fromkeys((Name.UNBOXED, Name.SEEN, Name.ACCEPTED), number))
         self.statistics.udp_simple_messages += number
+
+
+def _without_nul(messages: pa.Array[Any]) -> pa.Array[Any]:
+    """Return ``messages`` (type binary) without a NUL at their end: it ends messages over TCP and is not JSON.
+
+    Workaround: tracing-gelf 0.9 writes it into datagrams too.
+    """
+    content, starts, ends = raw_bytes(messages)
+    if not len(content):
+        return messages
+    has_nul = (ends - starts > 1) & (content[ends - 1] == 0)
+    # Fast path: other senders write none, and their messages are not copied.
+    return pc.if_else(pa.array(has_nul), pc.binary_slice(messages, 0, -1), messages) if has_nul.any() else messages

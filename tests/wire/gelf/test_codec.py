@@ -58,6 +58,23 @@ def test_plain_compressed_and_chunked_messages_are_restored_in_order() -> None:
     assert counts["fragment.used"] == len(datagrams) - 3
 
 
+def test_nul_behind_a_message_is_removed_from_datagrams() -> None:
+    """tracing-gelf (Rust) writes the end of a message over TCP into its datagrams too."""
+    sent = [text(number, 1000) for number in range(4)]
+    datagrams = [
+        sent[0] + b"\0",
+        zlib.compress(sent[1] + b"\0"),
+        *chunks(sent[2] + b"\0", 500),
+        sent[3],
+        b"\0",
+        b"\0\xff",
+    ]
+    rows, counts = decode_round(GelfDecoder(), datagrams)
+    assert [payload for payload, _ in rows] == [*sent, b"\0", b"\0\xff"]
+    assert [fields for _, fields in rows[:4]] == [{"host": f"h{n}", "_n": str(n)} for n in range(4)]
+    assert counts["accepted"] == 6
+
+
 def test_chunks_of_several_senders_and_rounds_are_reassembled_in_any_order() -> None:
     decoder, first_text, second_text = GelfDecoder(), text(1, 2000), text(2, 2000)
     first, second = chunks(first_text, 300), chunks(second_text, 300)

@@ -27,6 +27,57 @@ fn send_gelf(host: &str, port: u16) {
     std::thread::sleep(Duration::from_millis(500));
 }
 
+async fn send_gelf_datagrams(address: String) {
+    let (layer, mut handle) = tracing_gelf::Logger::builder().host("web-1").connect_udp(address).unwrap();
+    let sending = tokio::spawn(async move { handle.connect().await });
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+        TEXTS.iter().for_each(|text| tracing::info!("{text}"));
+    });
+    sending.await.unwrap();
+}
+
+#[derive(serde::Serialize)]
+struct Order {
+    message: &'static str,
+    number: usize,
+}
+
+fn send_forward(address: String) {
+    use poston::{Client, Settings, WorkerPool};
+    let pool = WorkerPool::with_settings(&address, &Settings::default()).unwrap();
+    for (number, message) in TEXTS.iter().enumerate() {
+        let record = Order { message, number };
+        pool.send("shop.orders".into(), &record, UNIX_EPOCH + Duration::from_millis(1_795_369_000_125)).unwrap();
+    }
+    pool.terminate().unwrap();
+}
+
+async fn send_hec(host: &str, port: u16) {
+    use splunk::{hec::HecClient, server_config::ServerConfig};
+    let server = ServerConfig::builder(host).with_port(port).use_tls(false).with_token("anything".into()).build().unwrap();
+    HecClient::with_serverconfig(server).with_source("shop").send_events(TEXTS.to_vec()).await.unwrap();
+}
+
+async fn read_flight(address: &str) {
+    use arrow_array::cast::AsArray;
+    use arrow_flight::{FlightClient, FlightDescriptor};
+    use futures_util::TryStreamExt;
+    let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
+    let mut client = FlightClient::new(channel);
+    let info = client.get_flight_info(FlightDescriptor::new_path(vec!["shop".into()])).await.unwrap();
+    for endpoint in info.endpoint {
+        let mut batches = client.do_get(endpoint.ticket.unwrap()).await.unwrap();
+        while let Some(batch) = batches.try_next().await.unwrap() {
+            let column = batch.column_by_name("payload").unwrap();
+            let print = |payload: &[u8]| println!("{}", String::from_utf8_lossy(payload));
+            match column.as_binary_opt::<i32>() {
+                Some(payloads) => payloads.iter().flatten().for_each(print),
+                None => column.as_binary::<i64>().iter().flatten().for_each(print),
+            }
+        }
+    }
+}
+
 fn send_otlp(exporter: LogExporter) {
     let resource = Resource::builder_empty().with_service_name("shop").build();
     let provider = SdkLoggerProvider::builder().with_resource(resource).with_batch_exporter(exporter).build();
@@ -94,10 +145,22 @@ async fn main() {
             let mut logger = syslog::udp(short(), "127.0.0.1:0", &address).unwrap();
             TEXTS.iter().for_each(|text| logger.info(text).unwrap());
         }
+        // The library leaves the end of a message over TCP to the application.
+        "syslog tcp" => {
+            let mut logger = syslog::tcp(short(), &address).unwrap();
+            TEXTS.iter().for_each(|text| logger.info(format!("{text}\n")).unwrap());
+        }
+        "syslog tcp, RFC 5424" => {
+            let mut logger = syslog::tcp(long, &address).unwrap();
+            TEXTS.iter().for_each(|text| logger.info((0, Default::default(), format!("{text}\n"))).unwrap());
+        }
         "syslog udp, RFC 5424" => {
             let mut logger = syslog::udp(long, "127.0.0.1:0", &address).unwrap();
             TEXTS.iter().for_each(|text| logger.info((0, Default::default(), *text)).unwrap());
         }
+        "gelf udp" => send_gelf_datagrams(address).await,
+        "forward tcp" => tokio::task::spawn_blocking(move || send_forward(address)).await.unwrap(),
+        "hec http" => send_hec(host, port).await,
         "gelf tcp" => tokio::task::spawn_blocking({ let host = host.to_owned(); move || send_gelf(&host, port) }).await.unwrap(),
         "otlp grpc" => {
             let exporter = LogExporter::builder().with_tonic().with_endpoint(format!("http://{address}")).build();
@@ -111,6 +174,7 @@ async fn main() {
         "bulk http" => send_bulk(&address).await,
         "kafka" => kafka(&address, false).await,
         "read kafka" => kafka(&address, true).await,
+        "read flight" => read_flight(&address).await,
         _ => panic!("{kind}"),
     }
 }
