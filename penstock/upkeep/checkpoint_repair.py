@@ -117,7 +117,7 @@ def _newest(folder: Path) -> int:
 
 
 def sweep(layout: Layout) -> int:
-    """Remove files of the table that no batch committed, left by a killed pipeline; return their number.
+    """Remove files that the table's log never named, left by a killed pipeline; return their number.
 
     Requires that no query runs, and that the journal is up to date.
     """
@@ -139,8 +139,13 @@ def _orphans(layout: Layout, landed: Path) -> set[str]:
     orphans = set(_written_since(landed, since))
     for commit in commits:
         orphans.difference_update(commit.files)
-    orphans.difference_update(table_of(layout).active() if orphans else ())
-    return orphans
+    if not orphans:
+        return orphans
+    table = table_of(layout)
+    # Invariant: a file that the table's log ever named stays until the vacuum, because readers of earlier versions and
+    # of Iceberg's snapshots have it open.
+    named = table.names_since(since)
+    return set[str]() if named is None else orphans.difference(named, table.active())
 
 
 def _written_since(table: Path, since: int) -> Iterator[str]:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from pathlib import Path
 
+import deltalake
 import pytest
 
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import hold_upkeep_lock
-from penstock.landing.table.landed_table import begin_table
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.checkpoint_rebuild import CheckpointLost
 from penstock.upkeep.checkpoint_repair import check_batches, mend, sweep
 from penstock.upkeep.compaction.compaction import compact_table
+from penstock.upkeep.deletion.removal import execute_deletions
 from tests.landing.table.table_rows import write_file
 from tests.spark.spark_helpers import LANDED_AT, HandWritten, landed_event, landed_message
 
@@ -111,10 +116,40 @@ def test_only_uncommitted_files_of_delta_table_are_removed(tmp_path: Path) -> No
     assert sweep(layout) == 1
     assert not (layout.landed / orphan.name).exists()
     assert table.active() == [committed.name]
+    later = write_file(table, [5])
+    table.commit(1, [later])
     compact_table(layout.landed)
-    table.commit(1, [write_file(table, [5])])
+    every_file = {committed.name, later.name, *table.active()}
+    assert len(every_file) == 3
+    assert sweep(layout) == 0
+    assert all((layout.landed / name).exists() for name in every_file)
+
+
+def test_replaced_files_stay_for_open_readers(table: HandWritten) -> None:
+    layout, now_ms = table.layout, int(time.time() * 1000)
+    for batch in range(2):
+        events = [landed_event(2 * batch + n, f"{batch}-{n}", host=f"h{n}") for n in range(2)]
+        table.commit({"t": 2 * batch + 2}, events, landed_at=now_ms - 1000 + batch)
+    Journal(layout).update()
     compact_table(layout.landed)
-    assert sweep(layout) == 0 or (layout.landed / table.active()[0]).exists()
+    merged = table_of(layout).active()
+    reader = deltalake.DeltaTable(str(layout.landed))
+    request_deletion(layout, REQUESTED, parse_conditions("uuid = '0-0'"))
+    assert execute_deletions(layout, 600_000_000) == 1
+    assert not {*merged} <= {*table_of(layout).active()}
+    assert sweep(layout) == 0
+    assert all((layout.landed / name).exists() for name in [*merged, *table.files])
+    assert reader.to_pyarrow_table().num_rows == 4
+
+
+def test_nothing_is_removed_if_the_log_does_not_reach_back(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path)
+    table = begin_table(layout)
+    file, _ = (write_file(table, [offset]) for offset in range(2))
+    table.commit(0, [file])
+    deltalake.DeltaTable(str(layout.landed)).create_checkpoint()
+    table.commit_path(0).unlink()
+    assert sweep(layout) == 0
 
 
 def test_missing_table_needs_no_repair(table: HandWritten) -> None:

@@ -170,6 +170,18 @@ class TableReader:
             version -= 1
         return LogSince([by_number[n] for n in sorted(by_number)], frozenset(names), None, version < 0)
 
+    def names_since(self, since_ms: float) -> set[str] | None:
+        """Return the files that commits since a time added or removed; None if some of the commits are gone."""
+        names = set[str]()
+        for version in range(self.version(), -1, -1):
+            if (actions := self._actions(version)) is None:
+                return None
+            names.update(unquote(str(change["path"])) for action in actions for change in _changes(action))
+            commit = self.commit_path(version)
+            if isinstance(commit, Path) and commit.stat().st_mtime * 1000 < since_ms:
+                break
+        return names
+
     def _batches(self) -> Iterator[BatchFiles]:
         """Yield batches from the log, the newest first."""
         version = self.version()
@@ -247,6 +259,11 @@ def _batch_files(version: int, actions: Sequence[Mapping[str, Any]]) -> BatchFil
 
 def _added_names(actions: Sequence[Mapping[str, Any]]) -> list[str]:
     return [unquote(str(action["add"]["path"])) for action in actions if "add" in action]
+
+
+def _changes(action: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return what an action adds or removes, if it does."""
+    return [action[kind] for kind in ("add", "remove") if kind in action]
 
 
 def parse_actions(text: str) -> list[dict[str, Any]]:
