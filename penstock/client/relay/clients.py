@@ -45,4 +45,12 @@ class Credentials:
         return previous != self._stamps
 
     def _read_stamps(self) -> list[int]:
-        return [path.stat().st_mtime_ns if path.exists() else 0 for path in self._paths]
+        return [_modified_ns(path) for path in self._paths]
+
+
+def _modified_ns(path: Path) -> int:
+    """Return the time of a file's last change; 0 without a file, or in a folder that may not be read."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -26,7 +26,8 @@ class RelayPosition:
 
     ``sent``: time of the first attempt, in seconds since the epoch. Whether the range was acknowledged is not in it:
     the topic's cursor is behind the range then. The range has ``rows`` entries of one ``listener``. ``tally`` has the
-    forwarded and expired entries before ``begin`` by listener; None in a file of an earlier version.
+    forwarded and expired entries before ``begin`` by listener; None in a file of an earlier version. They were counted
+    as ``host`` for the daemon at ``to``; both are empty in a file of an earlier version.
     """
 
     producer: str
@@ -37,6 +38,8 @@ class RelayPosition:
     listener: str = ""
     rows: int = 0
     tally: Mapping[str, tuple[int, int]] | None = None
+    host: str = ""
+    to: str = ""
 
 
 class RelayPositionFile:
@@ -74,7 +77,8 @@ def position_of(document: dict[str, Any]) -> RelayPosition:
         tally = document.get("tally")
         # Compatibility: earlier versions kept no counts by listener.
         counts = {} if tally is None else {name: (forwarded, expired) for name, (forwarded, expired) in tally.items()}
-        further = {"listener": document.get("listener", ""), "rows": document.get("rows", 0)}
+        further = {name: document.get(name, "") for name in ("listener", "host", "to")}
+        further["rows"] = document.get("rows", 0)
         position = RelayPosition(**required, **further, tally=None if tally is None else counts)
     except KeyError as error:
         raise BadRelayPosition(f"no position of a relay: {error} is missing") from None
@@ -83,7 +87,8 @@ def position_of(document: dict[str, Any]) -> RelayPosition:
     numbers = [position.sequence, position.begin, position.end, position.sent, position.rows]
     numbers += [count for pair in counts.values() for count in pair]
     are_numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
-    are_names = isinstance(position.producer, str) and isinstance(position.listener, str)
+    names = (position.producer, position.listener, position.host, position.to)
+    are_names = all(isinstance(name, str) for name in names)
     if not (are_numbers and are_names and 0 < len(position.producer) <= 200):
         raise BadRelayPosition("no position of a relay: a number or a name is wrong")
     if position.begin >= position.end:

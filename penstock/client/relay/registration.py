@@ -20,7 +20,7 @@ from penstock import __version__
 from penstock.client.log.client import Log
 from penstock.client.log.types import ClientError, Unavailable
 from penstock.client.relay.clients import remote_client
-from penstock.client.relay.tally import relayed_listener
+from penstock.client.relay.tally import name_within_limit, relayed_listener
 from penstock.config import RelayConfig, Settings
 from penstock.config.daemon_access import Access
 from penstock.counts import Counts
@@ -60,23 +60,24 @@ class Registration:
         self._config, self._access = config, Access(settings)
         self._disk = load_disk_id(settings.data_dir / FOLDER)
         self._process, self._version = uuid.uuid4().hex, 0
+        self._remote: Log | None = None
         self._client: Log | None = None
-        self._own_client: Log | None = None
+        """The client of the posts; None until the next post opens it."""
         self._due_at = self._losses_due_at = 0.0
         self._failing: list[bool] = []
         self._refusal = ""
         self.is_connected = False
         """Whether the other side answered the last post, also by a refusal."""
-        self._losses: Mapping[str, tuple[int, int | None]] = {}
+        self._losses: Sequence[tuple[str, int, int | None]] = ()
+        """Listeners, what each lost before the log, and what its senders report."""
+        self._named: dict[str, None] = {}
+        """The names of all posts until now."""
 
     def connect(self, remote: Log) -> None:
-        """Post by ``remote``, or by a client with a token of its own. Raises OSError and FileError."""
-        if self._own_client is not None:
-            self._own_client.close()
-            self._own_client = None
-        if self._config.host_token_file:
-            self._own_client = remote_client(self._config, self._config.host_token_file)
-        self._client = self._own_client or remote
+        """Post by ``remote``, or by a client with a token of its own, from the next post on."""
+        if self._client is not None and self._client is not self._remote:
+            self._client.close()
+        self._remote, self._client = remote, None
 
     def post_if_due(self, topics: Sequence[CountedTopic]) -> None:
         """Post the counts if the interval is over, or a topic has begun or ceased to fail."""
@@ -103,6 +104,10 @@ class Registration:
 
     def _post(self, post: HostPost) -> None:
         if self._client is None:
+            # A token that cannot be read stops the posts only: the next post reads it again, and entries are relayed.
+            token_file = self._config.host_token_file
+            self._client = remote_client(self._config, token_file) if token_file else self._remote
+        if self._client is None:
             raise ClientError("there is no connection yet")
         self._client.post_ledger(json.dumps(post.document()))
 
@@ -113,9 +118,14 @@ class Registration:
             reports, time_us = topic.count()
             oldest_us = min(filter(None, (oldest_us, time_us)), default=0)
             for name, report in reports.items():
+                name = self._post_name(name)
                 total[name] = total[name].plus(report) if name in total else report
-        for name, (lost, sent) in self._losses.items():
-            total[name] = replace(total.get(name, ListenerReport()), lost=lost, sent=sent)
+        for name, lost, sent in self._losses:
+            name = self._post_name(name)
+            report = total.get(name, ListenerReport())
+            # Names that are cut to the same text, or are beyond the limit, are one listener of the other balance.
+            all_sent = report.sent if sent is None else (report.sent or 0) + sent
+            total[name] = replace(report, lost=report.lost + lost, sent=all_sent)
         self._version += 1
         time_ms = time.time_ns() // 1_000_000
         return HostPost(
@@ -130,6 +140,12 @@ class Registration:
             listeners=total,
         )
 
+    def _post_name(self, listener: str) -> str:
+        # A listener keeps its name in later posts, because the counts of a name must not decrease.
+        name = name_within_limit(listener, self._named)
+        self._named.setdefault(name)
+        return name
+
     def _read_losses(self) -> None:
         """Read from the host's balance what listeners lost before the log, and what their senders report."""
         # The counts of the last time stay if the daemon does not answer.
@@ -138,13 +154,14 @@ class Registration:
             if status == 200:
                 balance = json.loads(body)
                 losses, host = losses_of(balance), self._config.host_name
-                self._losses = {
-                    relayed_listener(host, listener["name"]): (
+                self._losses = [
+                    (
+                        relayed_listener(host, listener["name"]),
                         losses.get(listener["name"], Counts()).total(),
                         _sent(listener["sent"]),
                     )
                     for listener in balance["listeners"]
-                }
+                ]
 
 
 def _sent(sent: Mapping[str, int] | None) -> int | None:

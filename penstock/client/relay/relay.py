@@ -106,7 +106,8 @@ class TopicRelay:
     """The relay of one topic. ``local`` and ``remote`` are clients of both daemons, shared with the other topics."""
 
     def __init__(self, config: RelayConfig, topic: str, settings: Settings, local: Log, remote: Log) -> None:
-        self._topic, self._target, self._host = topic, config.to_topic or topic, config.host_name
+        self._topic, self._target = topic, config.to_topic or topic
+        self._host, self._to = config.host_name, config.to
         self._cursor = f"relay-{config.name}"
         self._folder, self._local, self._remote = settings.topics / topic, local, remote
         self._file = RelayPositionFile(settings.data_dir / FOLDER / config.name / f"{topic}.json")
@@ -199,7 +200,9 @@ class TopicRelay:
         if batches.begin > self._next:
             text = "topic %s: the entries [%d, %d) were gone before they were relayed"
             _LOGGER.warning(text, self._topic, self._next, batches.begin)
+            # Invariant: tally and offset advance together; otherwise a retry would count the entries again.
             self._tally.expire(reader, self._next, batches.begin)
+            self._next = batches.begin
         return self._send(reader, self._enter(batches.begin, batches.end, batches.origin.source), batches)
 
     def _resume(self) -> bool:
@@ -232,6 +235,10 @@ class TopicRelay:
         reader = self._reader = TopicReader(self._folder)
         if position is None or position.tally is None:
             self._tally = TopicTally.from_files(self._host, reader, start)
+            return
+        if position.host and (position.host, position.to) != (self._host, self._to):
+            # Another host's counts, or those for another daemon, in which nothing of this host has arrived yet.
+            self._tally = TopicTally(self._host, start)
             return
         tally = self._tally = TopicTally.from_stored(self._host, position.tally, position.begin)
         if start != position.begin:
@@ -267,7 +274,9 @@ class TopicRelay:
         """Enter a range that is sent under the next number."""
         listener, tally = relayed_listener(self._host, source), self._tally.stored()
         sent, rows = int(time.time()), end - begin
-        position = RelayPosition(self._producer, self._sequence + 1, begin, end, sent, listener, rows, tally)
+        position = RelayPosition(
+            self._producer, self._sequence + 1, begin, end, sent, listener, rows, tally, self._host, self._to
+        )
         self._file.write(position)
         # Order: after the write. A number that was not entered is used for the next attempt.
         self._sequence, self._pending, self._may_be_stored = position.sequence, position, False
@@ -321,11 +330,11 @@ class TopicRelay:
             text = "topic %s: the entries [%d, %d) are sent as another producer, and may be stored twice: %s"
             _LOGGER.warning(text, self._topic, pending.begin, pending.end, error)
             self._renew_producer()
-            self._tally.expire_of(pending.listener, batches.begin - pending.begin)
-            # Order: the cursor first. Crash: a start finds it in the range that is entered, before and after.
+            # Order: the cursor before the counts, because a commit that fails is repeated. Crash: a start finds the
+            # cursor in the range that is entered, and is refused as here. The next attempt enters another range.
             self._local.commit_cursor(self._topic, self._cursor, batches.begin)
-            self._next = batches.begin
-            self._enter(batches.begin, batches.end, batches.origin.source)
+            self._tally.expire_of(pending.listener, batches.begin - pending.begin)
+            self._next, self._pending, self._may_be_stored = batches.begin, None, False
             return False
         except ClientError as error:
             self.is_away = isinstance(error, Unavailable)

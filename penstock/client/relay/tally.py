@@ -17,7 +17,7 @@ from penstock.log.store.gaps import DELETED, EXPIRED_READ
 MAX_SOURCE_BYTES = 32
 """Limit: of a source and a codec, the same as in the index of a segment."""
 MAX_LISTENERS = 100
-"""Limit: listeners that are counted apart. They are listeners of this host, or of hosts that relay to it."""
+"""Limit: names in one post, with FURTHER. They are listeners of this host, or of hosts that relay to it."""
 FURTHER = "further"
 """Name of all listeners beyond the limit."""
 
@@ -72,8 +72,10 @@ class TopicTally:
     def from_stored(cls, host: str, stored: Mapping[str, tuple[int, int]], begin: int) -> TopicTally:
         """Return the counts of the entries before ``begin``, which were stored with a position."""
         tally = cls(host, begin)
-        for listener, (forwarded, expired) in stored.items():
-            tally.listeners[listener] = ListenerTally(forwarded + expired, forwarded, expired)
+        for name, (forwarded, expired) in stored.items():
+            listener = tally._of_listener(name)
+            listener.accepted += forwarded + expired
+            listener.forwarded, listener.expired = listener.forwarded + forwarded, listener.expired + expired
         return tally
 
     @classmethod
@@ -128,9 +130,13 @@ class TopicTally:
         return self._of_listener(relayed_listener(self.host, source))
 
     def _of_listener(self, listener: str) -> ListenerTally:
-        if listener not in self.listeners and len(self.listeners) >= MAX_LISTENERS:
-            listener = FURTHER
-        return self.listeners.setdefault(listener, ListenerTally())
+        return self.listeners.setdefault(name_within_limit(listener, self.listeners), ListenerTally())
+
+
+def name_within_limit(listener: str, named: Mapping[str, object]) -> str:
+    """Return ``listener``, or FURTHER if it is not in ``named`` and these are as many as the limit allows."""
+    has_room = len(named) - (FURTHER in named) < MAX_LISTENERS - 1
+    return listener if listener in named or has_room else FURTHER
 
 
 def _gap_rows(gaps: Iterable[Gap], begin: int, end: int) -> Iterable[tuple[Gap, dict[str, int]]]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Log
-from penstock.client.relay import registration
+from penstock.client.relay import registration, tally
 from penstock.client.relay.clients import remote_client
 from penstock.client.relay.registration import Registration, load_disk_id
+from penstock.client.relay.tally import FURTHER
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.ledger.balance import HostListener
 from penstock.ledger.hosts import ListenerReport
@@ -109,6 +110,41 @@ def test_post_is_due_after_the_interval_or_when_a_topic_fails(central: Central) 
     topic.is_failing = True
     registered.post_if_due([topic])
     assert [entry.on_host.accepted for entry in central.hosts() if entry.on_host] == [6]
+
+
+def test_missing_token_file_is_named_once_and_read_by_a_later_post(
+    central: Central, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = central.config.host_token_file
+    assert token is not None
+    hidden = token.rename(central.folder / "hidden")
+    registered, topic = central.registration(central.config), central.topic
+    for topic.is_failing in (False, True):
+        registered.post_if_due([topic])
+    (line,) = [line for line in caplog.messages if "the counts of this host are not posted" in line]
+    assert str(token) in line
+    assert not central.hosts()
+    hidden.rename(token)
+    topic.is_failing = False
+    registered.post_if_due([topic])
+    assert [entry.host for entry in central.hosts()] == ["web1"]
+
+
+def test_listeners_of_a_post_are_limited_and_losses_of_a_cut_name_are_summed(
+    central: Central, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tally, "MAX_LISTENERS", 3)
+    registered, first, second = central.registration(central.config), Topic(), Topic()
+    second.count = lambda: ({"a": first.report, "b": first.report}, 0)  # type: ignore[method-assign]
+    registered._losses = [("b", 1, None), ("b", 2, 5), ("c", 4, 1), ("d", 8, 1)]
+    listeners = registered._next_post([first, second]).listeners
+    assert list(listeners) == ["udp", "a", FURTHER]
+    assert (listeners[FURTHER].accepted, listeners[FURTHER].lost, listeners[FURTHER].sent) == (5, 15, 7)
+    registered._losses = [("a", 1, None), ("a", 2, 5)]
+    # A listener that was counted apart before stays so, whichever topic comes first.
+    listeners = registered._next_post([second, first]).listeners
+    assert sorted(listeners) == ["a", FURTHER, "udp"]
+    assert (listeners["a"].lost, listeners["a"].sent) == (3, 5)
 
 
 def test_registration_is_connected_while_the_other_side_answers(central: Central) -> None:

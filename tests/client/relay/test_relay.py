@@ -324,6 +324,59 @@ def test_part_of_a_range_is_sent_as_another_producer_if_its_number_is_unknown(pa
     assert (pair.arrived, pair.cursor()) == ([b"x", b"c"], 3)
 
 
+def fail_writes(pair: Pair, relay: TopicRelay) -> None:
+    """Let several attempts to enter a range fail."""
+    folder = pair.token.parent / "host" / FOLDER / "up"
+    hidden = folder.rename(folder.with_name("hidden"))
+    wait_until(lambda: not relay.relay_once() and relay.statistics.retries >= 2)
+    hidden.rename(folder)
+
+
+def test_expired_entries_are_counted_once_if_the_position_cannot_be_written(pair: Pair) -> None:
+    pair.store(b"a")
+    relay = pair.relay()
+    relay_all(relay)
+    pair.store(b"b", b"c")
+    pair.host.log.delete("t")
+    pair.host.api.topics.forget("t")
+    pair.store(b"d")
+    fail_writes(pair, relay)
+    wait_until(lambda: relay.relay_once() or pair.cursor() == 4)
+    report = relay.count()[0]["events-udp"]
+    assert (pair.arrived, report.accepted, report.forwarded, report.expired) == ([b"a", b"d"], 4, 2, 2)
+
+
+def test_expired_part_of_a_range_is_counted_once_if_the_position_cannot_be_written(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    pair.host.log.delete("t")
+    pair.host.api.topics.forget("t")
+    pair.store(b"c")
+    pair.file.write(RelayPosition("p", 7, 0, 3, 0, "events-udp", 3, {}))
+    relay = pair.relay()
+    relay._remote.append_batch("central-t", body([b"x"]), ("p", 1), relayed_origin("web1", ORIGIN))
+    fail_writes(pair, relay)
+    wait_until(lambda: relay.relay_once() or pair.cursor() == 3)
+    report = relay.count()[0]["events-udp"]
+    assert (pair.arrived, report.accepted, report.forwarded, report.expired) == ([b"x", b"c"], 3, 1, 2)
+
+
+@pytest.mark.parametrize("change", ["host", "to"])
+def test_counts_begin_again_for_another_host_or_daemon(pair: Pair, change: str) -> None:
+    pair.store(b"a", b"b")
+    relay_all(pair.relay())
+    pair.store(b"c")
+    port = pair.central.bound.grpc.rpartition(":")[2]
+    changed = pair.relay(
+        **{"host": {"host": "web2"}, "to": {"to": f"localhost:{port}", "tls_name": "127.0.0.1"}}[change]
+    )
+    changed.prepare()
+    report = changed.count()[0]["events-udp"]
+    assert (report.accepted, report.forwarded, report.pending) == (1, 0, 1)
+    relay_all(changed)
+    report = changed.count()[0]["events-udp"]
+    assert (report.accepted, report.forwarded, report.pending) == (1, 1, 0)
+
+
 def test_topic_whose_entries_may_expire_is_named(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.store(b"a")
     relay_all(pair.relay())
