@@ -27,6 +27,7 @@ from penstock.errors import PenstockError
 from penstock.ledger.event_words import event_line
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import bar, reasons, remarks, sentence, verdict
+from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -283,7 +284,7 @@ def by_host_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _host_row(entry: dict[str, Any]) -> dict[str, Any]:
     """Return the row of one listener: the host's counts first, then what arrived, and what became of it here."""
-    names = {"host": entry["host"], "listener": entry["listener"]}
+    names = {"host": visible(entry["host"]), "listener": visible(entry["listener"])}
     here = {**entry["fates"], "pending": entry["pending"]}
     seen = {"last seen": _moment(entry["last_seen"])}
     if (reported := entry.get("on_host")) is None:
@@ -302,7 +303,7 @@ def _host_row(entry: dict[str, Any]) -> dict[str, Any]:
         "lag": f"{reported['lag_s']:.0f} s",
         "reported": _moment(reported["reported_at"]),
         "clock offset": f"{reported['clock_offset_s']:+.1f} s",
-        "version": reported["version"],
+        "version": visible(reported["version"]),
         "unaccounted": reported["unaccounted"],
         "differs since": _moment(reported["differs_since"]),
     }
@@ -316,7 +317,7 @@ def _moment(time_s: float) -> str:
 def differing_hosts(document: dict[str, Any]) -> list[str]:
     """Return a line for each listener whose host counts other entries than arrived, with the minute (UTC)."""
     return [
-        f"host {entry['host']}: {abs(reported['unaccounted'])} entries of {entry['listener']} "
+        f"host {visible(entry['host'])}: {abs(reported['unaccounted'])} entries of {visible(entry['listener'])} "
         f"{'did not arrive' if reported['unaccounted'] > 0 else 'arrived that it did not send'}"
         + (f", since {_moment(reported['differs_since'])}" if reported["differs_since"] else "")
         for entry in document.get("hosts", [])

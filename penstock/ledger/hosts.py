@@ -92,7 +92,7 @@ def parse_host_post(document: Any) -> HostPost:
     """Parse the document of a host's post. Raises BadPost."""
     try:
         if not HOST_NAME.fullmatch(host := _text(document["host"])) or host in (".", ".."):
-            raise ValueError(f"{host!r} is no name of a host")
+            raise ValueError(f"{host!a} is no name of a host")
         listeners = document["listeners"]
         if not isinstance(listeners, dict) or len(listeners) > MAX_LISTENERS:
             raise ValueError(f"listeners is no object with at most {MAX_LISTENERS} names")
@@ -123,7 +123,10 @@ def _parse_report(document: object) -> ListenerReport:
 
 def _text(text: object) -> str:
     if not isinstance(text, str) or len(text) > _SHORT_TEXT:
-        raise ValueError(f"{str(text)[:_SHORT_TEXT]!r} is no text of at most {_SHORT_TEXT} characters")
+        raise ValueError(f"{ascii(text)[:_SHORT_TEXT]} is no text of at most {_SHORT_TEXT} characters")
+    # Surrogates are not printable either: no answer with one could be encoded.
+    if not text.isprintable():
+        raise ValueError(f"{text!a} has characters that cannot be printed")
     return text
 
 
@@ -165,9 +168,11 @@ class HostState:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> HostState:
-        """Return the state in a document. Raises BadPost, KeyError and TypeError."""
-        posts = {relay: parse_host_post(post) for relay, post in document["posts"].items()}
+        """Return the state in a document. Raises BadPost, AttributeError, KeyError, TypeError and ValueError."""
+        posts = {_text(relay): parse_host_post(post) for relay, post in document["posts"].items()}
         maps = {name: document[name] for name in ("baseline", "closed", "differs_since", "surplus")}
+        for name in {name for names in maps.values() for name in names}:
+            _text(name)
         return cls(posts, document["received_ms"], former_disks=tuple(document["former_disks"]), **maps)
 
 
@@ -206,7 +211,7 @@ class HostRegister:
         for path in sorted(folder.glob("*.json")):
             try:
                 self._states[path.stem] = HostState.from_document(read_document(path))
-            except (DamagedFile, BadPost, KeyError, TypeError, AttributeError) as error:
+            except (DamagedFile, BadPost, KeyError, TypeError, ValueError, AttributeError) as error:
                 # The host posts its counts again within seconds; only sums of its former disks are lost.
                 path.replace(path.with_suffix(".damaged"))
                 _LOGGER.error("the counts of host %s are set aside: %s", path.stem, error)

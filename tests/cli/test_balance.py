@@ -19,7 +19,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from penstock.cli.balance import BalanceQuery, _render, balance, parse_moment_or_age, receipt_lines
+from penstock.cli.balance import (
+    BalanceQuery,
+    _render,
+    balance,
+    by_host_listener,
+    differing_hosts,
+    parse_moment_or_age,
+    receipt_lines,
+)
 from penstock.cli.balance_tables import ByTable
 from penstock.cli.options import Commands
 from penstock.config import Settings
@@ -111,6 +119,16 @@ def test_age_is_a_time_before_now() -> None:
     assert parse_moment_or_age("90s", 100.0, "--since") == 10
     assert parse_moment_or_age("1h", 100.0, "--since") == 0
     assert parse_moment_or_age("1970-01-01T00:01:00+00:00", 100.0, "--since") == 60
+
+
+def test_names_of_hosts_do_not_reach_the_terminal_unescaped() -> None:
+    counts = {"sent": None, "accepted": 1, "lost": 0, "expired": 0, "lost_with_disk": 0, "pending": 0, "unaccounted": 1}
+    there = {**counts, "lag_s": 0, "reported_at": 0, "clock_offset_s": 0, "version": "\x1b[2J", "differs_since": 0}
+    entry = {"host": "\x1b[2J", "listener": "\x1b[2J", "accepted": 0, "fates": {}, "pending": 0, "last_seen": 0}
+    document = {"hosts": [{**entry, "on_host": there}]}
+    (row,) = by_host_listener(document)
+    assert [row["host"], row["listener"], row["version"]] == ["\\x1b[2J"] * 3
+    assert differing_hosts(document) == ["host \\x1b[2J: 1 entries of \\x1b[2J did not arrive"]
 
 
 def test_balance_has_one_row_per_listener_of_a_host(running: Daemon, tmp_path: Path) -> None:

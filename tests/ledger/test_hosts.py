@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from penstock.files.checked_document import read_document, write_document
 from penstock.ledger import hosts
 from penstock.ledger.hosts import HostPost, HostRegister, ListenerReport, OnHost, on_host, parse_host_post
 from penstock.ledger.posts import BadPost
@@ -160,6 +161,31 @@ def test_impossible_post_is_refused(wrong: dict[str, object]) -> None:
     assert parse_host_post(POST.document()) == POST
     with pytest.raises(BadPost):
         parse_host_post({**POST.document(), **wrong})
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\x1b[2J", "a\n", "\u202e"], ids=ascii)
+def test_text_that_cannot_be_shown_is_refused(central: Central, text: str) -> None:
+    for wrong in ({"listeners": {text: {}}}, {"relay": text}, {"software": text}, {"disk": text}, {"process": text}):
+        with pytest.raises(BadPost, match="cannot be printed") as refusal:
+            central.register.post({**POST.document(), **wrong})
+        str(refusal.value).encode()
+
+
+@pytest.mark.parametrize("key", ["posts", "closed", "baseline"])
+def test_stored_text_that_cannot_be_shown_is_set_aside(central: Central, key: str) -> None:
+    central.post(accepted=4, pending=4)
+    path = central.folder / "web1.json"
+    document = read_document(path)
+    post = document["posts"]["up"]
+    stored = {
+        "posts": {"up": {**post, "listeners": {"\ud800": {}}}},
+        "closed": {"\ud800": {}},
+        "baseline": {"\ud800": 1},
+    }
+    write_document(path, {**document, key: stored[key]})
+    central.restart()
+    assert not central.register.states
+    assert path.with_suffix(".damaged").exists()
 
 
 @given(documents(*HostPost.__slots__))
