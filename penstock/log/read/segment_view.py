@@ -74,17 +74,17 @@ class SegmentView:
     def refresh(self, sealed: bool) -> None:
         """Read the synced length again and map new data. Raises FileNotFoundError if the segment was removed."""
         while True:
-            length = None if sealed else self._gate.read(self._synced_length, self.length)
+            synced = None if sealed else self._gate.read(self._synced_length, self.length)
             # Order: the size after the synced length, because the size must cover it.
             status = os.stat(self._data_path)
             # Invariant: a sealed segment was synced as a whole before the next segment began.
-            length = status.st_size if length is None else min(length, status.st_size)
+            length = status.st_size if synced is None else min(synced, status.st_size)
             if self._file != _identity(status):  # compaction replaced the file: same rows, other positions
                 self._file = _identity(status)
                 self._reset()
             if length > self.length:
                 self._data = map_file(self.files.data, length)
-                self._load_records(length)
+                self._load_records(length, synced)
                 self.length = length
             self.sealed = sealed
             # Compaction may replace the file between the calls above; then the mapped data and the records differ.
@@ -106,10 +106,11 @@ class SegmentView:
             os.close(descriptor)
         return int.from_bytes(word, "little", signed=True) if len(word) == 8 else 0
 
-    def _load_records(self, length: int) -> None:
+    def _load_records(self, length: int, synced: int | None) -> None:
         """Add the records of the batches within ``length``.
 
-        They come from the index, or from a scan of the data if the index is unusable.
+        They come from the index, or from a scan of the data if the index is unusable; then also those of batches that
+        were synced (None: all) and are lost.
         """
         if not self.index_unusable:
             added = index.unpack(self._read_index(self._count))
@@ -119,9 +120,11 @@ class SegmentView:
                 return
         self.index_unusable = True
         self._records, self._count = index.EMPTY, 0
-        self._append_records(
-            scan(self._data, self.first, index.read(self._read_index(0, header=True), self.files.fingerprint)).records
-        )
+        hints = index.read(self._read_index(0, header=True), self.files.fingerprint)
+        # Crash: after a power cut the synced length may be older than the index. Batches behind it are not visible
+        # until a recovery; they are not lost, and must not become a gap.
+        hints = hints if synced is None else hints[hints["position"] + hints["length"] <= synced]
+        self._append_records(scan(self._data, self.first, hints).records)
 
     def _continues(self, added: index.IndexRecords, length: int) -> bool:
         """Report whether ``added`` continues the existing records without a hole, up to ``length``."""

@@ -78,8 +78,10 @@ class Verification:
         """Rewrite the index from the data, including batches that were appended during the check."""
         view.refresh(sealed=sealed)
         records = [index.record(m) if (m := view.message(r)) is not None else tuple(r) for r in view.records]
+        content = index.header(view.files.fingerprint) + index.pack(records).tobytes()
         if not sealed:
             self._release()
-        replace_durably(
-            self._fs, view.files.index, index.header(view.files.fingerprint) + index.pack(records).tobytes()
-        )
+            # Crash: records behind an outdated synced length tell the recovery of rows that may be damaged.
+            hints = index.read(self._fs.read(view.files.index), view.files.fingerprint)
+            content += hints[index.valid(hints) & (hints["position"] >= view.length)].tobytes()
+        replace_durably(self._fs, view.files.index, content)

@@ -1,5 +1,7 @@
 """Verification on demand."""
 
+import errno
+
 import pytest
 
 from penstock.log import Gap, LogFull, TopicReader, TopicSettings
@@ -100,3 +102,25 @@ def test_sound_index_that_differs_from_the_data_is_rewritten(tmp_path):
         file.write_bytes(good[: index.HEADER_SIZE] + index.pack(map(tuple, wrong)).tobytes())
         assert topic.verify() == []
         assert file.read_bytes() == good
+
+
+def test_batches_behind_an_outdated_synced_length_are_not_lost(tmp_path):
+    """After a power cut the synced length and a part of the index are old; then the recovery finds the disk full."""
+    with opened(tmp_path) as topic:
+        synced, file = topic.path / f"{0:020}.synced", topic.path / f"{0:020}.index"
+        outdated = synced.read_bytes()
+        fill(topic, [b"a"], [b"b"], [b"c"])
+    synced.write_bytes(outdated)
+    begin = index.HEADER_SIZE + index.RECORD.itemsize
+    file.write_bytes(
+        file.read_bytes()[:begin] + bytes(index.RECORD.itemsize) + file.read_bytes()[begin + index.RECORD.itemsize :]
+    )
+    fs = CrashingFileSystem(tmp_path)
+    fs.failures["open"] = errno.ENOSPC
+    with opened(tmp_path, fs=fs) as topic:
+        fs.failures.clear()
+        assert topic.verify(0, 3) == []
+        assert len(index.unpack(file.read_bytes()[index.HEADER_SIZE :])) == 2
+        fill(topic, [b"d"])
+        assert payloads(topic) == [b"a", b"b", b"c", b"d"]
+        assert topic.gaps() == []
