@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -21,7 +21,6 @@ from penstock.sql.postgres.preparation import Preparation, StatementFailed
 from penstock.sql.postgres.statements import Statement
 from penstock.sql.postgres.types import Column, data_rows, expression
 from penstock.sql.query import Query
-from penstock.sql.tables import Tables
 
 MAX_PORTALS = 20
 MAX_ROWS_BYTES, MAX_ROW_BYTES = 4 << 20, 256 << 20
@@ -44,13 +43,20 @@ class _Cancelled(threading.Event):
 
 @dataclass(slots=True)
 class Portal:
-    """A statement with its parameters, and the rows that it has still to send. A held one outlives its transaction."""
+    """A statement with its parameters, and the rows that it has still to send.
+
+    A held one outlives the transaction that declared it, unless this is rolled back (``uncommitted``). ``readable`` are
+    the topics that its client might read when the query began.
+    """
 
     statement: Statement | None
     literals: list[str]
     columns: list[Column]
     formats: list[int]
     held: bool = False
+    uncommitted: bool = False
+    readable: frozenset[str] | None = None
+    cancelled: threading.Event = field(default_factory=threading.Event)
     rows: Iterator[pa.RecordBatch] | None = None
     batch: pa.RecordBatch | None = None
     sent: int = 0
@@ -96,10 +102,17 @@ class Portals:
             portal.close()
 
     def close_all(self, *, held: bool = False) -> None:
-        """Close all portals at the end of a transaction, or of the connection: then the ``held`` ones, too."""
+        """Close all portals that are not held, or all if ``held``."""
         for name, portal in list(self._by_name.items()):
             if held or not portal.held:
                 self.close(name)
+
+    def end_transaction(self, *, committed: bool) -> None:
+        """Close the portals that end with a transaction; held ones stay if it is ``committed``."""
+        for name, portal in list(self._by_name.items()):
+            if not portal.held or (portal.uncommitted and not committed):
+                self.close(name)
+            portal.uncommitted = False
 
     def close_late(self) -> None:
         """Close portals whose rows were not fetched within the time of a query."""
@@ -113,17 +126,21 @@ class Portals:
         ends = [portal.end_s for portal in self._by_name.values() if portal.rows is not None]
         return max(min(ends) - time.monotonic(), 0.01) if ends else None
 
-    def start(self, portal: Portal, preparation: Preparation, tables: Callable[[], Tables]) -> None:
+    def start(self, portal: Portal, preparation: Preparation, readable: frozenset[str] | None) -> None:
         """Start a portal's query unless it runs. It counts as running until the portal is closed.
 
         Raises StatementFailed, BadQuery.
         """
         if portal.rows is not None:
+            # Invariant: what a client may no longer read is not sent by a query that began earlier, either.
+            if readable is not None and (portal.readable is None or not portal.readable <= readable):
+                raise StatementFailed(SqlError("42501", "the rights of the client have changed"))
+            self._cancelled = portal.cancelled
             return
         assert portal.statement is not None
-        engine = self._engine
+        engine, portal.readable = self._engine, readable
         text = preparation.translate(portal.statement, portal.literals).text
-        cancelled: threading.Event = _Cancelled(self._is_client_gone)
+        cancelled = portal.cancelled = _Cancelled(self._is_client_gone)
         portal.end_s = time.monotonic() + engine.config.timeout
         # Order: a cancel request must reach the query while it waits, too.
         self._cancelled = cancelled
@@ -134,14 +151,16 @@ class Portals:
             # Once: the place of a running query must not be given back twice.
             portal.close = lambda: None
             portal.rows, portal.batch = iter(()), None
-            if query is not None:
-                query.close()
-            engine.running.release()
+            try:
+                if query is not None:
+                    query.close()
+            finally:
+                engine.running.release()
 
         portal.close = close
         try:
             query = Query(
-                tables(),
+                engine.tables(readable),
                 text,
                 timeout_s=max(portal.end_s - time.monotonic(), ACQUIRE_INTERVAL_S),
                 cancelled=cancelled,

@@ -404,7 +404,7 @@ class Session:
         """Send the next rows of a portal, all if ``max_rows`` is 0; return how many. Raises StatementFailed."""
         sent_before = portal.sent
         preparation = self._bound_preparation()
-        self._portals.start(portal, preparation, lambda: self._engine.tables(self._readable()))
+        self._portals.start(portal, preparation, self._readable())
         for rows in self._portals.rows(portal, max_rows):
             self._send(rows)
             if len(self._out) > BUFFERED_BYTES:
@@ -415,7 +415,7 @@ class Session:
         if self._state == IDLE and not cursor.held:
             raise StatementFailed(SqlError("25P01", "DECLARE CURSOR can only be used in transaction blocks"))
         columns = self._columns(cursor.query, literals)
-        portal = Portal(cursor.query, literals, columns, [TEXT_FORMAT] * len(columns), cursor.held)
+        portal = Portal(cursor.query, literals, columns, [TEXT_FORMAT] * len(columns), cursor.held, self._state != IDLE)
         self._portals.add(cursor.name, portal, "cursor")
         return "DECLARE CURSOR"
 
@@ -481,7 +481,7 @@ class Session:
         # PostgreSQL answers a COMMIT of a failed transaction so.
         failed = self._state == FAILED
         self._state = IDLE
-        self._portals.close_all()
+        self._portals.end_transaction(committed=tag == "COMMIT" and not failed)
         return "ROLLBACK" if failed else tag
 
     def _close_cursor(self, statement: Statement) -> str:

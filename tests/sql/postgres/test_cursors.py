@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,6 +76,30 @@ def test_cursor_that_fails_does_not_end_like_one_without_more_rows(connection: p
         simple(connection, "FETCH h")
     with pytest.raises(errors.InvalidCursorName):
         simple(connection, "FETCH h")
+
+
+def test_held_cursor_of_a_transaction_that_is_rolled_back_ends(connection: psycopg.Connection[Any]) -> None:
+    simple(connection, "BEGIN")
+    simple(connection, "DECLARE h CURSOR WITH HOLD FOR SELECT 1")
+    simple(connection, "ROLLBACK")
+    assert simple(connection, "DECLARE h CURSOR WITH HOLD FOR SELECT 2") == ("DECLARE CURSOR", [])
+    simple(connection, "BEGIN")
+    simple(connection, "ROLLBACK")
+    assert simple(connection, "FETCH h") == ("FETCH 1", [(2,)])
+
+
+SLOW = "SELECT range FROM range(1000000000000) WHERE range < 100_000 OR md5(range::VARCHAR) = 'x'"
+
+
+def test_cancel_request_reaches_a_cursor_that_began_before_another_query(connection: psycopg.Connection[Any]) -> None:
+    simple(connection, f"DECLARE h CURSOR WITH HOLD FOR {SLOW}")
+    assert simple(connection, "FETCH h") == ("FETCH 1", [(0,)])
+    simple(connection, "SELECT 1")
+    cancel = threading.Timer(0.5, connection.cancel_safe)
+    cancel.start()
+    with pytest.raises(errors.QueryCanceled, match="cancelled"):
+        simple(connection, "FETCH ALL FROM h")
+    cancel.join()
 
 
 REFUSED: dict[str, type[psycopg.Error]] = {

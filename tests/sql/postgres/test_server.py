@@ -21,6 +21,7 @@ from psycopg import errors
 
 from penstock.sql.postgres import messages, portals
 from penstock.sql.postgres.server import Server
+from penstock.sql.postgres.session import Session
 from penstock.sql.tables import Tables
 from penstock.testing.pipe import wait_until
 from tests.server.certificates import make
@@ -208,6 +209,21 @@ def test_password_is_a_token_with_its_rights(tmp_path: Path) -> None:
             assert server.counts["wrong password"] == 3
     finally:
         running.stop()
+
+
+def test_query_that_runs_sends_nothing_more_once_the_rights_are_restricted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "topics")
+    readable: list[frozenset[str] | None] = [None]
+    monkeypatch.setattr(Session, "_readable", lambda session: readable[0])
+    with serving(tmp_path) as server, connect(server) as connection, connection.transaction():
+        cursor = psycopg.ClientCursor(connection)
+        cursor.execute("declare c cursor for select topic from landed order by topic")
+        assert cursor.execute("fetch c").fetchall() == [("secret",)]
+        readable[0] = frozenset({"t"})
+        with pytest.raises(errors.InsufficientPrivilege), connection.transaction():
+            cursor.execute("fetch all from c")
 
 
 def test_other_database_is_refused(sql_server: Server) -> None:
