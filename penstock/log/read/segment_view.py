@@ -109,8 +109,8 @@ class SegmentView:
     def _load_records(self, length: int, synced: int | None) -> None:
         """Add the records of the batches within ``length``.
 
-        They come from the index, or from a scan of the data if the index is unusable; then also those of batches that
-        were synced (None: all) and are lost.
+        They come from the index, or from a scan of the data if the index is unusable; then lost batches
+        within the first ``synced`` bytes (None: all) have records, too.
         """
         if not self.index_unusable:
             added = index.unpack(self._read_index(self._count))
