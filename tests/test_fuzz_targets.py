@@ -172,6 +172,7 @@ TARGETS = {
         "log/read/test_topic_reader.py::test_reader_finds_only_existing_rows_with_random_side_files"
     ),
     "log/retention/compaction.py": ANY_INDEX,
+    "log/retention/verify.py": ANY_INDEX,
     "log/settings.py": "log/test_settings.py::test_random_changes_give_settings_or_a_clear_error",
     "log/store/row_format.py": "log/store/test_row_format.py::test_damaged_body_is_rows_or_bad_batch",
     "log/store/batch_format.py": "log/store/test_batch_format.py::test_random_bytes_raise_only_bad_batch",
