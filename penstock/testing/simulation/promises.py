@@ -6,7 +6,7 @@ Each message is unique, so that every copy of it can be counted.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,6 +19,11 @@ Row = tuple[int, bytes]
 
 class Broken(AssertionError):
     """A broken promise."""
+
+
+def offsets_in(gaps: Iterable[Gap]) -> set[int]:
+    """Return all offsets in gaps."""
+    return {offset for gap in gaps for offset in range(gap.begin, gap.end)}
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Row]]:
@@ -55,6 +60,20 @@ class Sent:
 
 
 @dataclass(slots=True)
+class Published:
+    """Messages that a listener wrote to its log buffer: in complete frames, and in frames within which it died.
+
+    ``unsynced``: since the last writeback. ``lost_at_most``: that power cuts may have taken.
+    """
+
+    name: str
+    complete: int = 0
+    uncertain: int = 0
+    unsynced: int = 0
+    lost_at_most: int = 0
+
+
+@dataclass(slots=True)
 class Promises:
     """The model of a whole run. Retention drops rows of the topics ``expiring``; those ``written`` are not synced."""
 
@@ -88,15 +107,31 @@ class Promises:
         for topic in self.written:
             self.acknowledged.pop(topic, None)
 
-    def see(self, topic: str, batches: Iterable[pa.RecordBatch], reader: str) -> int | None:
-        """Compare what ``reader`` got with what was seen before; return the offset after it, None for nothing."""
-        end = None
+    def see(
+        self,
+        topic: str,
+        batches: Iterable[pa.RecordBatch],
+        reader: str,
+        begin: int,
+        end: int,
+        gaps: Callable[[], Iterable[Gap]],
+    ) -> int | None:
+        """Compare what ``reader`` got with what was seen before; return the offset after it, None for nothing.
+
+        Each offset from ``begin`` to the last row, or to ``end`` without any row, is a row or in one of ``gaps``.
+        """
+        following = None
+        offsets: set[int] = set()
         for offset, row in rows_of(batches):
-            if end is not None and offset < end:
-                raise Broken(f"{reader}: offset {offset} of {topic} after {end - 1}")
-            end = offset + 1
+            if following is not None and offset < following:
+                raise Broken(f"{reader}: offset {offset} of {topic} after {following - 1}")
+            following = offset + 1
+            offsets.add(offset)
             self._see_row(topic, offset, row, reader)
-        return end
+        skipped = set(range(begin, end if following is None else following)) - offsets
+        if skipped and (lost := skipped - offsets_in(gaps())):
+            raise Broken(f"{reader}: offset {min(lost)} of {topic} is skipped, and in no gap")
+        return following
 
     def _see_row(self, topic: str, offset: int, row: Row, reader: str) -> None:
         before = self.rows[topic].setdefault(offset, row)
@@ -130,6 +165,28 @@ class Promises:
                 raise Broken(f"{topic}: a corrupt gap without damage: {gap}")
             if gap.reason != "corrupt" and topic not in self.expiring:
                 raise Broken(f"{topic}: an unexpected gap: {gap}")
+
+    def check_expired(self, topic: str, gaps: Iterable[Gap], newest: int) -> None:
+        """Check that no row that a reader saw expired with a timestamp after ``newest`` (microseconds)."""
+        if self.has_jumped:
+            return
+        for gap in gaps:
+            if gap.reason == "corrupt":
+                continue
+            for offset in range(gap.begin, gap.end):
+                row = self.rows[topic].get(offset)
+                if row and row[0] > newest:
+                    raise Broken(f"{topic}: offset {offset} of {row[0]} expired before its time, {newest}: {gap}")
+
+    def check_listener(self, listener: Published, stored: int, dropped: int) -> None:
+        """Check that each message that a listener published is stored, or counted as dropped. Raises Broken."""
+        if self.flips:
+            return  # counts of dropped messages may be in the damage
+        most = listener.complete + listener.uncertain
+        # After a power cut frames may be dropped, and counted so, that were stored before.
+        has_surplus = stored + dropped > most and not listener.lost_at_most
+        if has_surplus or stored + dropped < listener.complete - listener.lost_at_most:
+            raise Broken(f"{stored} messages are stored and {dropped} dropped: not {listener}")
 
     def _check_copies(self, topic: str, rows: Mapping[int, Row], has_gaps: bool) -> None:
         copies = Counter(payload for _, payload in rows.values())

@@ -51,7 +51,7 @@ class FolderReader:
         if end < self._end:
             raise Broken(f"{self.name}: the end went back from {self._end} to {end}")
         self._end = end
-        following = self._world.promises.see(self._topic, batches, self.name)
+        following = self._world.promises.see(self._topic, batches, self.name, begin, end, reader.gaps)
         if not again and following is not None:
             self._offset = following
 
@@ -103,7 +103,7 @@ class StreamReader:
             page = page_of(batches, self._offset, self._query)
         else:
             page = read_page(topic, reader, self._offset, self._query.page, DEFAULT_BUDGET, self._query)
-        self._world.promises.see(self._topic_name, page.batches, self.name)
+        self._world.promises.see(self._topic_name, page.batches, self.name, self._offset, page.next, reader.gaps)
         self._offset = page.next
 
 

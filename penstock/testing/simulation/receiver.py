@@ -15,6 +15,7 @@ from penstock.handover.writer import FrameWriter
 from penstock.logbuffer import Publication
 from penstock.records import EMPTY_BODY, body
 from penstock.testing.simulation.machine import Machine
+from penstock.testing.simulation.promises import Published
 
 TERM_BYTES = 1 << 16
 FRAME_OVERHEAD_BYTES = 1000
@@ -49,6 +50,7 @@ class Receiver:
         self._config = ListenerConfig.model_validate(
             {"name": name, "protocol": "tcp" if answers else "udp", "handlers": [handler]}
         )
+        self.published = Published(name)
         self._life: _Life | None = None
         self.life = 0
 
@@ -81,10 +83,13 @@ class Receiver:
     def receive(self, payloads: Sequence[bytes], answer: Answer) -> None:
         """Write messages as one frame; ``answer`` is called when their fate is decided."""
         assert self._life is not None
-        begin = self._life.writer.position
-        self._life.writer.publish(
-            body(list(payloads)), Counts({Name.SEEN: len(payloads), Name.ACCEPTED: len(payloads)}), 0
-        )
+        begin, count, published = self._life.writer.position, len(payloads), self.published
+        # Uncertain until the frame is complete: the receiver may die within the call.
+        published.uncertain += count
+        published.unsynced += count
+        self._life.writer.publish(body(list(payloads)), Counts({Name.SEEN: count, Name.ACCEPTED: count}), 0)
+        published.uncertain -= count
+        published.complete += count
         self._life.waits.expect(begin, answer)
 
     def step(self) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.ledger.rebuild import differences, rebuild_balance
-from penstock.log import LogError, TopicReader, TopicSettings
+from penstock.log import CorruptBatch, Gap, LogError, TopicReader, TopicSettings
 from penstock.log.cursors import Cursors
 from penstock.slogd.errors import ApiError
 from penstock.testing.simulation.daemon import Daemon
@@ -38,11 +38,11 @@ WRITEBACK_SHARE = 0.02
 QUIET_SHARE = 0.004
 """Share of steps before which everything comes to rest and is checked."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a run makes a folder of its own in it
-EXPIRING = "short"
+EXPIRING, STALE_AFTER_S = "short", 120.0
 TOPICS = ("orders", "bills", EXPIRING, "lines", "datagrams")
 DEFAULTS = TopicSettings(segment_size_limit=6_000, rotate_after=600, stale_after=1e9)
 OVERRIDES = {
-    EXPIRING: TopicSettings(segment_size_limit=3_000, rotate_after=60, stale_after=120, compression="zstd"),
+    EXPIRING: TopicSettings(segment_size_limit=3_000, rotate_after=60, stale_after=STALE_AFTER_S, compression="zstd"),
     "bills": TopicSettings(segment_size_limit=3_000, stale_after=1e9, compression="zstd"),
     "lines": TopicSettings(segment_size_limit=8_000, stale_after=1e9, durability="written"),
 }
@@ -228,6 +228,8 @@ class _Run:
             self._start_daemon()
         if self._dice.random() < WRITEBACK_SHARE:
             self.machine.buffers.write_back()
+            for receiver in self._receivers:
+                receiver.published.unsynced = 0
         stopped = [receiver for receiver in self._receivers if not receiver.is_running]
         if stopped and self._dice.random() < 0.3:
             self._of_receiver(stopped[0], stopped[0].start)
@@ -246,7 +248,16 @@ class _Run:
     def _daemon_steps(self) -> list[Callable[[], None]]:
         daemon = self._daemon
         drains = [lambda name=receiver.name: daemon.drain(name) for receiver in self._receivers]
-        return [daemon.commit, daemon.commit, *drains, *drains, daemon.work_if_due, self._land]
+        return [daemon.commit, daemon.commit, *drains, *drains, self._maintain, self._land]
+
+    def _maintain(self) -> None:
+        self._daemon.work_if_due()
+        if EXPIRING in self._daemon.log.names():
+            self._check_expired(TopicReader(self.machine.topics / EXPIRING).gaps())
+
+    def _check_expired(self, gaps: Iterable[Gap]) -> None:
+        newest = self.machine.clock.micros() - round(STALE_AFTER_S * 1e6)
+        self._promises.check_expired(EXPIRING, gaps, newest)
 
     def _land(self) -> None:
         self._lander.step(self._dice.choice(sorted(self._lander.posts)))
@@ -301,10 +312,23 @@ class _Run:
         self._record("machine", "power cut")
         for receiver in self._receivers:
             receiver.die()
+            self._count_unsynced(receiver)
         self.machine.cut_power()
         self._promises.cut_power()
         for reader in self._readers:
             reader.reset()
+
+    def _count_unsynced(self, receiver: Receiver) -> None:
+        """Count the messages that a power cut takes at most: in lost pages, and in rows that are not yet visible."""
+        published = receiver.published
+        published.lost_at_most += published.unsynced
+        if receiver.topic in self._promises.written:
+            try:
+                visible = TopicReader(self.machine.topics / receiver.topic).end
+            except (FileNotFoundError, CorruptBatch):
+                visible = 0
+            published.lost_at_most = published.complete + published.uncertain - visible
+        published.unsynced = 0
 
     def _of_receiver(self, receiver: Receiver, step: Callable[[], None]) -> None:
         lines, self._kill_receiver_at = self._kill_receiver_at, -1
@@ -375,17 +399,27 @@ class _Run:
             self._promises.check_topic(topic, rows, gaps, end)
             stored[topic] = {payload for _, payload in rows.values()}
             with_gaps |= {topic} if gaps else set()
+            if topic == EXPIRING:
+                self._check_expired(gaps)
         for topic in TOPICS:
             stored.setdefault(topic, set())
         self._promises.check_transactions(stored, with_gaps)
         self._check_cursors()
         self._check_balance()
+        self._check_listeners()
 
     def _check_cursors(self) -> None:
         for (topic, name), offsets in self._promises.cursors.items():
             offset = Cursors(self.machine.files, self.machine.topics / topic).offsets().get(name)
             if offset not in offsets and not (offset == 0 and self._promises.flips):
                 raise Broken(f"cursor {name} of {topic} is at {offset}, not at one of {offsets}")
+
+    def _check_listeners(self) -> None:
+        topics = self._daemon.log.names()
+        dropped = {route.source: route.policy_drop for route in self._daemon.ledger.balance().routes}
+        for receiver in self._receivers:
+            stored = TopicReader(self.machine.topics / receiver.topic).end if receiver.topic in topics else 0
+            self._promises.check_listener(receiver.published, stored, dropped.get(receiver.name, 0))
 
     def _check_balance(self) -> None:
         balance = self._daemon.ledger.balance()

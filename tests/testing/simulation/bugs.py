@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.handover.drain import Drain
@@ -13,7 +16,10 @@ from penstock.log.commit.writer import Writer
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment import Segment
+from penstock.server.reading.entry_pages import Page, page_of
+from penstock.server.reading.query import Query
 from penstock.testing import CrashingFileSystem
+from penstock.testing.simulation import readers, run
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -59,6 +65,33 @@ def forget_frame_positions(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Recovery, "_advance_position", lambda self, origin: None)
 
 
+def skip_groups_of_dropping_listener(patch: pytest.MonkeyPatch) -> None:
+    """Move past each third group of frames of the listener that drops, and neither store nor count them."""
+    store = Drain._store
+    groups = itertools.count(1)
+
+    def store_others(self: Drain, group: Any, position: Any) -> None:
+        if self.listener != "udp" or next(groups) % 3:
+            store(self, group, position)
+
+    patch.setattr(Drain, "_store", store_others)
+
+
+def drop_first_batch_of_stream_page(patch: pytest.MonkeyPatch) -> None:
+    """Leave the first batch out of each page that a stream takes from memory."""
+
+    def page_without_first(batches: Sequence[pa.RecordBatch], offset: int, query: Query) -> Page:
+        page = page_of(batches, offset, query)
+        return replace(page, batches=page.batches[1:])
+
+    patch.setattr(readers, "page_of", page_without_first)
+
+
+def expire_early(patch: pytest.MonkeyPatch) -> None:
+    """Drop rows that are half a second old, not only rows older than ``stale_after``."""
+    patch.setitem(run.OVERRIDES, run.EXPIRING, replace(run.OVERRIDES[run.EXPIRING], stale_after=0.5))
+
+
 BUGS: dict[Bug, int] = {
     answer_before_sync: 3,
     no_folder_sync: 1,
@@ -67,5 +100,8 @@ BUGS: dict[Bug, int] = {
     forget_producers: 1,
     move_position_first: 2,
     forget_frame_positions: 3,
+    skip_groups_of_dropping_listener: 0,
+    drop_first_batch_of_stream_page: 0,
+    expire_early: 2,
 }
 """The first seed that notices each bug."""

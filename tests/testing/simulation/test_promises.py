@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pytest
 
 from penstock.log import Gap
-from penstock.testing.simulation.promises import Broken, Promises, Sent
+from penstock.testing.simulation.promises import Broken, Promises, Published, Sent
 
 
 def batch(*rows: tuple[int, int, bytes]) -> pa.RecordBatch:
     offsets, timestamps, payloads = zip(*rows, strict=True)
     columns = pa.array(offsets, pa.int64()), pa.array(timestamps, pa.timestamp("us")), pa.array(payloads, pa.binary())
     return pa.RecordBatch.from_arrays([*columns], ["offset", "timestamp", "payload"])
+
+
+def see(model: Promises, *rows: tuple[int, int, bytes], begin: int = 0, end: int = 0, gaps: Sequence[Gap] = ()) -> None:
+    model.see("t", [batch(*rows)] if rows else [], "reader", begin, end, lambda: gaps)
 
 
 def promises(*sent: Sent) -> Promises:
@@ -45,16 +51,50 @@ def test_message_without_answer_may_be_stored_as_often_as_it_was_sent() -> None:
 
 def test_row_that_was_read_must_not_change() -> None:
     model = promises(Sent("t", [b"a", b"b"], once=True, uncertain=1))
-    model.see("t", [batch((0, 10, b"a"))], "reader")
+    see(model, (0, 10, b"a"))
     with pytest.raises(Broken, match="offset 0 of t was"):
-        model.see("t", [batch((0, 11, b"a"))], "reader")
+        see(model, (0, 11, b"a"))
     with pytest.raises(Broken, match="was read as"):
         model.check_topic("t", {0: (10, b"b")}, [], 1)
 
 
 def test_timestamps_must_increase() -> None:
     with pytest.raises(Broken, match="timestamp 10 at offset 1"):
-        promises().see("t", [batch((0, 10, b"a"), (1, 10, b"b"))], "reader")
+        see(promises(), (0, 10, b"a"), (1, 10, b"b"))
+
+
+def test_reader_must_see_each_offset_that_is_in_no_gap() -> None:
+    rows = (2, 10, b"a"), (3, 11, b"b")
+    see(promises(), *rows, gaps=[Gap(0, 2, "corrupt")])
+    see(promises(), *rows, begin=2)
+    see(promises(), begin=1, end=3, gaps=[Gap(0, 3, "corrupt")])
+    for gaps in ([], [Gap(1, 2, "corrupt")]):
+        with pytest.raises(Broken, match="offset 0 of t is skipped"):
+            see(promises(), *rows, gaps=gaps)
+    with pytest.raises(Broken, match="offset 1 of t is skipped"):
+        see(promises(), rows[1], begin=1, gaps=[Gap(2, 3, "corrupt")])
+    with pytest.raises(Broken, match="offset 2 of t is skipped"):
+        see(promises(), begin=1, end=3, gaps=[Gap(0, 2, "corrupt")])
+
+
+def test_row_must_not_expire_before_its_time() -> None:
+    model = promises()
+    see(model, (0, 10, b"a"), (1, 20, b"b"))
+    model.check_expired("t", [Gap(0, 1, "expired_read"), Gap(1, 2, "corrupt")], 10)
+    with pytest.raises(Broken, match="offset 1 of 20 expired before its time"):
+        model.check_expired("t", [Gap(0, 2, "expired_unread")], 19)
+
+
+def test_published_message_must_be_stored_or_counted_as_dropped() -> None:
+    model = promises()
+    for stored, dropped in [(5, 2), (7, 0), (5, 3)]:
+        model.check_listener(Published("udp", complete=7, uncertain=1), stored, dropped)
+    for stored, dropped in [(6, 0), (7, 2)]:
+        with pytest.raises(Broken, match="messages are stored"):
+            model.check_listener(Published("udp", complete=7, uncertain=1), stored, dropped)
+    model.check_listener(Published("udp", complete=7, lost_at_most=2), 4, 1)
+    with pytest.raises(Broken, match="messages are stored"):
+        model.check_listener(Published("udp", complete=7, lost_at_most=2), 4, 0)
 
 
 def test_each_offset_must_be_a_row_or_in_a_gap() -> None:
