@@ -133,6 +133,18 @@ class HostListener:
     last_seen: int
     on_host: OnHost | None = None
 
+    def plus(self, addend: HostListener) -> HostListener:
+        """Return the sum of both, as the row of this one."""
+        fates = Counts(self.fates)
+        fates.absorb(addend.fates)
+        return replace(
+            self,
+            accepted=self.accepted + addend.accepted,
+            fates=fates.pruned(),
+            pending=self.pending + addend.pending,
+            last_seen=max(self.last_seen, addend.last_seen),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Balance:
@@ -229,13 +241,19 @@ def _host_listeners(
 
 def with_hosts(balance: Balance, states: Mapping[str, HostState]) -> Balance:
     """Return a balance of all minutes with what registered hosts count."""
-    here = {(entry.host, entry.listener): entry for entry in balance.hosts}
-    registered = {(host, listener) for host, state in states.items() for listener in {*state.listeners, *state.closed}}
+    rows: dict[tuple[str, str], HostListener] = {}
+    for entry in balance.hosts:
+        state = states.get(entry.host)
+        row = state.row(entry.listener) if state else entry.listener
+        key = (entry.host, row)
+        rows[key] = rows[key].plus(entry) if key in rows else replace(entry, listener=row)
+    for host, state in states.items():
+        for row in state.rows:
+            rows.setdefault((host, row), HostListener(host, row, 0, {}, 0, 0))
     entries = []
-    for host, listener in sorted({*here, *registered}):
-        entry = here.get((host, listener)) or HostListener(host, listener, 0, {}, 0, 0)
+    for (host, row), entry in sorted(rows.items()):
         state = states.get(host)
-        entries.append(replace(entry, on_host=on_host(state, listener, entry.accepted)) if state else entry)
+        entries.append(replace(entry, on_host=on_host(state, row, entry.accepted)) if state else entry)
     return replace(balance, hosts=entries)
 
 

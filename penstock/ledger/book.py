@@ -142,7 +142,7 @@ class Book:
     def __init__(self, pages: TierCounts | None = None) -> None:
         self._lock = threading.Lock()
         self._pages = pages or TierCounts()
-        self._arrived: dict[str, int] = {}
+        self._arrived: dict[str, dict[str, int]] = {}
         for (source, _), counts in self._pages.received.items():
             self._count_arrived(source, counts)
         self.skipped: set[str] = set()
@@ -168,14 +168,16 @@ class Book:
         with self._lock:
             return dict(self._pages.event_losses)
 
-    def arrived(self, source: str) -> int:
-        """Return the entries of a relayed source, ``HOST/LISTENER``, that were accepted here."""
-        # Threads: no lock, because one dictionary access is atomic.
-        return self._arrived.get(source, 0)
+    def arrived(self, host: str) -> dict[str, int]:
+        """Return the entries that were accepted here from a host that relays, by its listener."""
+        with self._lock:
+            return dict(self._arrived.get(host, {}))
 
     def _count_arrived(self, source: str, counts: Mapping[str, int]) -> None:
-        if "/" in source:
-            self._arrived[source] = self._arrived.get(source, 0) + counts.get(Name.ACCEPTED, 0)
+        host, slash, listener = source.partition("/")
+        if slash:
+            listeners = self._arrived.setdefault(host, {})
+            listeners[listener] = listeners.get(listener, 0) + counts.get(Name.ACCEPTED, 0)
 
     def covered(self, topic: str) -> int:
         """Return the offset up to which a topic is entered."""

@@ -8,10 +8,11 @@ on it can never arrive, and counts as lost with the disk.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,10 @@ MAX_RELAYS = 16
 """Limit: relays of one host to this Penstock."""
 MAX_FORMER_DISKS = 16
 """Limit: former disks of a host that are recognized if they return."""
+MAX_CLOSED = 400
+"""Limit: listeners of a host's former disks with sums of their own; further ones share a row."""
+FURTHER = "further"
+"""Row of all listeners that a host does not name, if it counts some of them together under this name."""
 HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _SHORT_TEXT = 100
 ACCEPTED = "accepted"
@@ -162,6 +167,40 @@ class HostState:
                 total[name] = total[name].plus(report) if name in total else report
         return total
 
+    def report(self, row: str) -> ListenerReport:
+        """Return the counts of the present disk for a row, summed over the host's relays."""
+        reports = [post.listeners[row] for post in self.posts.values() if row in post.listeners]
+        return functools.reduce(ListenerReport.plus, reports, ListenerReport())
+
+    @property
+    def has_further(self) -> bool:
+        """Report whether listeners without a report of their own share the row FURTHER."""
+        return FURTHER in self.closed or any(FURTHER in post.listeners for post in self.posts.values())
+
+    @property
+    def rows(self) -> set[str]:
+        """The rows of the host in the balance: its listeners, and listeners of its former disks."""
+        return {*self.listeners, FURTHER} if self.has_further else {*self.listeners, *self.closed}
+
+    def row(self, listener: str) -> str:
+        """Return the row that counts a listener."""
+        is_named = not self.has_further or any(listener in post.listeners for post in self.posts.values())
+        return listener if is_named else FURTHER
+
+    def by_row(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Return the sums of counts by listener for each row."""
+        if not self.has_further:
+            return dict(counts)
+        named, sums = self.listeners, dict[str, int]()
+        for listener, count in counts.items():
+            row = listener if listener in named else FURTHER
+            sums[row] = sums.get(row, 0) + count
+        return sums
+
+    def of_disk(self, arrived: Mapping[str, int]) -> dict[str, int]:
+        """Return the arrived entries by listener without those of former disks."""
+        return {name: arrived.get(name, 0) - self.baseline.get(name, 0) for name in {*arrived, *self.baseline}}
+
     def document(self) -> dict[str, Any]:
         """Return the state as a JSON-ready mapping."""
         return asdict(self)
@@ -199,12 +238,12 @@ class OnHost:
 
 
 class HostRegister:
-    """The registered hosts. Threads: a lock for each method; ``arrived`` returns the entries of HOST/LISTENER.
+    """The registered hosts. Threads: a lock for each method; ``arrived`` returns a host's entries by listener.
 
     Owned by the log daemon. Crash: a post is stored before it is answered.
     """
 
-    def __init__(self, folder: Path, arrived: Callable[[str], int], now: Callable[[], float]) -> None:
+    def __init__(self, folder: Path, arrived: Callable[[str], Mapping[str, int]], now: Callable[[], float]) -> None:
         self._folder, self._arrived, self._now = folder, arrived, now
         self._lock = threading.Lock()
         self._states: dict[str, HostState] = {}
@@ -244,21 +283,19 @@ class HostRegister:
 
     def _enter(self, state: HostState, post: HostPost) -> HostState:
         disks = {present.disk for present in state.posts.values()}
-        arrived = {name: self._arrived(f"{post.host}/{name}") for name in {*post.listeners, *state.listeners}}
+        arrived = self._arrived(post.host)
         if disks and post.disk not in disks:
-            # What the new disk has sent by now is not of the former one.
-            forwarded = {name: report.forwarded for name, report in post.listeners.items()}
-            before = {name: max(count - forwarded.get(name, 0), 0) for name, count in arrived.items()}
-            state = _close_disk(state, before)
+            state = _close_disk(state, _arrived_before(post, arrived, state.baseline))
         elif not disks:
-            state = _enter_unregistered(post, arrived)
+            state = _enter_unregistered(post, _arrived_before(post, arrived, {}))
         time_ms = int(self._now() * 1000)
         entered = replace(state, posts={**state.posts, post.relay: post}, received_ms=time_ms)
         surplus: dict[str, int] = {}
         since: dict[str, int] = {}
         previous = state.listeners
+        arrived_by_row = entered.by_row(entered.of_disk(arrived))
         for name, report in entered.listeners.items():
-            of_disk = arrived.get(name, 0) - state.baseline.get(name, 0)
+            of_disk = arrived_by_row.get(name, 0)
             # Another relay of the host may have appended since its last post, so only a single one is compared.
             extra = of_disk - report.forwarded - report.in_doubt if len(entered.posts) == 1 else 0
             # The book has an append a moment after its acknowledgement, so the post before is compared.
@@ -276,25 +313,70 @@ class HostRegister:
             return dict(self._states)
 
 
-def _enter_unregistered(post: HostPost, arrived: Mapping[str, int]) -> HostState:
-    """Return the state of a host that registers; what arrived before, from a former disk, was accepted there."""
-    earlier = {name: arrived[name] - report.forwarded for name, report in post.listeners.items()}
-    baseline = {name: rest for name, rest in earlier.items() if rest > post.listeners[name].in_doubt}
-    return HostState(baseline=baseline, closed={name: {**NOTHING_CLOSED, ACCEPTED: n} for name, n in baseline.items()})
+def _arrived_before(post: HostPost, arrived: Mapping[str, int], baseline: Mapping[str, int]) -> dict[str, int]:
+    """Return the arrived entries by listener without those that the disk of ``post``, its first one, has sent."""
+    further = post.listeners.get(FURTHER, ListenerReport()).forwarded
+    before: dict[str, int] = {}
+    for name, count in arrived.items():
+        since = max(count - baseline.get(name, 0), 0)
+        if name in post.listeners:
+            sent = min(post.listeners[name].forwarded, since)
+        else:
+            sent = min(further, since)
+            further -= sent
+        before[name] = count - sent
+    return before
 
 
-def _close_disk(state: HostState, arrived: Mapping[str, int]) -> HostState:
+def _enter_unregistered(post: HostPost, before: Mapping[str, int]) -> HostState:
+    """Return the state of a host that registers; what arrived ``before``, from a former disk, was accepted there."""
+    further = post.listeners.get(FURTHER, ListenerReport())
+    baseline = {name: rest for name, rest in before.items() if rest > post.listeners.get(name, further).in_doubt}
+    closed = {name: {**NOTHING_CLOSED, ACCEPTED: rest} for name, rest in baseline.items()}
+    return _fold_closed(HostState(baseline=baseline, closed=closed))
+
+
+def _close_disk(state: HostState, before: Mapping[str, int]) -> HostState:
     """Return the state of a host with a new disk: what was pending on the former one is lost."""
     closed = {name: dict(sums) for name, sums in state.closed.items()}
-    for name, report in state.listeners.items():
-        of_disk = arrived.get(name, 0) - state.baseline.get(name, 0)
-        accepted, pending = _update_report(report, of_disk, state.surplus.get(name, 0))
-        unaccounted = accepted - of_disk - report.expired - pending
-        sums = closed.setdefault(name, dict(NOTHING_CLOSED))
-        for key, count in zip(sums, (accepted, report.expired, pending, report.lost, unaccounted), strict=True):
-            sums[key] += count
+    of_disk, listeners = state.of_disk(before), state.listeners
+    arrived_by_row = state.by_row(of_disk)
+    # Also entries of listeners that the last post does not have arrived from the former disk.
+    for name in {*listeners, *arrived_by_row}:
+        report, arrived = listeners.get(name, ListenerReport()), arrived_by_row.get(name, 0)
+        accepted, pending = _update_report(report, arrived, state.surplus.get(name, 0))
+        unaccounted = accepted - arrived - report.expired - pending
+        _add_closed(closed, name, (accepted, report.expired, pending, report.lost, unaccounted))
+    for name, arrived in of_disk.items():
+        if (row := state.row(name)) != name:
+            # The new disk may name the listener, so what arrived stays with it.
+            _add_closed(closed, row, (-arrived, 0, 0, 0, 0))
+            _add_closed(closed, name, (arrived, 0, 0, 0, 0))
+    closed = {name: sums for name, sums in closed.items() if any(sums.values())}
+    baseline = {name: count for name, count in before.items() if count}
     disks = (*state.former_disks, *{post.disk for post in state.posts.values()})[-MAX_FORMER_DISKS:]
-    return HostState(baseline=dict(arrived), closed=closed, former_disks=disks)
+    return _fold_closed(HostState(baseline=baseline, closed=closed, former_disks=disks))
+
+
+def _add_closed(closed: dict[str, dict[str, int]], name: str, counts: Iterable[int]) -> None:
+    sums = closed.setdefault(name, dict(NOTHING_CLOSED))
+    for key, count in zip(NOTHING_CLOSED, counts, strict=True):
+        sums[key] += count
+
+
+def _fold_closed(state: HostState) -> HostState:
+    """Return the state with at most MAX_CLOSED listeners of former disks: the rest is added to FURTHER."""
+    names = {*state.closed, *state.baseline} - {FURTHER}
+    if len(names) <= MAX_CLOSED:
+        return state
+    # Listeners without an arrived entry first: the others may be named again by the host.
+    folded = sorted(names, key=lambda name: (not state.baseline.get(name), name))[MAX_CLOSED:]
+    closed = {name: dict(sums) for name, sums in state.closed.items()}
+    baseline = dict(state.baseline)
+    for name in folded:
+        _add_closed(closed, FURTHER, closed.pop(name, NOTHING_CLOSED).values())
+        baseline[FURTHER] = baseline.get(FURTHER, 0) + baseline.pop(name, 0)
+    return replace(state, closed=closed, baseline=baseline)
 
 
 def _update_report(report: ListenerReport, arrived: int, surplus: int) -> tuple[int, int]:
@@ -303,17 +385,20 @@ def _update_report(report: ListenerReport, arrived: int, surplus: int) -> tuple[
     return report.accepted + max(since - report.pending, 0), max(report.pending - since, 0)
 
 
-def on_host(state: HostState, listener: str, arrived: int) -> OnHost:
-    """Return the counts of a listener on its host, of which ``arrived`` entries are here."""
-    report = state.listeners.get(listener, ListenerReport())
-    closed = {**NOTHING_CLOSED, **state.closed.get(listener, {})}
-    of_disk = arrived - state.baseline.get(listener, 0)
-    accepted, pending = _update_report(report, of_disk, state.surplus.get(listener, 0))
+def on_host(state: HostState, row: str, arrived: int) -> OnHost:
+    """Return the counts of a row of a host, of which ``arrived`` entries are here."""
+    report = state.report(row)
+    closed, baseline = {**NOTHING_CLOSED, **state.closed.get(row, {})}, state.baseline.get(row, 0)
+    if row == FURTHER and state.has_further:
+        baseline = state.by_row(state.baseline).get(row, 0)
+        closed = {key: state.by_row({n: sums[key] for n, sums in state.closed.items()}).get(row, 0) for key in closed}
+    of_disk = arrived - baseline
+    accepted, pending = _update_report(report, of_disk, state.surplus.get(row, 0))
     unaccounted = accepted - of_disk - report.expired - pending
-    if listener not in state.differs_since:
+    if row not in state.differs_since:
         # The book has an append a moment after its acknowledgement, so until the next post this is no difference.
         pending, unaccounted = pending + unaccounted, 0
-    posts = [post for post in state.posts.values() if listener in post.listeners] or list(state.posts.values())
+    posts = [post for post in state.posts.values() if row in post.listeners] or list(state.posts.values())
     newest = max(posts, key=lambda post: post.time_ms)
     return OnHost(
         accepted=accepted + closed[ACCEPTED],
@@ -327,5 +412,5 @@ def on_host(state: HostState, listener: str, arrived: int) -> OnHost:
         reported_at=state.received_ms / 1000,
         clock_offset_s=round((newest.time_ms - state.received_ms) / 1000, 1),
         version=newest.software,
-        differs_since=state.differs_since.get(listener, 0) // (1000 * BUCKET_SECONDS) * BUCKET_SECONDS,
+        differs_since=state.differs_since.get(row, 0) // (1000 * BUCKET_SECONDS) * BUCKET_SECONDS,
     )

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.ledger import hosts
-from penstock.ledger.hosts import HostPost, HostRegister, ListenerReport, OnHost, on_host, parse_host_post
+from penstock.ledger.balance import HostListener, balance, with_hosts
+from penstock.ledger.book import TierCounts
+from penstock.ledger.hosts import HostPost, HostRegister, ListenerReport, OnHost, parse_host_post
 from penstock.ledger.posts import BadPost
 from tests.fuzzed import documents
 
+EMPTY = balance(TierCounts(), {}, {})
 POST = HostPost("web1", "up", "disk 1", "process", 1, 1_000_000, 0, "0.2.0", {})
 
 
@@ -27,7 +34,10 @@ class Central:
         self.restart()
 
     def restart(self) -> None:
-        self.register = HostRegister(self.folder, lambda source: self.arrived.get(source, 0), lambda: self.now)
+        self.register = HostRegister(self.folder, self._arrived_from, lambda: self.now)
+
+    def _arrived_from(self, host: str) -> dict[str, int]:
+        return {name: count for name, count in self.arrived.items() if host == "web1"}
 
     def post(self, disk: str = "disk 1", relay: str = "up", **counts: Any) -> bool:
         self._version += 1
@@ -35,14 +45,26 @@ class Central:
         post = replace(POST, disk=disk, relay=relay, version=self._version, listeners={"udp": report})
         return self.register.post(post.document())
 
-    def arrive(self, count: int) -> None:
-        self.arrived["web1/udp"] = self.arrived.get("web1/udp", 0) + count
+    def post_all(self, listeners: Mapping[str, ListenerReport], disk: str = "disk 1") -> bool:
+        self._version += 1
+        return self.register.post(replace(POST, disk=disk, version=self._version, listeners=listeners).document())
+
+    def arrive(self, count: int, listener: str = "udp") -> None:
+        self.arrived[listener] = self.arrived.get(listener, 0) + count
+
+    def rows(self) -> dict[str, OnHost]:
+        """Return the rows of the host, each of which adds up."""
+        entries = [HostListener("web1", name, count, {}, 0, 0) for name, count in self.arrived.items()]
+        rows: dict[str, OnHost] = {}
+        for entry in with_hosts(replace(EMPTY, hosts=entries), self.register.states).hosts:
+            row = rows[entry.listener] = cast(OnHost, entry.on_host)
+            gone = row.expired + row.lost_with_disk + row.unaccounted
+            assert row.accepted == entry.accepted + row.pending + gone
+            assert row.pending >= 0
+        return rows
 
     def row(self) -> OnHost:
-        arrived = self.arrived.get("web1/udp", 0)
-        row = on_host(self.register.states["web1"], "udp", arrived)
-        assert row.accepted == arrived + row.expired + row.pending + row.lost_with_disk + row.unaccounted
-        return row
+        return self.rows()["udp"]
 
 
 @pytest.fixture
@@ -161,6 +183,108 @@ def test_impossible_post_is_refused(wrong: dict[str, object]) -> None:
     assert parse_host_post(POST.document()) == POST
     with pytest.raises(BadPost):
         parse_host_post({**POST.document(), **wrong})
+
+
+def test_listener_without_entries_in_the_first_post_differs_on_no_disk(central: Central) -> None:
+    central.arrive(8, "tcp")
+    central.post_all({})
+    central.arrive(5, "tcp")
+    for disk in ("disk 1", "disk 2", "disk 3"):
+        central.post_all({}, disk)
+    central.post_all({"tcp": ListenerReport(accepted=9, pending=9)}, "disk 3")
+    row = central.rows()["tcp"]
+    assert (row.accepted, row.pending, row.unaccounted) == (22, 9, 0)
+
+
+def test_entries_of_listeners_that_a_post_does_not_name_are_of_further_ones(central: Central) -> None:
+    central.arrive(2, "former")
+    central.post(accepted=0)
+    for disk in ("disk 1", "disk 2"):
+        named = {str(number): ListenerReport(accepted=1, forwarded=1) for number in range(99)}
+        for name in (*named, "a", "b"):
+            central.arrive(1, name)
+        for _ in range(2):
+            central.post_all({**named, "further": ListenerReport(accepted=3, forwarded=2, pending=1)}, disk)
+        rows = central.rows()
+        assert not {"a", "b", "former"} & rows.keys()
+        assert not any(row.unaccounted for row in rows.values())
+    assert (rows["further"].accepted, rows["further"].pending, rows["further"].lost_with_disk) == (8, 1, 1)
+    # A later disk names a listener that was a further one.
+    central.post_all({"a": ListenerReport(accepted=4, pending=4)}, "disk 3")
+    rows = central.rows()
+    assert (rows["a"].accepted, rows["a"].pending, rows["a"].unaccounted) == (6, 4, 0)
+    central.arrive(4, "b")
+    central.post_all({"further": ListenerReport(accepted=3, forwarded=3), "a": ListenerReport()}, "disk 3")
+    central.post_all({"further": ListenerReport(accepted=3, forwarded=3), "a": ListenerReport()}, "disk 3")
+    assert central.rows()["further"].unaccounted == -1
+
+
+class SimulatedHost:
+    """A host whose counts are right, and that posts first on each new disk."""
+
+    def __init__(self, central: Central, random: Random) -> None:
+        self._central, self._random, self._disks = central, random, 0
+        self.use_new_disk()
+
+    def use_new_disk(self) -> None:
+        self._disks += 1
+        self._counts: dict[str, ListenerReport] = {}
+        self._in_doubt = ("", 0)
+        self.post()
+
+    def accept(self) -> None:
+        name, count = self._random.choice("xy"), self._random.randint(1, 9)
+        report = self._counts.get(name, ListenerReport())
+        self._counts[name] = replace(report, accepted=report.accepted + count, pending=report.pending + count)
+
+    def expire(self) -> None:
+        name, report = self._listener()
+        count = min(self._random.randint(0, 3), report.pending - self._in_doubt[1])
+        if count > 0:
+            self._counts[name] = replace(report, expired=report.expired + count, pending=report.pending - count)
+
+    def append(self) -> None:
+        name, report = self._listener()
+        count = min(self._random.randint(0, 9), report.pending)
+        if count and not self._in_doubt[0]:
+            self._central.arrive(count, name)
+            self._in_doubt = (name, count)
+            if self._random.random() < 0.7:
+                self._resolve()
+
+    def post(self) -> None:
+        if self._in_doubt[0] and self._random.random() < 0.5:
+            self._resolve()
+        name, count = self._in_doubt
+        doubts = {name: replace(self._counts[name], in_doubt=count)} if name else {}
+        self._central.post_all({**self._counts, **doubts}, f"disk {self._disks}")
+
+    def _resolve(self) -> None:
+        name, count = self._in_doubt
+        report = self._counts[name]
+        self._counts[name] = replace(report, forwarded=report.forwarded + count, pending=report.pending - count)
+        self._in_doubt = ("", 0)
+
+    def _listener(self) -> tuple[str, ListenerReport]:
+        name = self._random.choice("xy")
+        return name, self._counts.get(name, ListenerReport())
+
+
+STEPS = ("accept", "accept", "append", "append", "expire", "post", "post", "use_new_disk")
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(STEPS), max_size=40), st.randoms(use_true_random=False))
+def test_right_counts_of_a_host_never_differ(steps: list[str], random: Random) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        # Fast path: a durable file for each post takes most of the time.
+        patch.setattr(hosts, "write_document", lambda *_: None)
+        central = Central(Path(folder))
+        host = SimulatedHost(central, random)
+        for step in steps:
+            central.now += 900
+            getattr(host, step)()
+            assert not any(row.unaccounted for row in central.rows().values())
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\x1b[2J", "a\n", "\u202e"], ids=ascii)
