@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,11 +32,14 @@ UNREADABLE = (OSError, DamagedFile, UnknownFormat, KeyError, TypeError, ValueErr
 
 
 class CheckHistory:
-    """The record of one audit in ``folder``. ``every_s``: interval of the checks; 0 if they are not repeated."""
+    """The record of one audit in ``folder``. ``every_s``: interval of the checks; 0 if they are not repeated.
 
-    def __init__(self, folder: Path, source: str, table: str, every_s: float = 0.0) -> None:
+    ``identity``: texts without secrets that distinguish the audit from others.
+    """
+
+    def __init__(self, folder: Path, identity: Sequence[str], every_s: float = 0.0) -> None:
         self._folder, self._every_s = folder, every_s
-        self._path = folder / f"{hashlib.sha256(f'{source} {table}'.encode()).hexdigest()[:16]}.json"
+        self._path = folder / f"{hashlib.sha256(json.dumps(list(identity)).encode()).hexdigest()[:16]}.json"
 
     def record(self, report: Report) -> None:
         """Record a finished check. Raises OSError."""

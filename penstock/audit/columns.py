@@ -38,7 +38,7 @@ JDBC sinks with the position as key, Hudi's streamer, Redpanda's Iceberg topics,
 
 ARROW = "->"
 """Stands between a column of JSON text and the path of a field in it: ``meta->'$.source.offset'``."""
-_JSON_COLUMN = re.compile(r"""(?P<column>.+?)->>?(?P<quote>'?)(?P<path>\$(?:\.[A-Za-z_][\w-]*)+)(?P=quote)""")
+_JSON_COLUMN = re.compile(r"""(?P<column>(?:(?!->).)+?)->>?(?P<quote>'?)(?P<path>\$(?:\.[A-Za-z_][\w-]*)+)(?P=quote)""")
 
 
 class NoOffsets(PenstockError, ValueError):
@@ -88,7 +88,7 @@ def find_columns(available: Sequence[str], offset: str = "", partition: str = ""
 
 def is_json_field(name: str) -> bool:
     """Report whether a name is of a field in a column of JSON text."""
-    return ARROW in name
+    return bool(split_json_field(name)[1])
 
 
 def normalize_column(name: str) -> str:
@@ -96,7 +96,7 @@ def normalize_column(name: str) -> str:
 
     Raises NoOffsets.
     """
-    if not is_json_field(name):
+    if ARROW not in name:
         return name
     match = _JSON_COLUMN.fullmatch(name)
     if match is None:
@@ -105,9 +105,12 @@ def normalize_column(name: str) -> str:
 
 
 def split_json_field(name: str) -> tuple[str, str]:
-    """Return the column of a normalized name and the path in its JSON text; the path of another column is empty."""
-    column, _, path = name.partition(ARROW)
-    return column, path.strip("'")
+    """Return the column of a name and the path in its JSON text; the path of another column is empty.
+
+    Invariant: a path has names of letters, digits, _ and - only, so that it can be written into a query.
+    """
+    match = _JSON_COLUMN.fullmatch(name)
+    return (match["column"], match["path"]) if match else (name, "")
 
 
 def stored_columns(names: Iterable[str]) -> list[str]:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from penstock.audit.check_history import CheckHistory
     from penstock.audit.outcome import Report, Request
 
-SECRET_KEY = re.compile(r"pass|secret|token|credential|jaas|key|sas", re.IGNORECASE)
-"""Options and properties whose values never appear in a text."""
 MIN_SECRET_CHARS = 3
 """Shorter values are in too many words."""
 UNDECIDED = 2
@@ -177,11 +175,12 @@ def audit(
             decoder=decoder,
             sample=-1 if compare_all else sample,
         )
+    _check_addresses(source, table)
     run = _Run(source, kafka, table, parse_properties(store or []), redeliver_to, html, by)
     folder = load_settings(config).audits if config is not None else None
     if every:
         _repeat(run, request, every, listen, folder)
-    history = _History(folder, run)
+    history = _History(folder, run, request)
     with _decided(run, history.record_undecided):
         report = run(request, repeated["version"] if repeated else "")
         history.record(report)
@@ -195,6 +194,16 @@ def audit(
     if repeated is not None:
         _print_differences(repeated, report)
     sys.exit(report.status)
+
+
+def _check_addresses(*addresses: str) -> None:
+    from penstock.audit.tables.table import without_credentials
+
+    for address in addresses:
+        try:
+            urlsplit(address)
+        except ValueError:  # its text may quote the password
+            fail(f"not decided: {without_credentials(address)} is no valid address", UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +227,22 @@ class _Run:
 
         for address in (self.source, self.table):
             text = text.replace(address, without_credentials(address))
-        for secret in self._secrets():
+        for secret in sorted(self._secrets(), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
 
     def _secrets(self) -> set[str]:
+        from penstock.audit.tables.table import SECRET_KEY, password_in
+
         options = {**self.kafka, **self.store}
-        addresses = (self.source, self.table, *options.values())
-        passwords = [urlsplit(address).password or "" for address in addresses if "://" in address]
+        passwords = [password_in(address) for address in (self.source, self.table, *options.values())]
         secrets = [text for key, text in options.items() if SECRET_KEY.search(key)]
-        secrets += [*passwords, *map(unquote, passwords)]
+        # A driver may take a part of a password for the port, and quote it.
+        secrets += [
+            *passwords,
+            *map(unquote, passwords),
+            *(part for text in passwords for part in re.split("[/?#@:]", text)),
+        ]
         return {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
 
     def __call__(self, request: Request, version: str = "") -> Report:
@@ -281,17 +296,22 @@ def _decided(run: _Run, note: Callable[[str], None] = lambda _: None) -> Iterato
 class _History:
     """The record of the checks for a console, if one is named. A failure to write it does not change the outcome."""
 
-    def __init__(self, folder: Path | None, run: _Run, every_s: float = 0.0) -> None:
+    def __init__(self, folder: Path | None, run: _Run, request: Request, every_s: float = 0.0) -> None:
         self._history: CheckHistory | None = None
         if folder is None:
             return
         from penstock.audit.check_history import CheckHistory
         from penstock.audit.open_source import topic_name
-        from penstock.audit.tables.table import without_credentials
+        from penstock.audit.tables.table import SECRET_KEY, identity_of, without_credentials
 
         self._topic = topic_name(run.source)
         self._addresses = without_credentials(run.source), without_credentials(run.table)
-        self._history = CheckHistory(folder, *self._addresses, every_s)
+        # Invariant: checks that prove something else have another record, so that none erases a finding.
+        columns = (request.offset, request.partition, request.topic_column, request.ids, request.times)
+        store = [f"{key}={identity_of(text)}" for key, text in sorted(run.store.items()) if not SECRET_KEY.search(key)]
+        content = f"{request.compared} {bool(request.sample)}"
+        identity = (identity_of(run.source), identity_of(run.table), *map(str, columns), content, *store)
+        self._history = CheckHistory(folder, identity, every_s)
 
     def record(self, report: Report) -> None:
         self._write(lambda history: history.record(report))
@@ -321,7 +341,7 @@ def _repeat(run: _Run, request: Request, every: str, listen: str, folder: Path |
         fail(error, UNDECIDED)
     if metrics is not None:
         run = replace(run, publish=metrics.publish)
-    history = _History(folder, run, interval_s)
+    history = _History(folder, run, request, interval_s)
     while True:
         began_s = time.monotonic()
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"

@@ -35,12 +35,29 @@ def test_check_is_recorded_with_its_ranges_and_later_ones_keep_its_verdict(tmp_p
 def test_verdicts_are_limited_and_the_worst_audit_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_history, "MAX_VERDICTS", 3)
     for topic, count in (("b", 1), ("a", 5)):
-        history = CheckHistory(tmp_path, topic, "table", 300.0)
+        history = CheckHistory(tmp_path, (topic, "table"), 300.0)
         for number in range(count):
             history.record_undecided(topic, topic, "table", f"reason {number}")
     first, second = read_histories(tmp_path)
     assert [check["verdict"] for check in first["checks"]] == [f"a: not decided: reason {n}" for n in (4, 3, 2)]
     assert (first["topic"], second["topic"], len(second["checks"])) == ("a", "b", 1)
+
+
+def test_audits_that_check_something_else_have_a_record_each(tmp_path: Path) -> None:
+    source, table = write_parquet(tmp_path / "source", ROWS), write_parquet(tmp_path / "t", ROWS)
+    (tmp_path / "penstock.toml").write_text(f'data_dir = "{tmp_path}/data"\n')
+    config = ("--config", str(tmp_path / "penstock.toml"))
+    variants: list[tuple[str, ...]] = [
+        (),
+        ("--store", "AWS_SECRET_ACCESS_KEY=renewed"),
+        ("--store", "uri=postgresql://u:secret@a/lake"),
+        ("--store", "uri=postgresql://u:renewed@a/lake"),
+        ("--store", "uri=postgresql://u:secret@b/lake"),
+        ("--count-by", "total"),
+    ]
+    for options in variants:
+        run_audit("", str(source), table, *config, *options)
+    assert len(read_histories(tmp_path / "data" / "audits")) == 4
 
 
 @given(st.binary(max_size=200))

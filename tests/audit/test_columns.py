@@ -55,7 +55,17 @@ def test_field_of_a_json_column_is_named_as_in_sql(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["meta->offset", "meta->'$.offset", "meta->$", "meta->$.a'b", "nosuch->$.offset", "a->$.b; DROP"]
+    "name",
+    [
+        "meta->offset",
+        "meta->'$.offset",
+        "meta->$",
+        "meta->$.a'b",
+        "nosuch->$.offset",
+        "a->$.b; DROP",
+        "meta->'$.b') + (c->'$.d'",
+        "meta->'$.b'->'$.c'",
+    ],
 )
 def test_other_expressions_and_columns_are_refused(name: str) -> None:
     with pytest.raises(NoOffsets):

@@ -61,6 +61,27 @@ def test_texts_that_are_no_json_are_rows_without_an_offset(tmp_path: Path) -> No
     assert (status, report.get("rows_without_offset"), report.get("missing")) == (2, 2, 0), errors
 
 
+def test_json_numbers_of_files_that_are_not_whole_are_rows_without_an_offset(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"meta": ['{"o":0}', '{"o":1}', '{"o":2}']}), tmp_path / "source.parquet")
+    pq.write_table(pa.table({"meta": ['{"o":0}', '{"o":1.5}', '{"o":"x"}', '{"o":2}']}), tmp_path / "t.parquet")
+    status, report, errors = run_audit(
+        "", str(tmp_path / "source.parquet"), tmp_path / "t.parquet", "--offset", "meta->'$.o'"
+    )
+    assert (status, report.get("rows_without_offset"), report.get("missing")) == (1, 2, 1), errors
+
+
+@pytest.mark.parametrize(
+    "address", ["postgresql://u:secret-word@[bad/db?table=t", "postgresql://u:secret/word@host/db?table=t"]
+)
+def test_malformed_address_is_not_decided_and_quotes_no_password(tmp_path: Path, address: str) -> None:
+    source = write_parquet(tmp_path / "source", ROWS)
+    (tmp_path / "penstock.toml").write_text(f'data_dir = "{tmp_path}/data"\n')
+    status, _, errors = run_audit("", str(source), address, "--config", str(tmp_path / "penstock.toml"))
+    assert status == 2
+    records = "".join(path.read_text() for path in (tmp_path / "data").rglob("*.json"))
+    assert not {word for word in ("secret", "word") if word in errors + records}
+
+
 def test_holes_of_the_source_need_no_row(tmp_path: Path) -> None:
     source = write_parquet(tmp_path / "bronze", [(0, 3), (0, 9)])
     status, report, errors = run_audit("", str(source), write_delta(tmp_path / "silver", [(0, 3), (0, 9)]))

@@ -11,6 +11,8 @@ from penstock.audit.tables.sql_table import Dialect, SqlTable
 from penstock.audit.tables.table import TableUnreadable
 
 CONNECT_TIMEOUT_S = 20
+IS_WHOLE = "[0-9]{{1,18}}"
+"""Regular expression of offsets and partitions in a template of SQL; a longer number fits into no 64 bits."""
 
 
 def open_database(address: str, options: Mapping[str, str]) -> SqlTable:
@@ -38,8 +40,18 @@ def _sqlite(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         connection.execute("BEGIN")
         return connection
 
-    text = "json_extract({column}, '{path}')"
-    return Dialect("SQLite", connect, (sqlite3.Error,), json_number=text, json_text=text)
+    # SQLite refuses a query in which one text is no JSON.
+    text = "(CASE WHEN json_valid({column}) THEN CAST(json_extract({column}, '{path}') AS TEXT) END)"
+    is_whole = f"{text} NOT GLOB '*[^0-9]*' AND length({text}) BETWEEN 1 AND 18"
+    return Dialect(
+        "SQLite",
+        connect,
+        (sqlite3.Error,),
+        json_number=f"CASE WHEN {is_whole} THEN CAST({text} AS INTEGER) END",
+        json_text=text,
+        # Each row may have another type.
+        sample="typeof({offset}) NOT IN ('integer', 'null')",
+    )
 
 
 def _duckdb(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
@@ -48,13 +60,14 @@ def _duckdb(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
     def connect() -> Any:
         return duckdb.connect(_file(parts), read_only=True).begin()
 
-    text = "json_extract_string({column}, '{path}')"
+    # DuckDB refuses a query in which one text is no JSON; a cast rounds other numbers.
+    text = "(CASE WHEN json_valid({column}) THEN json_extract_string({column}, '{path}') END)"
     return Dialect(
         "DuckDB",
         connect,
         (duckdb.Error,),
         divide="CAST({offset} AS BIGINT) // {size}",
-        json_number=f"TRY_CAST({text} AS BIGINT)",
+        json_number=f"CASE WHEN regexp_full_match({text}, '{IS_WHOLE}') THEN TRY_CAST({text} AS BIGINT) END",
         json_text=text,
     )
 
@@ -75,7 +88,7 @@ def _postgresql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         connect,
         (psycopg.Error,),
         cursor=lambda connection: connection.cursor(name="penstock_audit"),
-        json_number=f"{text}::bigint",
+        json_number=f"CASE WHEN {text} ~ '^{IS_WHOLE}$' THEN {text}::bigint END",
         json_text=text,
     )
 
@@ -100,7 +113,7 @@ def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         return connection
 
-    text = "JSON_UNQUOTE(JSON_EXTRACT({column}, '{path}'))"
+    text = "(CASE WHEN JSON_VALID({column}) THEN JSON_UNQUOTE(JSON_EXTRACT({column}, '{path}')) END)"
     return Dialect(
         "MySQL",
         connect,
@@ -108,7 +121,7 @@ def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         quote="`",
         divide="{offset} DIV {size}",
         # A cast turns other texts into 0.
-        json_number=f"CASE WHEN {text} REGEXP '^[0-9]+$' THEN CAST({text} AS SIGNED) END",
+        json_number=f"CASE WHEN {text} REGEXP '^{IS_WHOLE}$' THEN CAST({text} AS SIGNED) END",
         json_text=text,
     )
 
@@ -125,13 +138,15 @@ def _clickhouse(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         query = urlencode(options)
         return clickhouse_connect.get_client(dsn=urlunsplit((scheme, parts.netloc, parts.path, query, "")))
 
+    raw = "trim(BOTH '\"' FROM JSONExtractRaw({column}, {keys}))"
     return Dialect(
         "ClickHouse",
         connect,
         (Error, OSError),
         divide="intDiv({offset}, {size})",
         cursor=_ClickHouseCursor,
-        json_number="JSONExtract({column}, {keys}, 'Nullable(Int64)')",
+        # JSONExtract truncates other numbers.
+        json_number=f"if(match({raw}, '^{IS_WHOLE}$'), toInt64OrNull({raw}), NULL)",
         json_text="JSONExtractString({column}, {keys})",
         final=final,
     )

@@ -45,6 +45,8 @@ class Dialect:
     """
     final: str = ""
     """Text behind the name of the table."""
+    sample: str = "{offset} IS NOT NULL"
+    """Condition of rows of which any one shows whether all offsets are whole numbers."""
 
 
 class SqlTable(AuditedTable):
@@ -78,7 +80,8 @@ class SqlTable(AuditedTable):
 
     def _has_numbers(self, column: str) -> bool:
         name = self._expression(column)
-        query = f"SELECT {name} FROM {self._table} WHERE {name} IS NOT NULL LIMIT 1"  # noqa: S608 - quoted
+        sample = self._dialect.sample.format(offset=name)
+        query = f"SELECT {name} FROM {self._table} WHERE {sample} LIMIT 1"  # noqa: S608 - quoted
         with self._cursor(query) as cursor:
             return all(isinstance(row[0], int) for row in cursor.fetchmany(1))
 
@@ -155,7 +158,6 @@ class SqlTable(AuditedTable):
         template = self._dialect.json_text if is_text else self._dialect.json_number
         if not template:
             raise TableUnreadable(f"{self.kind}: fields of JSON columns cannot be read")
-        # The path has names of letters, digits, _ and - only.
         steps = path.split(".")[1:]
         keys = ", ".join(f"'{step}'" for step in steps)
         return template.format(column=self._quoted(column), path=path, steps=",".join(steps), keys=keys)

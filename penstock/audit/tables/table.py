@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,12 @@ EXTRAS = {
 """Extras of the package with the drivers of a kind of table."""
 PLUGINS = "penstock_audit_tables"
 """Group of entry points of other packages: functions of an address and options that return a table, by scheme."""
+WHOLE_NUMBER = "^[0-9]{1,18}$"
+"""Texts that are offsets or partitions; a longer number fits into no 64 bits."""
+CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
+"""Schemes of addresses that name a container of Azure before the account: ``abfss://container@account``."""
+SECRET_KEY = re.compile(r"pass|secret|token|credential|jaas|key|sas", re.IGNORECASE)
+"""Options, properties and parameters whose values never appear in a text."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 Opened = TypeVar("Opened")
 Mask = npt.NDArray[np.bool_]
@@ -227,11 +233,42 @@ def _open_table(address: str, options: Mapping[str, str], version: int | None) -
 
 def without_credentials(address: str) -> str:
     """Return an address for a report: without user, password and parameters other than the table's name."""
-    parts = urlsplit(address)
-    if not parts.netloc:
+    scheme, separator, _ = address.partition("://")
+    if not separator or scheme == "file":
         return address
-    query = urlencode([(name, text) for name, text in parse_qsl(parts.query) if name == "table"], safe="/")
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))
+    _, host, parameters = _split_credentials(address)
+    query = urlencode([(name, text) for name, text in parameters if name == "table"], safe="/")
+    return f"{scheme}://{host}" + (f"?{query}" if query else "")
+
+
+def identity_of(address: str) -> str:
+    """Return an address without its password and other secrets, which may be renewed; all else distinguishes it."""
+    scheme, separator, _ = address.partition("://")
+    if not separator or scheme == "file":
+        return address
+    credentials, host, parameters = _split_credentials(address)
+    public = [(name, text) for name, text in parameters if not SECRET_KEY.search(name)]
+    return f"{scheme}://{credentials.partition(':')[0]}@{host}?{urlencode(public)}"
+
+
+def password_in(address: str) -> str:
+    """Return the password in an address; empty if it has none."""
+    return _split_credentials(address)[0].partition(":")[2] if "://" in address else ""
+
+
+def _split_credentials(address: str) -> tuple[str, str, list[tuple[str, str]]]:
+    """Return USER:PASSWORD of an address, its host and path, and its parameters."""
+    # Not by urlsplit: a password may have characters that end the host or make the address invalid.
+    scheme, _, rest = address.partition("://")
+    head, mark, query = rest.rpartition("?")
+    if not mark:
+        head, query = rest, ""
+    credentials, at, host = head.rpartition("@")
+    is_part_of_path = not re.match(r"[^/?#]*[:@]", credentials + at)
+    is_container = scheme.lower() in CONTAINER_SCHEMES and ":" not in credentials
+    if is_part_of_path or is_container:
+        credentials, host = "", head
+    return credentials, host, parse_qsl(query)
 
 
 def is_iceberg(address: str) -> bool:
@@ -250,7 +287,7 @@ def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: 
     """Return the offsets in a batch with the columns of ``columns``; values in the file's path are used if a column
     is not in the file, as Hive and Delta write partitioned tables.
     """
-    offset = column_of(rows, columns.offset)
+    offset = _whole_numbers(column_of(rows, columns.offset), columns.offset)
     if offset is None:
         raise TableUnreadable(f"{file} has no column {columns.offset!r}")
     in_path = {name: unquote(value) for name, value in _HIVE_VALUE.findall(file)}
@@ -313,10 +350,18 @@ def _json_field(texts: pa.Array[Any], path: str) -> Any:
         return connection.sql(query, params=[path]).to_arrow_table().column(0).combine_chunks()
 
 
+def _whole_numbers(texts: Any, name: str) -> Any:
+    """Return the texts of a JSON field, null where one is no whole number; other columns unchanged."""
+    if texts is None or not is_json_field(name) or not pa.types.is_string(texts.type):
+        return texts
+    is_whole = pc.match_substring_regex(texts, WHOLE_NUMBER)
+    return pc.if_else(is_whole, texts, pa.scalar(None, texts.type))
+
+
 def _numbers(
     rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], keep: Mask | None, count: int
 ) -> Offsets | None:
-    column = column_of(rows, name)
+    column = _whole_numbers(column_of(rows, name), name)
     if column is not None:
         return _as_numbers(column, keep, "", name, null=-1)
     if name in in_path and in_path[name].lstrip("-").isdigit():

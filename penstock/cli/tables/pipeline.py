@@ -137,7 +137,7 @@ def _silent_processes(settings: Settings) -> dict[str, float]:
 
     with contextlib.suppress(OSError, ValueError):
         code, body = Access(settings).request("/balance", parameters={"bucket": "0"}, timeout=STATUS_RETRY_S)
-        return dict(parse_object(body)["silent"]) if code < 400 else {}
+        return dict(parse_object(body).get("silent", {})) if code < 400 else {}
     return {}
 
 

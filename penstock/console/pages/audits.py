@@ -91,7 +91,12 @@ def findings_html(audits: Iterable[Mapping[str, Any]]) -> str:
             str(part["partition"]),
             f'<span class="nw">{exact(part["begin"])} to {exact(part["due"])}</span>',
             exact(part["rows"]),
-            _stacked([_kind_html(part, kind) for kind in KINDS if part[kind]["offsets"]] or [_undecided_html(part)]),
+            _stacked(
+                [
+                    *(_kind_html(part, kind) for kind in KINDS if part[kind]["offsets"]),
+                    *([_undecided_html(part)] if part["undecided"] else []),
+                ]
+            ),
             _stacked(_hour_html(hour_s, count) for hour_s, count in part["missing_by_hour"]),
             _stacked(map(_long, _causes(part))),
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -41,6 +42,8 @@ SILENT = "silent_s"
 FORWARDER_TEXTS = RELAY_TEXTS = 2
 """Texts in the page of a forwarder, and of a relay."""
 MAX_AUDITS = 1000
+AUDIT_SEVERITY = (1, 2, 0)
+"""Outcomes of an audit, the worst first."""
 """Limit: recorded audits that have metrics."""
 NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer", SILENT)
 """Statistics of a process, whose sum over listeners has no meaning."""
@@ -335,20 +338,32 @@ def _add(total: Any, added: Any) -> Any:
 
 def audit_families(settings: Settings) -> list[Family]:
     """Return outcome and due time of each audit, as ``penstock audit --config`` recorded them on this machine."""
-    outcomes: list[tuple[dict[str, str], float]] = []
-    due: list[tuple[dict[str, str], float]] = []
+    outcomes: dict[tuple[str, str], float] = {}
+    due: dict[tuple[str, str], float] = {}
     for path in itertools.islice(sorted(settings.audits.glob("*.json")), MAX_AUDITS):
         with contextlib.suppress(OSError, DamagedFile, UnknownFormat, KeyError, TypeError, ValueError):
             record = read_document(path)
-            labels = {"topic": str(record["topic"]), "table": str(record["table"])}
+            labels = str(record["topic"]), str(record["table"])
             status, every_s, at_s = int(record["status"]), float(record["every_s"]), float(record["at_s"])
-            outcomes.append((labels, status))
+            # Several audits of a topic and a table are one sample: the worst outcome, and the time that is due first.
+            outcomes[labels] = min(outcomes.get(labels, status), status, key=AUDIT_SEVERITY.index)
             if every_s:
-                due.append((labels, at_s + 2 * every_s))
+                due[labels] = min(due.get(labels, math.inf), at_s + 2 * every_s)
     return [
-        Family("penstock_audit_status", "gauge", "Audit: 0 complete, 1 missing or doubled, 2 not decided", outcomes),
-        Family("penstock_audit_due_timestamp_seconds", "gauge", "Time by which an audit checks again", due),
+        Family(
+            "penstock_audit_status",
+            "gauge",
+            "Audit: 0 complete, 1 missing or doubled, 2 not decided",
+            _audit_samples(outcomes),
+        ),
+        Family(
+            "penstock_audit_due_timestamp_seconds", "gauge", "Time by which an audit checks again", _audit_samples(due)
+        ),
     ]
+
+
+def _audit_samples(numbers: Mapping[tuple[str, str], float]) -> list[tuple[dict[str, str], float]]:
+    return [({"topic": topic, "table": table}, number) for (topic, table), number in numbers.items()]
 
 
 def export_family(settings: Settings) -> Family:

@@ -124,8 +124,13 @@ def create_json_column(kind: str, address: str, json_type: str) -> None:
     json_object = OBJECT.get(kind, OBJECT["sqlite"])
     # MariaDB's JSON is an alias of a text, to which nothing can be cast.
     expression = json_object if kind == "mysql" else f"CAST({json_object} AS {kind_of_column})"
+    create_table(kind, address, f"SELECT {expression} AS meta FROM orders")
+
+
+def create_table(kind: str, address: str, query: str) -> None:
+    """Create the table ``with_meta`` from a query."""
     engine = "ENGINE = MergeTree ORDER BY tuple()" if kind == "chdb" else ""
-    create = f"CREATE TABLE with_meta {engine} AS SELECT {expression} AS meta FROM orders"
+    create = f"CREATE TABLE with_meta {engine} AS {query}"
     path = address.partition("?")[0].partition("://")[2]
     if kind == "sqlite":
         with sqlite3.connect(path) as lite:
@@ -227,6 +232,31 @@ def test_offsets_in_a_json_column_of_a_database_are_found(
     status, report, errors = run_audit(topics, topic, address.replace("table=orders", "table=with_meta"), *options)
     assert (status, report.get("missing"), report.get("doubled")) == (1, 1, 1), errors
     assert report["partitions"][1]["missing"] == [[17, 18]]
+
+
+def test_json_fields_that_are_no_whole_numbers_are_rows_without_an_offset(
+    write: Write, request: pytest.FixtureRequest
+) -> None:
+    kind = request.node.callspec.params["write"]
+    address = write([(0, 0)], "orders")
+    # PostgreSQL refuses a query in which one text is no JSON.
+    texts = ['{"o":0}', '{"o":1.5}', '{"o":2}', '{"o":"3"}', '{"o":"x"}', '{"o":null}', "{}"]
+    texts += [] if kind == "postgresql" else ["{", "no JSON"]
+    create_table(kind, address, " UNION ALL ".join(f"SELECT '{text}' AS meta" for text in texts))
+    table = open_table(address.replace("table=orders", "table=with_meta"))
+    rows = list(table.rows(OffsetColumns("meta->'$.o'"), "orders"))
+    assert sorted(int(offset) for batch in rows for offset in batch.offset) == [0, 2, 3]
+    assert sum(batch.without_offset for batch in rows) == len(texts) - 3
+
+
+def test_column_of_sqlite_with_another_number_in_a_later_row_is_not_decided(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("CREATE TABLE orders (kafka_offset)")
+        database.executemany("INSERT INTO orders VALUES (?)", [(0,), (1.5,), (2,)])
+    database.close()
+    table = open_table(f"sqlite://{tmp_path}/shop.db?table=orders")
+    with pytest.raises(TableUnreadable, match="no whole numbers"):
+        list(table.rows(OffsetColumns("kafka_offset"), "orders"))
 
 
 def test_offsets_in_a_struct_of_duckdb_are_found(topics: Topics, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.audit.tables.table import open_table
+from penstock.audit.tables.table import identity_of, open_table, password_in, without_credentials
 from tests.audit.audited import run_audit, write_parquet
 
 PLUGIN = """
@@ -45,3 +45,30 @@ def test_table_of_another_package_is_opened_by_its_scheme(tmp_path: Path, monkey
     assert open_table(f"wh://{table}", {"suffix": ".parquet"}).kind == "Warehouse"
     status, report, errors = run_audit("", str(source), f"wh://{table}", "--store", "suffix=.parquet")
     assert (status, report.get("missing"), report.get("kind")) == (1, 1, "Warehouse"), errors
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("postgresql://u:p/w?#x@host:5432/db?table=t&password=p", "postgresql://host:5432/db?table=t"),
+        ("postgresql://u:12/3@host/db?table=t", "postgresql://host/db?table=t"),
+        ("postgresql://u:p@[bad/db?table=t", "postgresql://[bad/db?table=t"),
+        ("postgresql:///db?password=p&table=t", "postgresql:///db?table=t"),
+        ("kafka://a:9092,b:9092/orders", "kafka://a:9092,b:9092/orders"),
+        ("s3://lake/orders@v1", "s3://lake/orders@v1"),
+        ("abfss://prod@acc.dfs.core.windows.net/orders", "abfss://prod@acc.dfs.core.windows.net/orders"),
+        ("abfss://u:p@acc.dfs.core.windows.net/orders", "abfss://acc.dfs.core.windows.net/orders"),
+        ("file:///lake/a?b@c", "file:///lake/a?b@c"),
+        ("/lake/a?b@c", "/lake/a?b@c"),
+    ],
+)
+def test_address_of_a_report_has_no_credentials(address: str, expected: str) -> None:
+    assert without_credentials(address) == expected
+
+
+def test_identity_of_an_address_changes_with_all_but_secrets() -> None:
+    address = "postgresql://u:p/w@host/db?schema=a&table=t&password=x"
+    assert identity_of(address) == "postgresql://u@host/db?schema=a&table=t"
+    assert password_in(address) == "p/w"
+    prod, test = (identity_of(f"abfss://{name}@acc.dfs.core.windows.net/orders") for name in ("prod", "test"))
+    assert prod != test

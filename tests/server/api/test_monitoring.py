@@ -18,7 +18,7 @@ from penstock.handover.sender_table import SenderTable, named_arrivals, sender_c
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.records import body
-from penstock.server.alarms.evaluation import Moment
+from penstock.server.alarms.evaluation import Evaluation, Moment
 from penstock.server.alarms.rules import RULES
 from penstock.server.alarms.watch import RuleState
 from penstock.server.api.monitoring import MonitoringApi, add_up, audit_families, export_family
@@ -58,6 +58,21 @@ def test_recorded_audit_has_its_outcome_and_the_time_of_the_next_check(tmp_path:
         ({"topic": "orders", "table": "/once"}, 0),
     ]
     assert list(due.samples) == [({"topic": "orders", "table": "/lake"}, 1770000600.5)]
+
+
+def test_audits_of_one_topic_and_table_are_one_sample_that_fires_the_alarms(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path})
+    settings.audits.mkdir()
+    record = {"topic": "orders", "table": "/lake", "status": 2, "every_s": 300.0, "at_s": 1770000000.5}
+    write_document(settings.audits / "a.json", record)
+    write_document(settings.audits / "b.json", record | {"status": 1, "at_s": 1770009000.0})
+    write_document(settings.audits / "c.json", record | {"status": 0})
+    families = audit_families(settings)
+    labels = {"topic": "orders", "table": "/lake"}
+    assert [list(family.samples) for family in families] == [[(labels, 1)], [(labels, 1770000600.5)]]
+    (silent,) = [rule for rule in RULES if rule.name == "PenstockAuditSilent"]
+    late = Evaluation(silent.condition).holds({family.name: family for family in families}, Moment(0, 1770009001.5))
+    assert late == {("orders", "/lake"): 8401.0}
 
 
 @given(record=binary(max_size=64))
