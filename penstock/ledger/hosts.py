@@ -145,9 +145,11 @@ def _count(number: object) -> int:
 class HostState:
     """The stored state of a host: the newest post of each relay, and the sums of its former disks by listener.
 
-    ``baseline`` has by listener the entries that arrived from former disks. ``received_ms`` is the time of the newest
-    post here. ``differs_since`` has by listener the time (ms) at which the host's counts first differed from what
-    arrived. ``surplus`` has the entries that arrived and the host has not sent.
+    ``baseline`` has by listener the entries that arrived from former disks. ``claimable`` has those that another
+    relay of the present disk may have sent before its first post: entries that were added to the accepted ones of the
+    former disk, and entries that were taken from its pending ones. ``received_ms`` is the time of the newest post here.
+    ``differs_since`` has by listener the time (ms) at which the host's counts first differed from what arrived.
+    ``surplus`` has the entries that arrived and the host has not sent.
     """
 
     posts: Mapping[str, HostPost] = field(default_factory=dict)
@@ -157,6 +159,7 @@ class HostState:
     former_disks: tuple[str, ...] = ()
     differs_since: Mapping[str, int] = field(default_factory=dict)
     surplus: Mapping[str, int] = field(default_factory=dict)
+    claimable: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def listeners(self) -> dict[str, ListenerReport]:
@@ -210,6 +213,7 @@ class HostState:
         """Return the state in a document. Raises BadPost, AttributeError, KeyError, TypeError and ValueError."""
         posts = {_text(relay): parse_host_post(post) for relay, post in document["posts"].items()}
         maps = {name: document[name] for name in ("baseline", "closed", "differs_since", "surplus")}
+        maps["claimable"] = document.get("claimable", {})
         for name in {name for names in maps.values() for name in names}:
             _text(name)
         return cls(posts, document["received_ms"], former_disks=tuple(document["former_disks"]), **maps)
@@ -288,6 +292,9 @@ class HostRegister:
             state = _close_disk(state, _arrived_before(post, arrived, state.baseline))
         elif not disks:
             state = _enter_unregistered(post, _arrived_before(post, arrived, {}))
+        if post.relay not in state.posts:
+            state = _claim_for_relay(state, post, arrived)
+            state = _credit_former_name(state, post, arrived, self._arrived_under_former_names(post))
         time_ms = int(self._now() * 1000)
         entered = replace(state, posts={**state.posts, post.relay: post}, received_ms=time_ms)
         surplus: dict[str, int] = {}
@@ -305,6 +312,15 @@ class HostRegister:
             if extra > 0 or missing > 0:
                 since[name] = state.differs_since.get(name) or state.received_ms or time_ms
         return replace(entered, differs_since=since, surplus=surplus)
+
+    def _arrived_under_former_names(self, post: HostPost) -> dict[str, int]:
+        """Return the entries by listener that the disk of a post has sent under other names of its host."""
+        total: dict[str, int] = {}
+        for host, state in self._states.items():
+            if host != post.host and any(present.disk == post.disk for present in state.posts.values()):
+                for name, count in state.of_disk(self._arrived(host)).items():
+                    total[name] = total.get(name, 0) + count
+        return total
 
     @property
     def states(self) -> Mapping[str, HostState]:
@@ -333,20 +349,23 @@ def _enter_unregistered(post: HostPost, before: Mapping[str, int]) -> HostState:
     further = post.listeners.get(FURTHER, ListenerReport())
     baseline = {name: rest for name, rest in before.items() if rest > post.listeners.get(name, further).in_doubt}
     closed = {name: {**NOTHING_CLOSED, ACCEPTED: rest} for name, rest in baseline.items()}
-    return _fold_closed(HostState(baseline=baseline, closed=closed))
+    claimable = {name: (rest, 0) for name, rest in baseline.items()}
+    return _fold_closed(HostState(baseline=baseline, closed=closed, claimable=claimable))
 
 
 def _close_disk(state: HostState, before: Mapping[str, int]) -> HostState:
     """Return the state of a host with a new disk: what was pending on the former one is lost."""
     closed = {name: dict(sums) for name, sums in state.closed.items()}
     of_disk, listeners = state.of_disk(before), state.listeners
-    arrived_by_row = state.by_row(of_disk)
+    arrived_by_row, claimable = state.by_row(of_disk), dict[str, tuple[int, int]]()
     # Also entries of listeners that the last post does not have arrived from the former disk.
     for name in {*listeners, *arrived_by_row}:
         report, arrived = listeners.get(name, ListenerReport()), arrived_by_row.get(name, 0)
         accepted, pending = _update_report(report, arrived, state.surplus.get(name, 0))
         unaccounted = accepted - arrived - report.expired - pending
         _add_closed(closed, name, (accepted, report.expired, pending, report.lost, unaccounted))
+        if name != FURTHER and arrived > report.forwarded:
+            claimable[name] = (accepted - report.accepted, report.pending - pending)
     for name, arrived in of_disk.items():
         if (row := state.row(name)) != name:
             # The new disk may name the listener, so what arrived stays with it.
@@ -355,7 +374,45 @@ def _close_disk(state: HostState, before: Mapping[str, int]) -> HostState:
     closed = {name: sums for name, sums in closed.items() if any(sums.values())}
     baseline = {name: count for name, count in before.items() if count}
     disks = (*state.former_disks, *{post.disk for post in state.posts.values()})[-MAX_FORMER_DISKS:]
-    return _fold_closed(HostState(baseline=baseline, closed=closed, former_disks=disks))
+    return _fold_closed(HostState(baseline=baseline, closed=closed, former_disks=disks, claimable=claimable))
+
+
+def _claim_for_relay(state: HostState, post: HostPost, arrived: Mapping[str, int]) -> HostState:
+    """Return the state without the entries of former disks that ``post``, the first one of a relay, says it sent."""
+    closed, baseline = {name: dict(sums) for name, sums in state.closed.items()}, dict(state.baseline)
+    entered, claimable = replace(state, posts={**state.posts, post.relay: post}), dict(state.claimable)
+    of_disk = entered.by_row(entered.of_disk(arrived))
+    for name in claimable.keys() & post.listeners.keys():
+        sent = entered.report(name).forwarded + post.listeners[name].in_doubt
+        accepted, pending = claimable[name]
+        claimed = min(max(sent - of_disk.get(name, 0), 0), accepted + pending)
+        of_accepted = min(claimed, accepted)
+        _add_closed(closed, name, (-of_accepted, 0, claimed - of_accepted, 0, 0))
+        baseline[name] = baseline.get(name, 0) - claimed
+        claimable[name] = (accepted - of_accepted, pending - claimed + of_accepted)
+    return replace(state, closed=closed, baseline=baseline, claimable=claimable)
+
+
+def _credit_former_name(
+    state: HostState, post: HostPost, arrived: Mapping[str, int], elsewhere: Mapping[str, int]
+) -> HostState:
+    """Return the state less what the host sent ``elsewhere``: under the name that it had before.
+
+    Only entries that arrived there are credited, so a loss still shows as a difference.
+    """
+    if not elsewhere:
+        return state
+    closed, baseline = {name: dict(sums) for name, sums in state.closed.items()}, dict(state.baseline)
+    entered = replace(state, posts={**state.posts, post.relay: post})
+    of_disk, credits_left = entered.by_row(entered.of_disk(arrived)), entered.by_row(elsewhere)
+    for name, report in entered.listeners.items():
+        # A baseline below 0 is what another relay of the host was credited with.
+        limit = credits_left.get(name, 0) + min(baseline.get(name, 0), 0)
+        credit = min(report.forwarded - of_disk.get(name, 0), limit)
+        if credit > 0:
+            _add_closed(closed, name, (-credit, 0, 0, 0, 0))
+            baseline[name] = baseline.get(name, 0) - credit
+    return replace(state, closed=closed, baseline=baseline)
 
 
 def _add_closed(closed: dict[str, dict[str, int]], name: str, counts: Iterable[int]) -> None:

@@ -30,6 +30,7 @@ class Central:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.arrived, self.now = folder, dict[str, int](), 1000.0
+        self.arrived_elsewhere: dict[str, dict[str, int]] = {}
         self._version = 0
         self.restart()
 
@@ -37,7 +38,7 @@ class Central:
         self.register = HostRegister(self.folder, self._arrived_from, lambda: self.now)
 
     def _arrived_from(self, host: str) -> dict[str, int]:
-        return {name: count for name, count in self.arrived.items() if host == "web1"}
+        return dict(self.arrived if host == "web1" else self.arrived_elsewhere.get(host, {}))
 
     def post(self, disk: str = "disk 1", relay: str = "up", **counts: Any) -> bool:
         self._version += 1
@@ -52,11 +53,15 @@ class Central:
     def arrive(self, count: int, listener: str = "udp") -> None:
         self.arrived[listener] = self.arrived.get(listener, 0) + count
 
-    def rows(self) -> dict[str, OnHost]:
-        """Return the rows of the host, each of which adds up."""
-        entries = [HostListener("web1", name, count, {}, 0, 0) for name, count in self.arrived.items()]
+    def arrive_of(self, host: str, count: int) -> None:
+        listeners = self.arrived_elsewhere.setdefault(host, {})
+        listeners["udp"] = listeners.get("udp", 0) + count
+
+    def rows(self, host: str = "web1") -> dict[str, OnHost]:
+        """Return the rows of a host, each of which adds up."""
+        entries = [HostListener(host, name, count, {}, 0, 0) for name, count in self._arrived_from(host).items()]
         rows: dict[str, OnHost] = {}
-        for entry in with_hosts(replace(EMPTY, hosts=entries), self.register.states).hosts:
+        for entry in with_hosts(replace(EMPTY, hosts=entries), {host: self.register.states[host]}).hosts:
             row = rows[entry.listener] = cast(OnHost, entry.on_host)
             gone = row.expired + row.lost_with_disk + row.unaccounted
             assert row.accepted == entry.accepted + row.pending + gone
@@ -217,6 +222,47 @@ def test_entries_of_listeners_that_a_post_does_not_name_are_of_further_ones(cent
     central.post_all({"further": ListenerReport(accepted=3, forwarded=3), "a": ListenerReport()}, "disk 3")
     central.post_all({"further": ListenerReport(accepted=3, forwarded=3), "a": ListenerReport()}, "disk 3")
     assert central.rows()["further"].unaccounted == -1
+
+
+def test_relays_of_a_host_that_registers_late_do_not_differ(central: Central) -> None:
+    central.arrive(50)
+    for _ in range(3):
+        central.post(relay="r1", accepted=20, forwarded=20)
+        central.post(relay="r2", accepted=30, forwarded=30)
+        assert (central.row().accepted, central.row().unaccounted) == (50, 0)
+
+
+def test_second_relay_of_a_new_disk_sent_nothing_for_the_former_one(central: Central) -> None:
+    central.post(relay="r1", accepted=10, pending=10)
+    # Relays of the new disk: the second one has sent before either of them posts.
+    central.arrive(12)
+    for _ in range(2):
+        central.post(relay="r1", disk="disk 2", accepted=1, pending=1)
+        central.post(relay="r2", disk="disk 2", accepted=12, forwarded=12)
+    row = central.row()
+    assert (row.accepted, row.pending, row.lost_with_disk, row.unaccounted) == (23, 1, 10, 0)
+
+
+def test_renamed_host_does_not_differ(central: Central) -> None:
+    central.arrive(100)
+    central.post(accepted=100, forwarded=100)
+    for version in range(3):
+        report = ListenerReport(accepted=101 + version, forwarded=101 + version)
+        post = replace(POST, host="web2", process="successor", version=version, listeners={"udp": report})
+        central.register.post(post.document())
+        central.arrive_of("web2", 1)
+        assert central.rows("web2")["udp"].unaccounted == 0
+    assert (central.rows("web2")["udp"].accepted, central.rows("web2")["udp"].pending) == (3, 0)
+
+
+def test_renamed_host_still_shows_a_loss(central: Central) -> None:
+    central.arrive(90)
+    central.post(accepted=100, forwarded=100)
+    for version in range(2):
+        listeners = {"udp": ListenerReport(accepted=100, forwarded=100)}
+        post = replace(POST, host="web2", process="successor", version=version, listeners=listeners)
+        central.register.post(post.document())
+    assert central.rows("web2")["udp"].unaccounted == 10
 
 
 class SimulatedHost:
