@@ -8,6 +8,7 @@ on it can never arrive, and counts as lost with the disk.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import re
@@ -35,6 +36,13 @@ MAX_RELAYS = 16
 """Limit: relays of one host to this Penstock."""
 MAX_FORMER_DISKS = 16
 """Limit: former disks of a host that are recognized if they return."""
+MAX_NEW_DISKS = 10
+"""Limit: new disks of a host within an hour, because each one closes the counts of the disk before."""
+MAX_FORMER_PROCESSES = 8
+"""Limit: former processes of a relay whose late posts are recognized."""
+HOUR_MS = 3_600_000
+RELAY_SILENCE_MS = HOUR_MS
+"""Time after which a relay that does not post, while others of its host do, counts as removed."""
 MAX_CLOSED = 400
 """Limit: listeners of a host's former disks with sums of their own; further ones share a row."""
 FURTHER = "further"
@@ -149,7 +157,8 @@ class HostState:
     relay of the present disk may have sent before its first post: entries that were added to the accepted ones of the
     former disk, and entries that were taken from its pending ones. ``received_ms`` is the time of the newest post here.
     ``differs_since`` has by listener the time (ms) at which the host's counts first differed from what arrived.
-    ``surplus`` has the entries that arrived and the host has not sent.
+    ``surplus`` has the entries that arrived and the host has not sent. ``received`` has by relay the time (ms) of its
+    newest post here, 0 for a removed relay, and ``former_processes`` has the processes that posted before.
     """
 
     posts: Mapping[str, HostPost] = field(default_factory=dict)
@@ -160,6 +169,9 @@ class HostState:
     differs_since: Mapping[str, int] = field(default_factory=dict)
     surplus: Mapping[str, int] = field(default_factory=dict)
     claimable: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    received: Mapping[str, int] = field(default_factory=dict)
+    former_processes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    new_disks_ms: tuple[int, ...] = ()
 
     @property
     def listeners(self) -> dict[str, ListenerReport]:
@@ -216,7 +228,16 @@ class HostState:
         maps["claimable"] = document.get("claimable", {})
         for name in {name for names in maps.values() for name in names}:
             _text(name)
-        return cls(posts, document["received_ms"], former_disks=tuple(document["former_disks"]), **maps)
+        received_ms = document["received_ms"]
+        return cls(
+            posts,
+            received_ms,
+            former_disks=tuple(document["former_disks"]),
+            received=document.get("received") or dict.fromkeys(posts, received_ms),
+            former_processes={relay: tuple(names) for relay, names in document.get("former_processes", {}).items()},
+            new_disks_ms=tuple(document.get("new_disks_ms", ())),
+            **maps,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,22 +272,30 @@ class HostRegister:
         self._folder, self._arrived, self._now = folder, arrived, now
         self._lock = threading.Lock()
         self._states: dict[str, HostState] = {}
+        self._unread: set[str] = set()
         for path in sorted(folder.glob("*.json")):
             try:
-                self._states[path.stem] = HostState.from_document(read_document(path))
-            except (DamagedFile, BadPost, KeyError, TypeError, ValueError, AttributeError) as error:
-                # The host posts its counts again within seconds; only sums of its former disks are lost.
-                path.replace(path.with_suffix(".damaged"))
-                _LOGGER.error("the counts of host %s are set aside: %s", path.stem, error)
+                self._load(path)
             except (UnknownFormat, OSError) as error:
-                _LOGGER.error("the counts of host %s cannot be read: %s", path.stem, error)
+                self._unread.add(path.stem)
+                _LOGGER.error("the counts of host %s cannot be read, so its posts are refused: %s", path.stem, error)
+
+    def _load(self, path: Path) -> None:
+        """Read the state of a host, or set a damaged one aside. Raises UnknownFormat and OSError."""
+        try:
+            self._states[path.stem] = HostState.from_document(read_document(path))
+        except (DamagedFile, BadPost, KeyError, TypeError, ValueError, AttributeError) as error:
+            # The host posts its counts again within seconds; only sums of its former disks are lost.
+            path.replace(path.with_suffix(".damaged"))
+            _LOGGER.error("the counts of host %s are set aside: %s", path.stem, error)
 
     def post(self, document: Any) -> bool:
         """Store a host's post; report whether it was new. Raises BadPost and OSError."""
         post = parse_host_post(document)
         with self._lock:
+            self._load_unread(post.host)
             state = self._states.get(post.host)
-            if state is None and len(self._states) >= MAX_HOSTS:
+            if state is None and len(self._states) + len(self._unread) >= MAX_HOSTS:
                 raise BadPost(f"{MAX_HOSTS} hosts are registered already")
             state = state or HostState()
             if post.disk in state.former_disks:
@@ -277,6 +306,8 @@ class HostRegister:
             previous = state.posts.get(post.relay)
             if previous and previous.process == post.process and previous.version >= post.version:
                 return False
+            if post.process in state.former_processes.get(post.relay, ()):
+                return False
             if previous is None and len(state.posts) >= MAX_RELAYS:
                 raise BadPost(f"{post.host} has {MAX_RELAYS} relays already")
             entered = self._enter(state, post)
@@ -285,31 +316,53 @@ class HostRegister:
             self._states[post.host] = entered
             return True
 
+    def _load_unread(self, host: str) -> None:
+        """Try again to read a state that could not be read: a post would replace it. Raises BadPost."""
+        if host in self._unread:
+            try:
+                with contextlib.suppress(FileNotFoundError):
+                    self._load(self._folder / f"{host}.json")
+            except (UnknownFormat, OSError) as error:
+                raise BadPost(f"the stored counts of {host} cannot be read: {error}") from None
+            self._unread.remove(host)
+
     def _enter(self, state: HostState, post: HostPost) -> HostState:
         disks = {present.disk for present in state.posts.values()}
-        arrived = self._arrived(post.host)
+        arrived, time_ms = self._arrived(post.host), int(self._now() * 1000)
         if disks and post.disk not in disks:
+            new_disks = tuple(since_ms for since_ms in state.new_disks_ms if 0 <= time_ms - since_ms < HOUR_MS)
+            if len(new_disks) >= MAX_NEW_DISKS:
+                raise BadPost(f"{post.host} has registered {MAX_NEW_DISKS} new disks within an hour")
             state = _close_disk(state, _arrived_before(post, arrived, state.baseline))
+            state = replace(state, new_disks_ms=(*new_disks, time_ms))
         elif not disks:
             state = _enter_unregistered(post, _arrived_before(post, arrived, {}))
         if post.relay not in state.posts:
             state = _claim_for_relay(state, post, arrived)
             state = _credit_former_name(state, post, arrived, self._arrived_under_former_names(post))
-        time_ms = int(self._now() * 1000)
-        entered = replace(state, posts={**state.posts, post.relay: post}, received_ms=time_ms)
+        entered = _enter_post(state, post, time_ms)
+        silent = [
+            relay
+            for relay, received_ms in state.received.items()
+            if relay != post.relay and (not received_ms or state.received_ms - received_ms >= RELAY_SILENCE_MS)
+        ]
+        is_single = len(silent) == len(entered.posts) - 1
+        if is_single:
+            entered = _retire(entered, [relay for relay in silent if state.received[relay]], arrived)
         surplus: dict[str, int] = {}
         since: dict[str, int] = {}
         previous = state.listeners
         arrived_by_row = entered.by_row(entered.of_disk(arrived))
         for name, report in entered.listeners.items():
             of_disk = arrived_by_row.get(name, 0)
-            # Another relay of the host may have appended since its last post, so only a single one is compared.
-            extra = of_disk - report.forwarded - report.in_doubt if len(entered.posts) == 1 else 0
+            # Another relay of the host may have appended since its last post, so they are compared if only one posts.
+            extra = of_disk - report.forwarded - report.in_doubt if is_single else 0
             # The book has an append a moment after its acknowledgement, so the post before is compared.
             missing = min(previous[name].forwarded, report.forwarded) - of_disk if name in previous else 0
             if extra > 0:
                 surplus[name] = extra
-            if extra > 0 or missing > 0:
+            counted = report.forwarded + report.expired + report.pending
+            if extra > 0 or missing > 0 or report.accepted != counted:
                 since[name] = state.differs_since.get(name) or state.received_ms or time_ms
         return replace(entered, differs_since=since, surplus=surplus)
 
@@ -329,12 +382,42 @@ class HostRegister:
             return dict(self._states)
 
 
+def _enter_post(state: HostState, post: HostPost, time_ms: int) -> HostState:
+    """Return the state with the newest post of a relay."""
+    processes, previous = dict(state.former_processes), state.posts.get(post.relay)
+    if previous is not None and previous.process != post.process:
+        former = (*processes.get(post.relay, ()), previous.process)
+        processes[post.relay] = former[-MAX_FORMER_PROCESSES:]
+    return replace(
+        state,
+        posts={**state.posts, post.relay: post},
+        received_ms=time_ms,
+        received={**state.received, post.relay: time_ms},
+        former_processes=processes,
+    )
+
+
+def _retire(state: HostState, relays: Iterable[str], arrived: Mapping[str, int]) -> HostState:
+    """Return the state with relays that were removed: they have sent what arrived since their last posts."""
+    posts = dict(state.posts)
+    for relay in relays:
+        reports = {name: replace(report, in_doubt=0) for name, report in posts[relay].listeners.items()}
+        settled = replace(state, posts={**posts, relay: replace(posts[relay], listeners=reports)})
+        of_disk = settled.by_row(settled.of_disk(arrived))
+        for name, report in reports.items():
+            total = settled.report(name)
+            sent = min(max(of_disk.get(name, 0) - total.forwarded - total.in_doubt, 0), report.pending)
+            reports[name] = replace(report, forwarded=report.forwarded + sent, pending=report.pending - sent)
+        posts[relay] = replace(posts[relay], listeners=reports)
+    return replace(state, posts=posts, received={**state.received, **dict.fromkeys(relays, 0)})
+
+
 def _arrived_before(post: HostPost, arrived: Mapping[str, int], baseline: Mapping[str, int]) -> dict[str, int]:
     """Return the arrived entries by listener without those that the disk of ``post``, its first one, has sent."""
     further = post.listeners.get(FURTHER, ListenerReport()).forwarded
     before: dict[str, int] = {}
     for name, count in arrived.items():
-        since = max(count - baseline.get(name, 0), 0)
+        since = max(count - max(baseline.get(name, 0), 0), 0)
         if name in post.listeners:
             sent = min(post.listeners[name].forwarded, since)
         else:
@@ -456,7 +539,10 @@ def on_host(state: HostState, row: str, arrived: int) -> OnHost:
         # The book has an append a moment after its acknowledgement, so until the next post this is no difference.
         pending, unaccounted = pending + unaccounted, 0
     posts = [post for post in state.posts.values() if row in post.listeners] or list(state.posts.values())
-    newest = max(posts, key=lambda post: post.time_ms)
+    posts = [post for post in posts if state.received.get(post.relay)] or posts
+    # Clocks of the host may have been set, so the order of reception counts.
+    newest = max(posts, key=lambda post: state.received.get(post.relay, 0))
+    received_ms = state.received.get(newest.relay) or state.received_ms
     return OnHost(
         accepted=accepted + closed[ACCEPTED],
         expired=report.expired + closed["expired"],
@@ -467,7 +553,7 @@ def on_host(state: HostState, row: str, arrived: int) -> OnHost:
         sent=report.sent,
         lag_s=max(post.lag_ms for post in posts) / 1000,
         reported_at=state.received_ms / 1000,
-        clock_offset_s=round((newest.time_ms - state.received_ms) / 1000, 1),
+        clock_offset_s=round((newest.time_ms - received_ms) / 1000, 1),
         version=newest.software,
         differs_since=state.differs_since.get(row, 0) // (1000 * BUCKET_SECONDS) * BUCKET_SECONDS,
     )

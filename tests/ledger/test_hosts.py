@@ -265,6 +265,89 @@ def test_renamed_host_still_shows_a_loss(central: Central) -> None:
     assert central.rows("web2")["udp"].unaccounted == 10
 
 
+def test_counts_that_do_not_add_up_are_unaccounted(central: Central) -> None:
+    central.arrive(2)
+    central.post(accepted=4, forwarded=2, expired=10)
+    assert (central.row().unaccounted, central.row().pending, central.row().differs_since) == (-8, 0, 960)
+
+
+def test_removed_relay_does_not_hide_surplus_entries(central: Central) -> None:
+    central.arrive(50)
+    central.post(relay="removed", accepted=50, pending=50)
+    central.post(accepted=50, forwarded=50)
+    # The removed relay has sent these after its last post.
+    central.arrive(5)
+    for _ in range(3):
+        central.now += 3600
+        central.post(accepted=50, forwarded=50)
+    assert (central.row().unaccounted, central.row().pending) == (0, 45)
+    central.arrive(30)
+    central.post(accepted=50, forwarded=50)
+    central.restart()
+    assert central.row().unaccounted == -30
+    # The relay is added again.
+    central.post(relay="removed", accepted=50, forwarded=35, pending=15)
+    assert (central.row().unaccounted, central.row().pending) == (0, 15)
+
+
+def test_late_post_of_a_former_process_changes_nothing(central: Central) -> None:
+    for process, count in (("first", 1), ("second", 2), ("first", 3)):
+        post = replace(POST, process=process, version=count, listeners={"udp": ListenerReport(count, pending=count)})
+        assert central.register.post(post.document()) == (count < 3)
+        central.restart()
+    assert central.row().accepted == 2
+
+
+def test_version_is_of_the_post_that_was_received_last(central: Central) -> None:
+    listeners = {"udp": ListenerReport()}
+    # The host's clock was set back.
+    posts = (("old", 9_000_000, "0.1.0"), ("new", 999_000, "0.2.0"))
+    for relay, time_ms, software in posts:
+        post = replace(POST, relay=relay, time_ms=time_ms, software=software, listeners=listeners)
+        central.register.post(post.document())
+        central.now += 1
+    assert (central.row().version, central.row().clock_offset_s) == ("0.2.0", -2.0)
+
+
+def test_new_disks_within_an_hour_are_bounded(central: Central) -> None:
+    for number in range(11):
+        central.post(f"disk {number}", accepted=1, pending=1)
+    with pytest.raises(BadPost, match="web1 has registered 10 new disks within an hour"):
+        central.post("disk 11")
+    central.now += 3600
+    assert central.post("disk 11")
+    assert central.row().lost_with_disk == 11
+
+
+def test_listeners_of_former_disks_are_bounded(central: Central, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "MAX_CLOSED", 3)
+    for disk in range(5):
+        central.now += 900
+        central.post_all({f"{disk}-{name}": ListenerReport(2, 1, pending=1) for name in "ab"}, f"disk {disk}")
+        for name in "ab":
+            central.arrive(1, f"{disk}-{name}")
+    assert len(central.register.states["web1"].closed) == len(central.register.states["web1"].baseline) == 4
+    rows = central.rows()
+    assert set(rows) == {"4-a", "4-b", "further"}
+    assert (rows["further"].accepted, rows["further"].lost_with_disk, rows["further"].unaccounted) == (16, 8, 0)
+
+
+def test_state_that_cannot_be_read_is_not_replaced(central: Central) -> None:
+    central.post(accepted=4, pending=4)
+    central.post("disk 2", accepted=1, pending=1)
+    path = central.folder / "web1.json"
+    content = path.read_bytes()
+    path.unlink()
+    path.mkdir()
+    central.restart()
+    with pytest.raises(BadPost, match="the stored counts of web1 cannot be read"):
+        central.post("disk 2", accepted=2, pending=2)
+    path.rmdir()
+    path.write_bytes(content)
+    assert central.post("disk 2", accepted=2, pending=2)
+    assert (central.row().accepted, central.row().lost_with_disk) == (6, 4)
+
+
 class SimulatedHost:
     """A host whose counts are right, and that posts first on each new disk."""
 
