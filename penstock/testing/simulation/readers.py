@@ -50,7 +50,9 @@ class FolderReader:
             return
         if end < self._end:
             raise Broken(f"{self.name}: the end went back from {self._end} to {end}")
-        self._end = end
+        if not again:
+            # While a publication hangs, a new reader may see its rows, which this one does not see until it ends.
+            self._end = end
         following = self._world.promises.see(self._topic, batches, self.name, begin, end, reader.gaps)
         if not again and following is not None:
             self._offset = following
