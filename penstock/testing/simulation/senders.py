@@ -24,6 +24,8 @@ ABANDON_SHARE = 0.3
 """Share of refused messages that are not sent again: they must not be stored."""
 BURST, BURST_SHARE = 15, 0.2
 """Frames of a burst to a listener that drops, and the share of its steps that are bursts."""
+LARGE_SHARE, LARGE_SHARE_OF_DROPPING = 0.1, 0.7
+"""Share of frames that are large; with many large ones a burst overruns the log buffer."""
 MAX_SMALL_BYTES, MAX_LARGE_BYTES = 300, 6_000
 """Limits for the bytes of messages that are sent together; they fit into a frame of a log buffer."""
 
@@ -61,8 +63,11 @@ class Sender(Protocol):
 class Messages:
     """Up to ``count`` unique messages of one sender."""
 
-    def __init__(self, name: str, world: World, dice: random.Random, count: int) -> None:
+    def __init__(
+        self, name: str, world: World, dice: random.Random, count: int, large_share: float = LARGE_SHARE
+    ) -> None:
         self._name, self._world, self._dice, self._remaining = name, world, dice, count
+        self._large_share = large_share
         self._made = 0
 
     @property
@@ -74,7 +79,7 @@ class Messages:
         """Return up to ``most`` new messages, and at least one."""
         count = min(self._dice.randint(1, most), self._remaining)
         self._remaining -= count
-        largest = MAX_LARGE_BYTES if self._dice.random() < 0.1 else MAX_SMALL_BYTES
+        largest = MAX_LARGE_BYTES if self._dice.random() < self._large_share else MAX_SMALL_BYTES
         messages = [b"%s %d " % (self._name.encode(), self._made + number) for number in range(count)]
         self._made += count
         return [message + b"." * self._dice.randint(0, largest // count) for message in messages]
@@ -240,7 +245,8 @@ class ListenerSender:
 
     def __init__(self, name: str, world: World, dice: random.Random, receiver: Receiver, messages: int) -> None:
         self.name, self._world, self._dice, self._receiver = name, world, dice, receiver
-        self._messages = Messages(name, world, dice, messages)
+        large_share = LARGE_SHARE if receiver.answers else LARGE_SHARE_OF_DROPPING
+        self._messages = Messages(name, world, dice, messages, large_share)
         self._sent: Sent | None = None
         self._waits_in_life = 0
         self._deadline = 0.0
