@@ -447,7 +447,7 @@ def _close_disk(state: HostState, before: Mapping[str, int]) -> HostState:
         accepted, pending = _update_report(report, arrived, state.surplus.get(name, 0))
         unaccounted = accepted - arrived - report.expired - pending
         _add_closed(closed, name, (accepted, report.expired, pending, report.lost, unaccounted))
-        if name != FURTHER and arrived > report.forwarded:
+        if arrived > report.forwarded:
             claimable[name] = (accepted - report.accepted, report.pending - pending)
     for name, arrived in of_disk.items():
         if (row := state.row(name)) != name:
@@ -465,10 +465,16 @@ def _claim_for_relay(state: HostState, post: HostPost, arrived: Mapping[str, int
     closed, baseline = {name: dict(sums) for name, sums in state.closed.items()}, dict(state.baseline)
     entered, claimable = replace(state, posts={**state.posts, post.relay: post}), dict(state.claimable)
     of_disk = entered.by_row(entered.of_disk(arrived))
-    for name in claimable.keys() & post.listeners.keys():
-        sent = entered.report(name).forwarded + post.listeners[name].in_doubt
-        accepted, pending = claimable[name]
-        claimed = min(max(sent - of_disk.get(name, 0), 0), accepted + pending)
+    missing = {
+        row: entered.report(row).forwarded + report.in_doubt - of_disk.get(row, 0)
+        for row, report in post.listeners.items()
+    }
+    for name, (accepted, pending) in state.claimable.items():
+        row = entered.row(name)
+        claimed = min(max(missing.get(row, 0), 0), accepted + pending)
+        if not claimed:
+            continue
+        missing[row] -= claimed
         of_accepted = min(claimed, accepted)
         _add_closed(closed, name, (-of_accepted, 0, claimed - of_accepted, 0, 0))
         baseline[name] = baseline.get(name, 0) - claimed

@@ -46,9 +46,10 @@ class Central:
         post = replace(POST, disk=disk, relay=relay, version=self._version, listeners={"udp": report})
         return self.register.post(post.document())
 
-    def post_all(self, listeners: Mapping[str, ListenerReport], disk: str = "disk 1") -> bool:
+    def post_all(self, listeners: Mapping[str, ListenerReport], disk: str = "disk 1", relay: str = "up") -> bool:
         self._version += 1
-        return self.register.post(replace(POST, disk=disk, version=self._version, listeners=listeners).document())
+        post = replace(POST, disk=disk, relay=relay, version=self._version, listeners=listeners)
+        return self.register.post(post.document())
 
     def arrive(self, count: int, listener: str = "udp") -> None:
         self.arrived[listener] = self.arrived.get(listener, 0) + count
@@ -230,6 +231,19 @@ def test_relays_of_a_host_that_registers_late_do_not_differ(central: Central) ->
         central.post(relay="r1", accepted=20, forwarded=20)
         central.post(relay="r2", accepted=30, forwarded=30)
         assert (central.row().accepted, central.row().unaccounted) == (50, 0)
+
+
+@pytest.mark.parametrize("pending", [0, 12])
+def test_relays_that_count_further_listeners_do_not_differ(central: Central, pending: int) -> None:
+    for disk in ("disk 1", "disk 2"):
+        central.arrive(3, "a")
+        central.arrive(9, "b")
+        for relay, count in (("r1", 0), ("r2", 12), ("r1", 0), ("r2", 12)):
+            report = ListenerReport(count + pending, count, pending=pending)
+            central.post_all({"further": report}, disk, relay)
+    row = central.rows()["further"]
+    lost = 2 * pending
+    assert (row.accepted, row.pending, row.lost_with_disk, row.unaccounted) == (24 + 2 * lost, lost, lost, 0)
 
 
 def test_second_relay_of_a_new_disk_sent_nothing_for_the_former_one(central: Central) -> None:
