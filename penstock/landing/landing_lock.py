@@ -20,7 +20,7 @@ from penstock.landing.table_paths import Layout
 LOCK_WAIT_S = 60.0
 """Time to wait for another pipeline's end: the JVM of a killed one needs some seconds."""
 POLL_INTERVAL_S = 0.2
-LOCKS = Path("/proc/locks")
+LOCKS, MOUNTS = Path("/proc/locks"), Path("/proc/self/mountinfo")
 
 
 class PipelineRunning(PenstockError, RuntimeError):
@@ -91,12 +91,24 @@ def is_running(layout: Layout) -> bool:
 def landing_process(layout: Layout) -> int:
     """Return the id of the process that holds the landing's lock; 0 if there is none on this machine."""
     try:
-        inode, locks = str(os.stat(layout.lock).st_ino), LOCKS.read_text()
+        with open(layout.lock, "rb") as file:
+            lock_id = _kernel_lock_id(file.fileno())
+        locks = LOCKS.read_text()
     except OSError:
         return 0
-    # A line is: number, FLOCK, ADVISORY, WRITE, process, device:inode, range. The device of an overlay is another one.
+    # A line is: number, FLOCK, ADVISORY, WRITE, process, device:inode, range.
     holders = (fields for line in locks.splitlines() if len(fields := line.split()) > 5 and fields[1] == "FLOCK")
-    return next((int(fields[4]) for fields in holders if fields[5].rpartition(":")[2] == inode), 0)
+    return next((int(fields[4]) for fields in holders if fields[5] == lock_id), 0)
+
+
+def _kernel_lock_id(handle: int) -> str:
+    """Return device and inode of an open file as LOCKS has them."""
+    # Workaround: stat has another device for files of overlay and btrfs; the mount has that of the lock.
+    fdinfo = Path(f"/proc/self/fdinfo/{handle}").read_text().splitlines()
+    mount = next((line.split()[1] for line in fdinfo if line.startswith("mnt_id:")), "")
+    mounts = (line.split() for line in MOUNTS.read_text().splitlines())
+    major, _, minor = next((fields[2] for fields in mounts if fields[0] == mount), "0:0").partition(":")
+    return f"{int(major):02x}:{int(minor):02x}:{os.fstat(handle).st_ino}"
 
 
 def _open_locked(path: Path, wait: bool) -> int:

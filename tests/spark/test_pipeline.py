@@ -22,8 +22,9 @@ import pytest
 from bench.sustained import events
 from penstock.config import load
 from penstock.counts import Origin
+from penstock.landing import landing_lock
 from penstock.landing.journal import read_journal
-from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock
+from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock, landing_process
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
@@ -173,6 +174,20 @@ def test_second_pipeline_is_refused(tmp_path: Path) -> None:
         acquire_landing_lock(layout, threading.Event(), patience=0.0)
     os.close(held)
     os.close(acquire_landing_lock(layout, threading.Event(), patience=0.0))
+
+
+def test_process_with_the_lock_is_not_that_of_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout.for_tables(tmp_path)
+    assert landing_process(layout) == 0
+    held = acquire_landing_lock(layout, threading.Event())
+    assert landing_process(layout) == os.getpid()
+    line = f"1: FLOCK  ADVISORY  WRITE 7 ff:ff:{layout.lock.stat().st_ino} 0 EOF\n"
+    monkeypatch.setattr(landing_lock, "LOCKS", tmp_path / "locks")
+    landing_lock.LOCKS.write_text(line + Path("/proc/locks").read_text())
+    assert landing_process(layout) == os.getpid()
+    landing_lock.LOCKS.write_text(line)
+    assert landing_process(layout) == 0
+    os.close(held)
 
 
 def test_pipeline_waits_for_the_lock(tmp_path: Path) -> None:

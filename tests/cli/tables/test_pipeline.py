@@ -7,10 +7,14 @@ import pty
 import re
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from penstock.cli.tables.pipeline import _silent_processes
+from penstock.config import Settings
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from tests.cli.command_line import run
@@ -68,3 +72,18 @@ def test_failed_jvm_start_prints_its_last_lines(tmp_path: Path) -> None:
     assert completed.status == 1
     assert "penstock: Invalid maximum heap size: -Xmxlots" in completed.errors.splitlines()
     assert all(line.startswith("penstock: ") for line in completed.errors.splitlines())
+
+
+def test_balance_without_silent_processes_of_an_earlier_daemon_has_none() -> None:
+    class Earlier(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"buckets": []}')
+
+    with HTTPServer(("127.0.0.1", 0), Earlier) as server:
+        server.timeout = 60
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert not _silent_processes(Settings(log={"http": f"127.0.0.1:{server.server_port}"}))
+        thread.join()
