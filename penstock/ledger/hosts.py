@@ -153,7 +153,7 @@ def _count(number: object) -> int:
 class HostState:
     """The stored state of a host: the newest post of each relay, and the sums of its former disks by listener.
 
-    ``baseline`` has by listener the entries that arrived from former disks. ``claimable`` has those that another
+    ``baseline`` has by listener the entries that arrived from former disks. ``claimable`` has the entries that another
     relay of the present disk may have sent before its first post: entries that were added to the accepted ones of the
     former disk, and entries that were taken from its pending ones. ``received_ms`` is the time of the newest post here.
     ``differs_since`` has by listener the time (ms) at which the host's counts first differed from what arrived.
@@ -213,7 +213,7 @@ class HostState:
         return sums
 
     def of_disk(self, arrived: Mapping[str, int]) -> dict[str, int]:
-        """Return the arrived entries by listener without those of former disks."""
+        """Return the arrived entries by listener, less the entries of former disks."""
         return {name: arrived.get(name, 0) - self.baseline.get(name, 0) for name in {*arrived, *self.baseline}}
 
     def document(self) -> dict[str, Any]:
@@ -281,7 +281,7 @@ class HostRegister:
                 _LOGGER.error("the counts of host %s cannot be read, so its posts are refused: %s", path.stem, error)
 
     def _load(self, path: Path) -> None:
-        """Read the state of a host, or set a damaged one aside. Raises UnknownFormat and OSError."""
+        """Read the state of a host, or rename a damaged one. Raises UnknownFormat and OSError."""
         try:
             self._states[path.stem] = HostState.from_document(read_document(path))
         except (DamagedFile, BadPost, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -413,7 +413,7 @@ def _retire(state: HostState, relays: Iterable[str], arrived: Mapping[str, int])
 
 
 def _arrived_before(post: HostPost, arrived: Mapping[str, int], baseline: Mapping[str, int]) -> dict[str, int]:
-    """Return the arrived entries by listener without those that the disk of ``post``, its first one, has sent."""
+    """Return the arrived entries by listener, less what the disk of ``post``, its first one, has sent."""
     further = post.listeners.get(FURTHER, ListenerReport()).forwarded
     before: dict[str, int] = {}
     for name, count in arrived.items():
