@@ -17,9 +17,23 @@ are removed hours after they were replaced, so until then no current snapshot ha
 """
 
 
-def store_mirrored(layout: Layout, time_s: float) -> None:
-    """Store the time up to which the Iceberg tables have all changes; 0: they are about to be created."""
-    write_document(layout.mirrored, {"at": time_s})
+def store_mirrored(layout: Layout, time_s: float, deletion: int = 0) -> None:
+    """Store the time up to which the Iceberg tables have all changes; 0: they are about to be created.
+
+    ``deletion``: the last one whose rows no current snapshot has.
+    """
+    write_document(layout.mirrored, {"at": time_s, "deletion": deletion})
+
+
+def mirrored_deletion(layout: Layout) -> int | None:
+    """Return the last deletion whose rows no current Iceberg snapshot has; None without Iceberg. Raises DamagedFile."""
+    try:
+        deletion = read_document(layout.mirrored).get("deletion", 0)
+    except FileNotFoundError:
+        return None
+    if not isinstance(deletion, int):
+        raise DamagedFile(f"{layout.mirrored} is damaged: it does not contain the number of a deletion")
+    return deletion
 
 
 def is_behind(layout: Layout) -> bool:

@@ -236,7 +236,8 @@ class DeletionRecord:
             "tables": {"landed": int(done["rows"]), **done.get("typed", {})},
             "topics": topics,
             "offsets": {topic: topic_runs.tolist() for topic, topic_runs in runs.items()},
-            "replaced_files": done.get("replaced", []),
+            "replaced_files": done.get("replaced"),
+            "typed_replaced_files": done.get("typed_replaced"),
             "sums": done.get("sums", []),
         }
 

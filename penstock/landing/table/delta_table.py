@@ -248,10 +248,21 @@ class DeltaTable(TableReader):
         self._check_writer()
         return newest >= batch
 
-    def delete(self, number: int, removed: Sequence[str], files: Sequence[NewFile]) -> None:
-        """Replace files by files without the deleted rows, as the deletion of this number."""
+    def delete(
+        self,
+        number: int,
+        removed: Sequence[str],
+        files: Sequence[NewFile],
+        evidence: Mapping[str, Any] = NO_DESCRIPTION,
+    ) -> None:
+        """Replace files by files without the deleted rows, as the deletion of this number.
+
+        ``evidence`` is stored as JSON in the commit.
+        """
         transaction = Transaction(DELETIONS_APPLICATION, number, time.time_ns() // 1_000_000)
-        self._replace(removed, files, CommitProperties(app_transactions=[transaction]), changed=True)
+        metadata = {DESCRIPTION_KEY: json.dumps(evidence)} if evidence else None
+        properties = CommitProperties(app_transactions=[transaction], custom_metadata=metadata)
+        self._replace(removed, files, properties, changed=True)
 
     def replace(self, removed: Sequence[str], files: Sequence[NewFile]) -> None:
         """Replace files by others that have the same rows."""
@@ -333,21 +344,22 @@ class DeltaTable(TableReader):
         partition = "partition is null" if first["partition"] is None else f"partition = {first['partition']}"
         return " and ".join([*folder, f"topic = '{topic}'", partition, f'"offset" = {first["offset"]}'])
 
-    def vacuum(self, keep_hours: int) -> None:
+    def vacuum(self, keep_hours: int) -> bool:
         """Remove files that left the table more than ``keep_hours`` ago, and commits that a checkpoint replaces.
 
-        Both go by age: call it only if the clock is plausible.
+        Both go by age: call it only if the clock is plausible. Return whether the files are removed.
         """
         table = self._table
         # Workaround: delta-rs 1.6.6 removes the files of deletion vectors that are in use.
         if any(file.live is not None for file in self.active()):
             _LOGGER.warning("%s: old files stay until deletion vectors are applied", self.folder)
-            return
+            return False
         self._check_writer()
         with translate_errors_at(self.folder):
             table.cleanup_metadata()
             # Full: also files that checkpoints no longer list.
             table.vacuum(keep_hours, dry_run=False, enforce_retention_duration=False, full=True)
+        return True
 
     def _check_files_exist(self, files: Sequence[NewFile]) -> None:
         """Raise TableChanged if a file is missing."""

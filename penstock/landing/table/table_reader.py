@@ -116,6 +116,15 @@ class TableReader:
         """Return the number of the last deletion that is done; 0 for none."""
         return int(self._table.transaction_version(DELETIONS_APPLICATION) or 0) if self.exists else 0
 
+    def deletion_evidence(self, number: int) -> Mapping[str, Any]:
+        """Return what the newest commit of a deletion says about it; {} if it is not the last one, or says nothing."""
+        version = self.version() if self.last_deletion() == number else -1
+        while (actions := self._actions(version)) is not None:
+            if any(action.get("txn", {}).get("appId") == DELETIONS_APPLICATION for action in actions):
+                return _description(actions)
+            version -= 1
+        return {}
+
     def active(self) -> list[TableFile]:
         """Return the files of the newest version, sorted by name."""
         return self._list_files(self._table) if self.exists else []

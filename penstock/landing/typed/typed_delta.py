@@ -83,7 +83,7 @@ class TypedDelta(DeltaTable):
         self._replace([], files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=True)
 
     def delete_rows(self, removed: Sequence[str], files: Sequence[NewFile]) -> None:
-        """Replace files by files without the deleted rows."""
+        """Replace files by files without some of their rows."""
         self._replace(removed, files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=True)
 
     def through(self, batch: int) -> list[TableFile]:

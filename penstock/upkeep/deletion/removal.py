@@ -32,12 +32,12 @@ from penstock.proof.evidence import read_rows
 from penstock.proof.foreign_deletions import foreign_masks
 from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
-from penstock.upkeep.deletion.typed_removal import apply_vectors_where, delete_typed_rows
+from penstock.upkeep.deletion.typed_removal import TypedRemoval, apply_vectors_where, delete_typed_rows
 
 TYPE_MARK = "/"
 """Separator of kind and type in the keys of retention (``event/click``)."""
 
-NO_TYPED_ROWS: Mapping[str, int] = MappingProxyType({})
+NO_TYPED_ROWS: Mapping[str, TypedRemoval] = MappingProxyType({})
 DAYS_PER_DELETION = 7
 """Limit: the offsets and keys that one deletion removes are in memory until they are written."""
 
@@ -90,7 +90,7 @@ class Removal:
         names, batch = _snapshot(table)
         masks = [(name, matching_rows(self.layout.landed, name, conditions)) for name in names]
         masks = [(name, mask) for name, mask in masks if mask.any()]
-        typed = delete_typed_rows(self.layout, conditions, batch, masks)
+        typed = delete_typed_rows(self.layout, self.deletion, batch, masks)
         with removed_on_failure(table) as written:
             replaced = self._rewrite_files(table, masks, written)
             self._record(batch, typed, replaced)
@@ -99,10 +99,13 @@ class Removal:
     def _account(self, table: DeltaTable, version: int) -> None:
         """Record the rows that another program's commit deleted, and commit the deletion's number alone."""
         _, batch = _snapshot(table)
+        replaced: list[str] | None = None
         if (commit := table.foreign_commit(version)) is not None:
+            replaced = []
             for file, mask in foreign_masks(self.layout, table, commit):
                 self._collect(file, mask)
-        self._record(batch)
+                replaced.append(str(file))
+        self._record(batch, NO_TYPED_ROWS, replaced)
         table.delete(self.deletion.number, [], [])
 
     def _rewrite_files(
@@ -114,9 +117,15 @@ class Removal:
             written += [] if mask.all() else [copy_rows(self.layout.landed, name, ~mask, form=table.form)]
         return [str(name) for name, _ in masks]
 
-    def _record(self, batch: int, typed: Mapping[str, int] = NO_TYPED_ROWS, replaced: Sequence[str] = ()) -> None:
+    def _record(self, batch: int, typed: Mapping[str, TypedRemoval], replaced: Sequence[str] | None) -> None:
+        """Write the record; ``replaced``: None if it cannot be said which files had the rows."""
         deleted, offsets, sums = self.rows.by_topic(), self.rows.offsets(), self.rows.sums
-        evidence = {"typed": dict(typed), "replaced": list(replaced), "at": datetime.now(UTC).isoformat()}
+        evidence = {
+            "typed": {name: removal.rows for name, removal in typed.items()},
+            "typed_replaced": {name: removal.replaced for name, removal in typed.items()},
+            "replaced": replaced,
+            "at": datetime.now(UTC).isoformat(),
+        }
         write_record(self.layout, self.deletion, batch, deleted, offsets, self._recent_keys(), sums, evidence)
 
     def _collect(self, name: TableFile, mask: Mask) -> None:

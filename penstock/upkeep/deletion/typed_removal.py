@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.requests.conditions import Condition, matching_rows
+from penstock.landing.requests.conditions import matching_rows
+from penstock.landing.requests.deletions import Deletion
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import ROW_KEY, DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile, open_rows
@@ -23,15 +25,24 @@ MaskOf = Callable[[TablePath, TableFile], Mask]
 """A mask of the rows of a file that are deleted; empty if there are none."""
 
 
+class TypedRemoval(NamedTuple):
+    """The number of rows that a deletion removed from a typed table, and the files that had them."""
+
+    rows: int
+    replaced: list[str]
+
+
 def delete_typed_rows(
-    layout: Layout, conditions: Sequence[Condition], batch: int, masks: Sequence[tuple[TableFile, Mask]] = ()
-) -> dict[str, int]:
-    """Delete rows from all typed tables, as of a batch of ``landed``; return their number by table.
+    layout: Layout, deletion: Deletion, batch: int, masks: Sequence[tuple[TableFile, Mask]] = ()
+) -> dict[str, TypedRemoval]:
+    """Delete rows from all typed tables, as of a batch of ``landed``; return what was removed by table.
 
     ``masks``: the rows that are deleted from the files of ``landed``. Requires the lock of upkeep.
 
-    Order: before the deletion from ``landed``. Crash: in between, it is repeated for all rows landed until then.
+    Order: before the deletion from ``landed``. Crash: in between, it is repeated for all rows landed until then, and
+    each table's commit says what was removed before.
     """
+    conditions = deletion.conditions
     kind_conditions = [condition for condition in conditions if condition.column == "kind"]
     if not all(condition.holds_for_folder(MessageKind.EVENT.value) for condition in kind_conditions):
         return {}
@@ -40,7 +51,10 @@ def delete_typed_rows(
     if any(condition.is_field for condition in conditions):
         # Typed tables lack ``data``, so that their rows are found by the keys of the rows of ``landed``.
         mask_of = partial(rows_with_keys, keys=_keys_of_rows(layout, masks))
-    return {str(table.folder.name): _delete_from(table, mask_of, batch) for table in existing_typed_tables(layout)}
+    return {
+        str(table.folder.name): _delete_from(table, deletion.number, mask_of, batch)
+        for table in existing_typed_tables(layout)
+    }
 
 
 def _keys_of_rows(layout: Layout, masks: Sequence[tuple[TableFile, Mask]]) -> pa.Table:
@@ -52,10 +66,11 @@ def _keys_of_rows(layout: Layout, masks: Sequence[tuple[TableFile, Mask]]) -> pa
     return pa.concat_tables(parts)
 
 
-def _delete_from(table: TypedDelta, mask_of: MaskOf, batch: int) -> int:
+def _delete_from(table: TypedDelta, number: int, mask_of: MaskOf, batch: int) -> TypedRemoval:
     apply_vectors_where(table, partial(table.through, batch), mask_of)
+    earlier = table.deletion_evidence(number)
+    rows, earlier_files = int(earlier.get("rows", 0)), [str(name) for name in earlier.get("replaced", ())]
     replaced: list[str] = []
-    rows = 0
     with removed_on_failure(table) as written:
         for name in table.through(batch):
             mask = mask_of(table.folder, name)
@@ -64,8 +79,9 @@ def _delete_from(table: TypedDelta, mask_of: MaskOf, batch: int) -> int:
                 replaced.append(name)
                 written += [] if mask.all() else [copy_rows(table.folder, name, ~mask, form=table.form)]
         if replaced:
-            table.delete_rows(replaced, written)
-    return rows
+            evidence = {"rows": rows, "replaced": [*earlier_files, *replaced]}
+            table.delete(number, replaced, written, evidence)
+    return TypedRemoval(rows, [*earlier_files, *replaced])
 
 
 def apply_vectors_where(table: DeltaTable, listed: Callable[[], Sequence[TableFile]], mask_of: MaskOf) -> None:

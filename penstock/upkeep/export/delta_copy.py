@@ -155,11 +155,10 @@ class DeltaTarget:
                     merged += len(files)
         return merged
 
-    def vacuum(self, keep_hours: int) -> None:
-        """Remove files that left the table long ago; call it only if the clock is plausible."""
+    def vacuum(self, keep_hours: int) -> bool:
+        """Remove files that left the table long ago and return whether they are; only if the clock is plausible."""
         with self._translated():
-            if self._table.exists:
-                self._table.vacuum(keep_hours)
+            return self._table.exists and self._table.vacuum(keep_hours)
 
     def sums(self, without: pa.Table) -> Sums:
         sums = Sums()

@@ -9,8 +9,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -32,6 +33,52 @@ UPKEEP_INTERVAL_S = 1800.0
 _LOGGER = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class AppliedDeletions:
+    """What an export did with deletions, for their certificates.
+
+    ``skipped``: deletions of retention that it did not follow; up to ``unknown`` they may be, too. ``erased``: the last
+    deletion whose rows are in no file of a Delta table; ``waiting``: later ones, with the time (seconds) at which their
+    rows had left the table.
+    """
+
+    skipped: list[int] = field(default_factory=list)
+    unknown: int = 0
+    erased: int = 0
+    waiting: list[tuple[int, float]] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, layout: Layout, name: str) -> Self | None:
+        """Load the state of an export; None if there is none, or if it is damaged."""
+        try:
+            state = read_document(layout.exports / f"{name}.json")["applied"]
+            waiting = [(int(number), float(time_s)) for number, time_s in state["waiting"]]
+            skipped = [int(number) for number in state["skipped"]]
+            return cls(skipped, int(state["unknown"]), int(state["erased"]), waiting)
+        except (DamagedFile, KeyError, TypeError, ValueError, OverflowError, OSError):
+            return None
+
+    def rewind(self, number: int) -> None:
+        """Forget deletions after this one, which the target has not seen: it was restored."""
+        self.erased = min(self.erased, number)
+        self.waiting = [entry for entry in self.waiting if entry[0] <= number]
+
+    def skip(self, numbers: Sequence[int]) -> None:
+        """Enter deletions that are not followed."""
+        self.skipped = sorted({*self.skipped, *numbers})
+
+    def wait(self, number: int) -> None:
+        """Enter the last deletion whose rows have left the table by now."""
+        if number > max([self.erased, *(waiting for waiting, _ in self.waiting)]):
+            # Crash: a deletion that was applied without being entered is entered later, so its files are waited for.
+            self.waiting.append((number, time.time()))
+
+    def erase(self, limit_s: float) -> None:
+        """Enter that files which left the table before a time are removed."""
+        self.erased = max([self.erased, *(number for number, time_s in self.waiting if time_s <= limit_s)])
+        self.waiting = [(number, time_s) for number, time_s in self.waiting if time_s > limit_s]
+
+
 class Exporter:
     """A running export. Owned by the pipeline; all work happens in its thread, or in ``step``."""
 
@@ -40,6 +87,7 @@ class Exporter:
         self._layout, self._config, self._settled_now = layout, config, settled_now
         self._failure, self._batch, self._upkeep_at = "", -1, time.monotonic() + UPKEEP_INTERVAL_S
         self._deletion = 0
+        self._applied = AppliedDeletions.load(layout, config.name)
         # Until the first step, the export counts as up to date at its start.
         self._exported_at = time.time()
         self._stop = threading.Event()
@@ -92,21 +140,37 @@ class Exporter:
                 if self._config.source.startswith("events_"):
                     return 0  # the pipeline creates a typed table before its first batch
                 raise
+            applied = self._applied or AppliedDeletions(unknown=(position and position.deletion) or 0)
+            self._applied = applied
+            if position is not None and position.deletion is not None:
+                applied.rewind(position.deletion)
             rows = 0
             if changes.next.batch >= 0 and changes.next != position:
                 deleted = changes.deleted
                 if not self._config.retention:
-                    deleted = deleted.filter(pc.not_equal(deleted["why"], pa.scalar(RETENTION)))
+                    is_retention = pc.equal(deleted["why"], pa.scalar(RETENTION))
+                    applied.skip(pc.unique(deleted.filter(is_retention)["deletion"]).to_pylist())
+                    deleted = deleted.filter(pc.invert(is_retention))
+                    # Crash: before the target has the position, since later steps do not see the deletions again.
+                    self._store()
                 rows = target.apply(changes, deleted, position)
-            self._keep_up(target)
+                if changes.is_complete:
+                    # No row of an earlier deletion is added; files of earlier rows may still be there.
+                    applied = self._applied = AppliedDeletions()
+            applied.wait(changes.next.deletion or 0)
+            self._keep_up(target, applied)
         self._exported_at, self._failure, self._batch = started_at, "", changes.next.batch
         self._deletion = changes.next.deletion or 0
         self._store()
         return rows
 
-    def _keep_up(self, target: Target) -> None:
+    @property
+    def _is_database(self) -> bool:
+        return self._config.scheme in (*POSTGRESQL, *CLICKHOUSE, *DUCKDB)
+
+    def _keep_up(self, target: Target, applied: AppliedDeletions) -> None:
         """Merge small files of a Delta table and remove replaced ones, if it is time."""
-        if time.monotonic() < self._upkeep_at or self._config.scheme in (*POSTGRESQL, *CLICKHOUSE, *DUCKDB):
+        if time.monotonic() < self._upkeep_at or self._is_database:
             return
         from penstock.upkeep.export.delta_copy import DeltaTarget
 
@@ -114,8 +178,9 @@ class Exporter:
         self._upkeep_at = time.monotonic() + UPKEEP_INTERVAL_S
         target.merge()
         # Deleted rows are in replaced files until then.
-        if self._settled_now(KEEP_HOURS) is not None:
-            target.vacuum(KEEP_HOURS)
+        limit_s = time.time() - KEEP_HOURS * 3600
+        if self._settled_now(KEEP_HOURS) is not None and target.vacuum(KEEP_HOURS):
+            applied.erase(limit_s)
 
     def _store(self) -> None:
         """Store the state of the export, for the log daemon's metrics and for ``penstock export list``."""
@@ -126,6 +191,9 @@ class Exporter:
             "batch": self._batch,
             "deletion": self._deletion,
             "retention": self._config.retention,
+            "source": self._config.source,
+            "database": self._is_database,
+            **({} if self._applied is None else {"applied": asdict(self._applied)}),
         }
         write_document(self._layout.exports / f"{self._config.name}.json", document)
 

@@ -97,7 +97,8 @@ class IcebergMirror:
             MirroredTable,
         )
 
-        started_at, changed = time.time(), 0
+        # Order: before the snapshots, so that all of them are without the rows of this deletion.
+        started_at, deletion, changed = time.time(), table_of(self._layout).last_deletion(), 0
         catalog = load_catalog(self._config.catalog, **catalog_properties(self._layout, self._config))
         is_expiring = time.monotonic() >= self._expire_at
         believed_s = self._settled_now(SNAPSHOT_HOURS) if is_expiring else None
@@ -115,7 +116,7 @@ class IcebergMirror:
                 table.expire(believed_s)
         if believed_s is not None:
             self._expire_at = time.monotonic() + EXPIRY_INTERVAL_S
-        store_mirrored(self._layout, started_at)
+        store_mirrored(self._layout, started_at, deletion)
         return changed
 
 

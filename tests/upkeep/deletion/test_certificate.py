@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import duckdb
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
 
+from penstock.files.checked_document import read_document, write_document
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, RETENTION, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion.certificate import certify
+from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.export import exporter
 from penstock.upkeep.iceberg import mirrored_table
 from penstock.upkeep.typed.fill import fill
 from penstock.upkeep.typed.refill import refill
@@ -103,6 +108,9 @@ def test_rows_deleted_by_field_are_in_no_copy_and_do_not_come_back(
     waiting = {"duckdb": "waiting", "delta": "waiting"}
     assert certificate["copies"] == {"replaced_files": "waiting", "iceberg": "waiting", "exports": waiting}
     after = step()
+    assert texts_on_disk(tmp_path / "copy"), "replaced files of the copy"
+    rest = {"duckdb": "rows_deleted", "delta": "waiting"}
+    assert certify(layout, 1)["copies"] == {"replaced_files": "waiting", "iceberg": "waiting", "exports": rest}
     assert {name: len(before[name]) - len(rows) for name, rows in after.items()} == {
         name: 6 if "typed" in name or "click" in name else 12 for name in before
     }
@@ -122,11 +130,16 @@ def test_rows_deleted_by_field_are_in_no_copy_and_do_not_come_back(
     assert counts == dict.fromkeys(counts, 15)
     monkeypatch.setattr(mirrored_table, "SNAPSHOT_HOURS", -1.0)
     mirror.step()
-    for table in (DeltaTable(layout.landed), DeltaTable(layout.typed("click")), DeltaTable(tmp_path / "copy")):
-        table.vacuum(0)
+    DeltaTable(layout.landed).vacuum(0)
+    assert texts_on_disk(layout.typed("click")), "replaced files of the typed table"
+    assert certify(layout, 1)["copies"]["replaced_files"] == "waiting"
+    DeltaTable(layout.typed("click")).vacuum(0)
+    monkeypatch.setattr(exporter, "UPKEEP_INTERVAL_S", 0.0)
+    monkeypatch.setattr(exporter, "KEEP_HOURS", 0)
+    exports[1].step()
     assert texts_on_disk(layout.tables, tmp_path / "copy") == []
     assert ERASED not in str(rows_of_all_readers(layout, exports))
-    removed = {"duckdb": "removed", "delta": "removed"}
+    removed = {"duckdb": "rows_deleted", "delta": "removed"}
     assert certify(layout, 1)["copies"] == {"replaced_files": "removed", "iceberg": "removed", "exports": removed}
 
 
@@ -141,7 +154,90 @@ def test_export_without_retention_is_named_in_the_certificate(tmp_path: Path) ->
     export.step()
     assert [certify(layout, number)["copies"]["exports"] for number in (1, 2)] == [
         {"copy": "retained"},
-        {"copy": "removed"},
+        {"copy": "rows_deleted"},
     ]
+    following = replace(export, config=export.config.model_copy(update={"retention": True}))
+    following.step()
+    request_deletion(layout, RETENTION, parse_conditions("kind = 'message'"))
+    assert execute_deletions(layout, WINDOW) == 1
+    following.step()
+    states = [certify(layout, number)["copies"]["exports"]["copy"] for number in (1, 3)]
+    assert states == ["retained", "rows_deleted"], "the rows of the first one are in the export for ever"
     (layout.exports / "copy.json").write_text("{")
-    assert certify(layout, 2)["copies"]["exports"] == {"copy": "waiting"}
+    assert certify(layout, 2)["copies"]["exports"] == {"copy": "unknown"}
+    following.step()
+    states = [certify(layout, number)["copies"]["exports"]["copy"] for number in (1, 2, 3)]
+    assert states == ["unknown", "rows_deleted", "unknown"], "what was skipped is not known any more"
+
+
+def test_rows_that_another_program_deleted_wait_for_its_replaced_files(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    land(Life(layout), 0)
+    before = {*DeltaTable(layout.landed).active()}
+    deltalake.DeltaTable(str(layout.landed)).delete("type = 'view'")
+    assert note_foreign_changes(layout) == 1
+    assert execute_deletions(layout, WINDOW) == 1
+    certificate = certify(layout, 1)
+    assert {*certificate["replaced_files"]} == before - {*DeltaTable(layout.landed).active()} != set()
+    assert certificate["copies"] == {"replaced_files": "waiting", "typed_tables": "retained", "exports": {}}
+    DeltaTable(layout.landed).vacuum(0)
+    assert certify(layout, 1)["copies"]["replaced_files"] == "removed"
+
+
+def test_record_of_an_earlier_version_does_not_say_that_files_are_removed(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    land(Life(layout), 0)
+    request_deletion(layout, REQUESTED, parse_conditions("type = 'click'"))
+    assert execute_deletions(layout, WINDOW) == 1
+    done = layout.deletions / "000001.done.json"
+    document = read_document(done)
+    for name in ("replaced", "typed_replaced"):
+        document.pop(name, None)
+    write_document(done, document)
+    assert certify(layout, 1)["copies"]["replaced_files"] == "unknown"
+
+
+def test_iceberg_snapshot_of_a_moment_before_the_deletion_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    land(Life(layout), 0)
+    mirror = mirror_of(layout.tables)
+    mirror.step()
+    delete = DeltaTable.delete
+
+    def delete_after_mirror(table: DeltaTable, *arguments: Any) -> None:
+        mirror.step()
+        delete(table, *arguments)
+
+    request_deletion(layout, REQUESTED, parse_conditions("type = 'view'"))
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "delete", delete_after_mirror)
+        assert execute_deletions(layout, WINDOW) == 1
+    DeltaTable(layout.landed).vacuum(0)
+    assert certify(layout, 1)["copies"] == {"replaced_files": "removed", "iceberg": "waiting", "exports": {}}
+    mirror.step()
+    assert certify(layout, 1)["copies"]["iceberg"] == "removed"
+
+
+def test_rows_of_typed_tables_are_counted_once_after_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    land(Life(layout), 0)
+    request_deletion(layout, REQUESTED, parse_conditions("data.user.id = 'u1'"))
+    delete = DeltaTable.delete
+
+    def die_at_landed(table: DeltaTable, *arguments: Any) -> None:
+        if table.folder == layout.landed:
+            raise KeyboardInterrupt
+        delete(table, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTable, "delete", die_at_landed)
+        with pytest.raises(KeyboardInterrupt):
+            execute_deletions(layout, WINDOW)
+    replaced = texts_on_disk(layout.typed("click"))
+    assert execute_deletions(layout, WINDOW) == 1
+    certificate = certify(layout, 1)
+    assert certificate["tables"] == {"landed": 6, "events_click": 3}
+    names = certificate["typed_replaced_files"]["events_click"]
+    assert [layout.typed("click") / name for name in names] == replaced
