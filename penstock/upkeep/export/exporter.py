@@ -35,7 +35,7 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class AppliedDeletions:
-    """What an export did with deletions, for their certificates.
+    """The deletions that an export applied or skipped, for their certificates.
 
     ``skipped``: deletions of retention that it did not follow; up to ``unknown`` they may be, too. ``erased``: the last
     deletion whose rows are in no file of a Delta table; ``waiting``: later ones, with the time (seconds) at which their
