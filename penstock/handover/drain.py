@@ -31,6 +31,7 @@ from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
 from penstock.handover.splitter import MessagesByTopic, TopicSplitter
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogError
+from penstock.log.commit.committer_threads import Work
 from penstock.logbuffer import Frame
 from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
 
@@ -57,14 +58,20 @@ class Drain(FrameReader):
         self._held_file = held_file(folder, listener)
         self._routes_version = b""
         self._routes: TopicByPosition | None = None
+        self._uncertain_end = 0
+
+    def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
+        """Note frames that a predecessor claimed and did not pass: it may have stored them."""
+        self._uncertain_end = position.claim
 
     def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Append the frames' batches, wait for the sync, and advance past each that is stored."""
         try:
             self._store(group, position)
         except LogError:
-            # Frames that were not stored go back to the writer: it may drop and count them.
-            position.claim = position.position
+            # Frames that were not stored go back to the writer: it may drop and count them. Crash: not those of a
+            # predecessor, which are stored in part if the topic could not be recovered; the writer saves them.
+            position.claim = max(position.position, self._uncertain_end)
             raise
         # Order: all appends are synced before the position moves; a crash before this line stores nothing twice.
         position.position = group.end
@@ -125,6 +132,8 @@ class Drain(FrameReader):
 
     def _store(self, group: FrameGroup, position: ReaderPosition) -> None:
         appended: list[tuple[int, int, list[Future[Any]]]] = []
+        unconfirmed: list[Future[Any]] = []
+        refusal: LogError | None = None
         committers = self._log.committers
         try:
             is_small = group.end - group.begin <= SMALL_GROUP_BYTES
@@ -133,21 +142,42 @@ class Drain(FrameReader):
             with contextlib.ExitStack() as stack:
                 commits = stack.enter_context(committers.scheduling_locally()) if is_small else []
                 for frame, mark, origin, topic, messages in self._split(group, self._page):
+                    has_messages = any(part.num_rows for part in messages.values())
+                    if unconfirmed and not has_messages:
+                        # Order: counts alone are stored in another topic, which may have room where that of the frames
+                        # before has none. Then these go back to the writer, with a frame that is counted already.
+                        self._wait_for(unconfirmed, commits)
+                        if any(future.exception() for future in unconfirmed):
+                            break
+                        unconfirmed = []
                     appended.append((frame.end, mark, self._append(topic, messages, origin)))
-                while commits:
-                    commit = commits.pop()
-                    if commit():
-                        committers.hand_over(commit)
+                    if has_messages:
+                        unconfirmed += appended[-1][2]
+                self._run(commits)
+        except LogError as error:
+            refusal = error
         finally:
             # Waits for all, also after an error: a future that completes later would advance a position that was given
             # back.
-            pending = [future for _, _, futures in appended for future in futures if not future.done()]
-            if pending:
-                committers.wait(pending)
+            self._wait_for([future for _, _, futures in appended for future in futures], [])
         for end, total, futures in appended:
             for future in futures:
                 future.result()
             position.mark, position.position = total, end
+        if refusal is not None:
+            raise refusal
+
+    def _run(self, commits: list[Work]) -> None:
+        while commits:
+            commit = commits.pop()
+            if commit():
+                self._log.committers.hand_over(commit)
+
+    def _wait_for(self, futures: list[Future[Any]], commits: list[Work]) -> None:
+        """Run ``commits`` on this thread, and wait until all appends are decided."""
+        self._run(commits)
+        if pending := [future for future in futures if not future.done()]:
+            self._log.committers.wait(pending)
 
     def _split(
         self, group: FrameGroup, page: StatePage

@@ -82,7 +82,7 @@ class FrameWriter:
         self.on_wait: Callable[[], None] = lambda: None
         self.senders: SenderTable | None = None
         self._locked_since = 0.0
-        self._stalled_state, self._stalled_since, self._held_mark = (0, 0), 0.0, UNKNOWN
+        self._stalled_position, self._stalled_since, self._held_mark = UNKNOWN, 0.0, UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch = epoch_of(page, publication.path.stat().st_ino)
         self._publish_newest(frame)
@@ -230,13 +230,14 @@ class FrameWriter:
 
         A slow daemon moves and is waited for, one group at a time.
         """
-        now, state = time.monotonic(), (reader.position.position, reader.position.claim)
-        if state != self._stalled_state:
-            self._stalled_state, self._stalled_since = state, now
+        # Not the claim: a daemon that tries the same frames again and again claims and gives back others behind them.
+        now, position = time.monotonic(), reader.position.position
+        if position != self._stalled_position:
+            self._stalled_position, self._stalled_since = position, now
         if now - self._stalled_since <= PATIENCE_S:
             return False
         self._stalled_since = now
-        return self._save_claimed(reader, *state)
+        return self._save_claimed(reader, position, reader.position.claim)
 
     def _save_claimed(self, reader: HandlerPosition, begin: int, end: int) -> bool:
         collected: list[Frame] = []

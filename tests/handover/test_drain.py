@@ -237,6 +237,48 @@ def test_position_passes_the_frames_stored_before_a_full_disk(
     assert payloads(log) == [b"one", b"two"]
 
 
+def refuse_topic(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse appends to the topic of the handler, as on a full disk; other topics have room."""
+    topic = log.topic("in", create=True)
+
+    def refuse(*_: object) -> Future[int]:
+        future: Future[int] = Future()
+        future.set_exception(LogFull("no space"))
+        return future
+
+    monkeypatch.setattr(topic, "append", refuse)
+
+
+def test_counts_behind_a_frame_that_is_not_stored_are_not_stored_either(
+    life: Life, log: Log, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frames go back to the writer, which counts those that it drops: with the counts that they carry."""
+    publish(life, b"one")
+    publish(life)
+    with monkeypatch.context() as refusing:
+        refuse_topic(log, refusing)
+        assert "no space" in drained()[0]
+    assert life.position.position == life.position.claim == 0
+    assert RECEIPTS not in log.names(internal=True)
+    drained()
+    assert (counts(log), counts(log, RECEIPTS)) == ({"seen": 1, "accepted": 1}, {"empty": 1, "taken": 1})
+
+
+def test_frames_that_a_killed_daemon_claimed_do_not_go_back_to_the_writer(
+    life: Life, log: Log, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have stored them: the writer saves them instead, and the topics skip the stored ones."""
+    publish(life, b"one")
+    claimed = life.position.claim = life.publication.position
+    publish(life, b"two")
+    with monkeypatch.context() as refusing:
+        refuse_topic(log, refusing)
+        drained()
+    assert (life.position.position, life.position.claim) == (0, claimed)
+    drained()
+    assert payloads(log) == [b"one", b"two"]
+
+
 def test_drain_continues_in_a_new_buffer(
     life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]
 ) -> None:

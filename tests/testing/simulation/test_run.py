@@ -15,6 +15,8 @@ from tests.testing.simulation.bugs import BUGS, Bug
 CASES: list[dict[str, Any]] = [
     {"seed": 8, "steps": 240, "messages": 25, "faults": [22]},
     {"seed": 20040, "steps": 300, "messages": 25, "faults": [0, 1, 2, 3, 4, 5, 6]},
+    {"seed": 50042},
+    {"seed": 50162},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
