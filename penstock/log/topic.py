@@ -71,7 +71,7 @@ class Topic:
         self._maintenance = Maintenance(shared, path, self._gaps, self.cursors, self.writer)
         # An unknown format of the cursors must fail here: retention would drop rows that they protect.
         self.cursors.offsets()
-        # On a full disk the topic is readable all the same; its recovery is repeated when there is space.
+        # On a full disk the topic is readable all the same; its recovery is repeated by appends and sweeps.
         with contextlib.suppress(LogFull):
             self.writer.active()
 
@@ -258,6 +258,9 @@ class Topic:
         try:
             self.check_open()
             dropped = self._shared.reserve.for_making_room(self._roll_and_expire)
+            if not self.writer.is_recovered:
+                with self._writing, contextlib.suppress(LogFull):
+                    self.writer.active()
             if self.settings.compression != "none":
                 self._maintenance.compact()
         except (LogError, BadBatch) as error:

@@ -42,6 +42,8 @@ class Writer:
         self.producers = Producers(shared.producer_memory, path.name)
         self.pending_rollback: Callable[[], None] | None = None
         """Rollback of a failed transaction that must succeed before anything is written; it raises OSError."""
+        self.is_recovered = False
+        """Whether the files were recovered once; until then rows behind an outdated synced length are not visible."""
         self._shared = shared
         self._path = path
         self._gaps = gaps
@@ -73,6 +75,7 @@ class Writer:
         self.producers.clear()
         recovery = Recovery(self._shared.fs, self._path, self._gaps, self.producers)
         self._segment, self.positions = recovery.run()
+        self.is_recovered = True
         for observer in self._shared.recovered:
             observer(self._path.name, self._segment.published.end)
         return self._segment

@@ -355,6 +355,8 @@ class _Run:
         else:
             waiting = [sender.name for sender in self._senders if not sender.is_idle]
             raise Broken(f"no rest after {MAX_QUIET_ROUNDS} rounds without faults: {waiting} wait")
+        # The next sweep recovers the topics that a start on a full disk could not, and nobody has used since.
+        self._daemon.log.sweep()
         self._check()
         self._world.accepts_messages = True
         self._record("check", "everything is kept so far")

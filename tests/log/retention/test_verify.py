@@ -124,3 +124,21 @@ def test_batches_behind_an_outdated_synced_length_are_not_lost(tmp_path):
         fill(topic, [b"d"])
         assert payloads(topic) == [b"a", b"b", b"c", b"d"]
         assert topic.gaps() == []
+
+
+def test_rows_behind_an_outdated_synced_length_are_visible_after_a_sweep(tmp_path):
+    """The start finds the disk full; no append repeats the recovery."""
+    with opened(tmp_path) as topic:
+        synced = topic.path / f"{0:020}.synced"
+        outdated = synced.read_bytes()
+        fill(topic, [b"a"], [b"b"])
+    synced.write_bytes(outdated)
+    fs = CrashingFileSystem(tmp_path)
+    fs.failures["open"] = errno.ENOSPC
+    with opened(tmp_path, fs=fs) as topic:
+        assert payloads(topic) == []
+        topic.sweep()
+        assert payloads(topic) == []
+        fs.failures.clear()
+        topic.sweep()
+        assert payloads(topic) == payloads(TopicReader(topic.path)) == [b"a", b"b"]
