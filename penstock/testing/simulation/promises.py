@@ -178,15 +178,19 @@ class Promises:
                 if row and row[0] > newest:
                     raise Broken(f"{topic}: offset {offset} of {row[0]} expired before its time, {newest}: {gap}")
 
-    def check_listener(self, listener: Published, stored: int, dropped: int) -> None:
-        """Check that each message that a listener published is stored, or counted as dropped. Raises Broken."""
+    def check_listener(self, listener: Published, stored: int, dropped: int, corrupt: int = 0) -> None:
+        """Check that each message that a listener published is stored, or counted as dropped. Raises Broken.
+
+        Drops whose counts a power cut took show in the totals of later frames, as ``corrupt`` messages; so do messages
+        of frames within which a receiver died.
+        """
         if self.flips:
             return  # counts of dropped messages may be in the damage
         most = listener.complete + listener.uncertain
         # After a power cut frames may be dropped, and counted so, that were stored before.
         has_surplus = stored + dropped > most and not listener.lost_at_most
-        if has_surplus or stored + dropped < listener.complete - listener.lost_at_most:
-            raise Broken(f"{stored} messages are stored and {dropped} dropped: not {listener}")
+        if has_surplus or stored + dropped + corrupt < listener.complete - listener.lost_at_most:
+            raise Broken(f"{stored} messages are stored, {dropped} dropped, and {corrupt} corrupt: not {listener}")
 
     def _check_copies(self, topic: str, rows: Mapping[int, Row], has_gaps: bool) -> None:
         copies = Counter(payload for _, payload in rows.values())

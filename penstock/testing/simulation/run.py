@@ -418,12 +418,12 @@ class _Run:
 
     def _check_listeners(self) -> None:
         topics = self._daemon.log.names()
-        # Counts of drops that a power cut took show in the totals of later frames, as corrupt messages.
-        routes = self._daemon.ledger.balance().routes
-        dropped = {route.source: route.policy_drop + route.corrupt for route in routes}
+        routes = {route.source: route for route in self._daemon.ledger.balance().routes}
         for receiver in self._receivers:
             stored = TopicReader(self.machine.topics / receiver.topic).end if receiver.topic in topics else 0
-            self._promises.check_listener(receiver.published, stored, dropped.get(receiver.name, 0))
+            route = routes.get(receiver.name)
+            lost = (route.policy_drop, route.corrupt) if route else (0, 0)
+            self._promises.check_listener(receiver.published, stored, *lost)
 
     def _check_balance(self) -> None:
         balance = self._daemon.ledger.balance()

@@ -17,6 +17,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 20040, "steps": 300, "messages": 25, "faults": [0, 1, 2, 3, 4, 5, 6]},
     {"seed": 50042},
     {"seed": 50162},
+    {"seed": 268},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
