@@ -88,6 +88,7 @@ class Promises:
     """The possible offsets of a cursor: the last committed one or None, and each offset without an answer."""
     flips: int = 0
     has_jumped: bool = False
+    power_cuts: int = 0
 
     def acknowledge(self, sent: Sent, first: int | None = None) -> None:
         """Record an answer, with the first offset if it names one."""
@@ -100,6 +101,7 @@ class Promises:
 
     def cut_power(self) -> None:
         """Forget promises that hold only as long as the machine runs; a row that was read is synced in any topic."""
+        self.power_cuts += 1
         for sent in self.sent:
             if sent.topic in self.written:
                 sent.uncertain += sent.acknowledged
@@ -189,7 +191,9 @@ class Promises:
         most = listener.complete + listener.uncertain
         # After a power cut frames may be dropped, and counted so, that were stored before.
         has_surplus = stored + dropped > most and not listener.lost_at_most
-        if has_surplus or stored + dropped + corrupt < listener.complete - listener.lost_at_most:
+        # A power cut takes also the counts of frames that were dropped since the last writeback, with their successors.
+        is_short = stored + dropped + corrupt < listener.complete and not self.power_cuts
+        if has_surplus or is_short:
             raise Broken(f"{stored} messages are stored, {dropped} dropped, and {corrupt} corrupt: not {listener}")
 
     def _check_copies(self, topic: str, rows: Mapping[int, Row], has_gaps: bool) -> None:

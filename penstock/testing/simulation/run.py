@@ -392,9 +392,10 @@ class _Run:
                 sender.confirm_written()
         stored: dict[str, set[bytes]] = {}
         with_gaps = set()
+        if self._promises.flips:
+            for name in self._daemon.log.names(internal=True):
+                self._daemon.log.topic(name, internal=True).verify()
         for topic in self._daemon.log.names():
-            if self._promises.flips:
-                self._daemon.log.topic(topic).verify()
             reader = TopicReader(self.machine.topics / topic)
             gaps, end = reader.gaps(), reader.end
             rows = dict(rows_of(batch.batch for batch in reader.read(0)))
