@@ -241,6 +241,7 @@ class Up:
         self._settings = settings
         self._file, self._overrides = active_config_file(config), override or []
         self._reloaded_at, self._has_started = 0, False
+        self._reloading: Settings | None = None
         self._serve = Child("serve", SERVE, {})
         self._children = [self._serve]
         if spark:
@@ -289,6 +290,9 @@ class Up:
             raise typer.Exit(130)
         self._watchdog.tick()
         if self._signals.take_reload() and self._serve.pid:
+            # Now: the file may be changed again before `serve` reports the reload.
+            with contextlib.suppress(ConfigError):
+                self._reloading = load(self._file, self._overrides)
             os.kill(self._serve.pid, signal.SIGHUP)
         if self._signals.take_restart():
             self._restart()
@@ -324,12 +328,15 @@ class Up:
             # Crash: a child that dies after a reload starts with its settings. A file that was changed again and is
             # wrong now leaves the settings from before.
             with contextlib.suppress(ConfigError):
-                self._settings, _ = in_force(self._settings, load(self._file, self._overrides))
+                reloaded = self._reloading or load(self._file, self._overrides)
+                self._settings, _ = in_force(self._settings, reloaded)
                 self._set_tasks()
+        self._reloading = None
 
     def _restart(self) -> None:
         """Become the installed version of this program, which then restarts the children. Returns if that fails."""
         began = time.monotonic_ns()
+        self._follow_reload()
         program = Program.of_command_line()
         try:
             program.rehearse(self._watchdog.tick)
@@ -342,7 +349,10 @@ class Up:
         except (ConfigError, OSError) as error:
             outcome = Outcome(began, error=str(error), restart=True)
             _LOGGER.error("%s", "; ".join(outcome.lines))
+            # Order: a reload that ended meanwhile has its outcome in the same file.
+            self._follow_reload()
             write_outcome(self._settings.data_dir / OUTCOME, outcome)
+            self._reloaded_at = began
 
     def _succeed_children(self, pids: Mapping[str, int]) -> None:
         """Make ``serve`` restart itself, which keeps its sockets open, and replace the other children."""
