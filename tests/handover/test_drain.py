@@ -252,7 +252,7 @@ def refuse_topic(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_counts_behind_a_frame_that_is_not_stored_are_not_stored_either(
     life: Life, log: Log, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The frames go back to the writer, which counts those that it drops: with the counts that they carry."""
+    """The frames go back to the writer, which counts dropped frames with the counts that they carry."""
     publish(life, b"one")
     publish(life)
     with monkeypatch.context() as refusing:
@@ -267,7 +267,7 @@ def test_counts_behind_a_frame_that_is_not_stored_are_not_stored_either(
 def test_frames_that_a_killed_daemon_claimed_do_not_go_back_to_the_writer(
     life: Life, log: Log, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have stored them: the writer saves them instead, and the topics skip the stored ones."""
+    """The dead daemon may have stored them: the writer saves them instead, and the topics skip stored frames."""
     publish(life, b"one")
     claimed = life.position.claim = life.publication.position
     publish(life, b"two")
