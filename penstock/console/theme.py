@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,11 @@ def _state(daemon: Daemon) -> tuple[str, str]:
 def live(refresh: Callable[[], object]) -> None:
     """Call ``refresh`` now and every second while the page is open."""
     ui.timer(REFRESH_INTERVAL_S, refresh)
+
+
+def long_text(text: str) -> str:
+    """Return a text of any length as HTML; long words such as addresses and names of listeners may break."""
+    return f'<span class="long">{escape(text)}</span>' if text else ""
 
 
 def table(heads: list[str], rows: list[list[str]], numbers: Collection[int] = (), *, stack: bool = False) -> str:

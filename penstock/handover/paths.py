@@ -6,6 +6,8 @@ from pathlib import Path
 
 LOG = "log"
 """Name of the log daemon as a handler."""
+RELAYS_FOLDER = "relays"
+"""Folder of the relays' positions and statistics, in the data directory."""
 
 
 def buffer_file(folder: Path, listener: str) -> Path:
@@ -40,7 +42,7 @@ def account_file(folder: Path, listener: str, handler: str) -> Path:
 
 def relay_state_file(data_dir: Path, relay: str) -> Path:
     """Return the path of a relay's statistics, in the folder of its positions."""
-    return data_dir / "relays" / relay / "state"
+    return data_dir / RELAYS_FOLDER / relay / "state"
 
 
 def hung_file(folder: Path, listener: str, handler: str) -> Path:

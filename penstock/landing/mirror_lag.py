@@ -6,6 +6,7 @@ Invariant: a file that the Iceberg tables still have is not removed: replaced fi
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
@@ -27,31 +28,28 @@ def store_mirrored(layout: Layout, time_s: float, deletion: int = 0) -> None:
 
 def mirrored_deletion(layout: Layout) -> int | None:
     """Return the last deletion whose rows no current Iceberg snapshot has; None without Iceberg. Raises DamagedFile."""
-    try:
-        deletion = read_document(layout.mirrored).get("deletion", 0)
-    except FileNotFoundError:
+    if (document := _read_mirrored(layout)) is None:
         return None
-    if not isinstance(deletion, int):
+    if not isinstance(deletion := document.get("deletion", 0), int):
         raise DamagedFile(f"{layout.mirrored} is damaged: it does not contain the number of a deletion")
     return deletion
 
 
 def is_behind(layout: Layout) -> bool:
     """Report whether Iceberg tables may still have files that left the Delta tables long ago. Raises DamagedFile."""
-    mirrored_at = mirrored_through(layout)
+    if (document := _read_mirrored(layout)) is None:
+        return False
+    if not isinstance(mirrored_at := document.get("at"), int | float):
+        raise DamagedFile(f"{layout.mirrored} is damaged: it does not contain a time")
     # A clock that was set back says nothing: then files stay.
-    return mirrored_at is not None and abs(time.time() - mirrored_at) > MAX_LAG_S
+    return abs(time.time() - mirrored_at) > MAX_LAG_S
 
 
-def mirrored_through(layout: Layout) -> float | None:
-    """Return the time up to which the Iceberg tables have all changes; None without them. Raises DamagedFile."""
+def _read_mirrored(layout: Layout) -> dict[str, Any] | None:
     try:
-        mirrored_at = read_document(layout.mirrored).get("at")
+        return read_document(layout.mirrored)
     except FileNotFoundError:
         return None
-    if not isinstance(mirrored_at, int | float):
-        raise DamagedFile(f"{layout.mirrored} is damaged: it does not contain a time")
-    return mirrored_at
 
 
 def forget_mirror(layout: Layout) -> None:

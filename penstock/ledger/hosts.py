@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -22,16 +21,13 @@ from penstock.counts import BUCKET_SECONDS
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.files.file_system import OS, make_folder
-from penstock.ledger.posts import LARGEST, BadPost
+from penstock.ledger.host_posts import FURTHER, HostPost, ListenerReport, add_report, checked_text, parse_host_post
+from penstock.ledger.posts import BadPost
 
 FOLDER = "hosts"
 """Folder in the data directory, with one file for each host."""
-HOST_TIER = "host"
-"""Tier of a host's post."""
 MAX_HOSTS = 1_000
 """Limit: hosts that may register, because each has a file and a place in memory for ever."""
-MAX_LISTENERS = 100
-"""Limit: listeners in one post."""
 MAX_RELAYS = 16
 """Limit: relays of one host to this Penstock."""
 MAX_FORMER_DISKS = 16
@@ -45,108 +41,10 @@ RELAY_SILENCE_MS = HOUR_MS
 """Time after which a relay that does not post, while others of its host do, counts as removed."""
 MAX_CLOSED = 400
 """Limit: listeners of a host's former disks with sums of their own; further ones share a row."""
-FURTHER = "further"
-"""Row of all listeners that a host does not name, if it counts some of them together under this name."""
-HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
-_SHORT_TEXT = 100
 ACCEPTED = "accepted"
 NOTHING_CLOSED = dict.fromkeys((ACCEPTED, "expired", "lost_with_disk", "lost", "unaccounted"), 0)
 """Sums of the former disks of a listener without any."""
-_NUMBERS = ("accepted", "forwarded", "expired", "pending", "in_doubt", "lost")
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerReport:
-    """Counts of one listener on its host, since its disk is in use.
-
-    ``accepted = forwarded + expired + pending`` are entries of relayed topics. ``in_doubt`` entries are pending and
-    may have arrived. ``lost`` are messages that did not reach the host's log; ``sent`` is None if no sender counts.
-    """
-
-    accepted: int = 0
-    forwarded: int = 0
-    expired: int = 0
-    pending: int = 0
-    in_doubt: int = 0
-    lost: int = 0
-    sent: int | None = None
-
-    def plus(self, addend: ListenerReport) -> ListenerReport:
-        """Return the sum of both; each relay reports the same losses before the log."""
-        sums = {name: getattr(self, name) + getattr(addend, name) for name in _NUMBERS}
-        known_sent = [report.sent for report in (self, addend) if report.sent is not None]
-        return ListenerReport(**{**sums, "lost": max(self.lost, addend.lost)}, sent=max(known_sent, default=None))
-
-
-@dataclass(frozen=True, slots=True)
-class HostPost:
-    """A post of one relay: ``disk`` identifies the data directory, ``process`` and ``version`` order the posts.
-
-    ``time_ms`` is the host's clock, ``lag_ms`` the age of its oldest entry that is pending, ``software`` its version.
-    """
-
-    host: str
-    relay: str
-    disk: str
-    process: str
-    version: int
-    time_ms: int
-    lag_ms: int
-    software: str
-    listeners: Mapping[str, ListenerReport]
-
-    def document(self) -> dict[str, Any]:
-        """Return the post as a JSON-ready mapping."""
-        return {"tier": HOST_TIER, **asdict(self)}
-
-
-def parse_host_post(document: Any) -> HostPost:
-    """Parse the document of a host's post. Raises BadPost."""
-    try:
-        if not HOST_NAME.fullmatch(host := _text(document["host"])) or host in (".", ".."):
-            raise ValueError(f"{host!a} is no name of a host")
-        listeners = document["listeners"]
-        if not isinstance(listeners, dict) or len(listeners) > MAX_LISTENERS:
-            raise ValueError(f"listeners is no object with at most {MAX_LISTENERS} names")
-        return HostPost(
-            host=host,
-            relay=_text(document["relay"]),
-            disk=_text(document["disk"]),
-            process=_text(document["process"]),
-            version=_count(document["version"]),
-            time_ms=_count(document["time_ms"]),
-            lag_ms=_count(document["lag_ms"]),
-            software=_text(document["software"]),
-            listeners={_text(name): _parse_report(report) for name, report in listeners.items()},
-        )
-    except (KeyError, TypeError) as error:
-        raise BadPost(f"a post of a host needs {error}") from None
-    except ValueError as error:
-        raise BadPost(f"not a post of a host: {error}") from None
-
-
-def _parse_report(document: object) -> ListenerReport:
-    if not isinstance(document, dict):
-        raise ValueError("the counts of a listener are no object")
-    sent = document.get("sent")
-    numbers = {name: _count(document.get(name, 0)) for name in _NUMBERS}
-    return ListenerReport(**numbers, sent=None if sent is None else _count(sent))
-
-
-def _text(text: object) -> str:
-    if not isinstance(text, str) or len(text) > _SHORT_TEXT:
-        raise ValueError(f"{ascii(text)[:_SHORT_TEXT]} is no text of at most {_SHORT_TEXT} characters")
-    # Surrogates are not printable either: no answer with one could be encoded.
-    if not text.isprintable():
-        raise ValueError(f"{text!a} has characters that cannot be printed")
-    return text
-
-
-def _count(number: object) -> int:
-    if type(number) is not int or not 0 <= number < LARGEST:
-        raise ValueError(f"{str(number)[:_SHORT_TEXT]} is no count")
-    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +77,7 @@ class HostState:
         total: dict[str, ListenerReport] = {}
         for post in self.posts.values():
             for name, report in post.listeners.items():
-                total[name] = total[name].plus(report) if name in total else report
+                add_report(total, name, report)
         return total
 
     def report(self, row: str) -> ListenerReport:
@@ -223,11 +121,11 @@ class HostState:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> HostState:
         """Return the state in a document. Raises BadPost, AttributeError, KeyError, TypeError and ValueError."""
-        posts = {_text(relay): parse_host_post(post) for relay, post in document["posts"].items()}
+        posts = {checked_text(relay): parse_host_post(post) for relay, post in document["posts"].items()}
         maps = {name: document[name] for name in ("baseline", "closed", "differs_since", "surplus")}
         maps["claimable"] = document.get("claimable", {})
         for name in {name for names in maps.values() for name in names}:
-            _text(name)
+            checked_text(name)
         received_ms = document["received_ms"]
         return cls(
             posts,

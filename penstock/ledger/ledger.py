@@ -28,7 +28,8 @@ from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.handler_deliveries import handler_deliveries, routes
-from penstock.ledger.hosts import HOST_TIER, HostRegister
+from penstock.ledger.host_posts import HOST_TIER
+from penstock.ledger.hosts import HostRegister
 from penstock.ledger.in_buffer import BufferedCounts
 from penstock.ledger.posts import (
     AuditPost,

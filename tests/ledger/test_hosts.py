@@ -17,7 +17,8 @@ from penstock.files.checked_document import read_document, write_document
 from penstock.ledger import hosts
 from penstock.ledger.balance import HostListener, balance, with_hosts
 from penstock.ledger.book import TierCounts
-from penstock.ledger.hosts import HostPost, HostRegister, ListenerReport, OnHost, parse_host_post
+from penstock.ledger.host_posts import HostPost, ListenerReport, parse_host_post
+from penstock.ledger.hosts import HostRegister, OnHost
 from penstock.ledger.posts import BadPost
 from tests.fuzzed import documents
 

@@ -28,15 +28,14 @@ from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS
-from penstock.ledger.hosts import HostPost, ListenerReport
+from penstock.handover.paths import RELAYS_FOLDER
+from penstock.ledger.host_posts import HostPost, ListenerReport, add_report
 from penstock.ledger.receipt import losses_of
 
 POST_INTERVAL_S = 5.0
 """Interval of posts: at most what was accepted since the last one is not known if the disk is lost."""
 LOSSES_INTERVAL_S = 60.0
 """Interval at which the host's balance is read for its losses and what senders report."""
-FOLDER = "relays"
-"""Folder of the positions, in the data directory."""
 DISK_FILE = "disk.json"
 """File in the folder with the id of this data directory; a new disk has none."""
 _LOGGER = logging.getLogger(__name__)
@@ -58,7 +57,7 @@ class Registration:
 
     def __init__(self, config: RelayConfig, settings: Settings) -> None:
         self._config, self._access = config, Access(settings)
-        self._disk = load_disk_id(settings.data_dir / FOLDER)
+        self._disk = load_disk_id(settings.data_dir / RELAYS_FOLDER)
         self._process, self._version = uuid.uuid4().hex, 0
         self._remote: Log | None = None
         self._client: Log | None = None
@@ -118,8 +117,7 @@ class Registration:
             reports, time_us = topic.count()
             oldest_us = min(filter(None, (oldest_us, time_us)), default=0)
             for name, report in reports.items():
-                name = self._post_name(name)
-                total[name] = total[name].plus(report) if name in total else report
+                add_report(total, self._post_name(name), report)
         for name, lost, sent in self._losses:
             name = self._post_name(name)
             report = total.get(name, ListenerReport())

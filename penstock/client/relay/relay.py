@@ -36,9 +36,9 @@ from penstock.errors import PenstockError
 from penstock.files.errors import FileError
 from penstock.files.file_system import OS, make_folder
 from penstock.handover.heartbeat import Heartbeat
-from penstock.handover.paths import relay_state_file
-from penstock.handover.state_page import STATISTICS, StatePage
-from penstock.ledger.hosts import ListenerReport
+from penstock.handover.paths import RELAYS_FOLDER, relay_state_file
+from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, StatePage
+from penstock.ledger.host_posts import ListenerReport
 from penstock.log import CorruptBatch, LogError, TopicReader
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting
@@ -48,10 +48,6 @@ POLL_INTERVAL_S = 0.2
 FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
 PRODUCER_MEMORY_S = 86400
 """Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
-FOLDER = "relays"
-"""Folder of the positions, in the data directory."""
-STATE_TEXTS = 2
-"""Texts in the page of a relay."""
 PUBLISH_INTERVAL_S = 1.0
 MAX_REPORTED_TOPICS = 150
 """Limit: topics of a relay with metrics; a text has 64 KiB, and a topic's name up to 249 bytes."""
@@ -110,7 +106,7 @@ class TopicRelay:
         self._host, self._to = config.host_name, config.to
         self._cursor = f"relay-{config.name}"
         self._folder, self._local, self._remote = settings.topics / topic, local, remote
-        self._file = RelayPositionFile(settings.data_dir / FOLDER / config.name / f"{topic}.json")
+        self._file = RelayPositionFile(settings.data_dir / RELAYS_FOLDER / config.name / f"{topic}.json")
         self._outage = Outage(topic)
         self._reader: TopicReader | None = None
         self._next = -1
@@ -351,7 +347,7 @@ class StatisticsPage:
     """The page in which a relay publishes its statistics, for the metrics of this host's daemon."""
 
     def __init__(self, path: Path) -> None:
-        self._page, self._heartbeat, self._due_at = StatePage(path, STATE_TEXTS), Heartbeat(), 0.0
+        self._page, self._heartbeat, self._due_at = StatePage(path, RELAY_TEXTS), Heartbeat(), 0.0
 
     def publish_if_due(self, topics: Sequence[TopicRelay], *, is_connected: bool) -> None:
         """Publish if the interval is over. ``is_connected``: the other side answered the last post of counts."""
@@ -379,7 +375,7 @@ def main() -> None:
     config = next(relay for relay in settings.relay if relay.name == task["relay"])
     configure(f"relay {config.name}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    folder = Path(settings.data_dir / FOLDER / config.name)
+    folder = Path(settings.data_dir / RELAYS_FOLDER / config.name)
     with starting(f"cannot start the relay to {config.to}"):
         make_folder(folder)
         # Order: the lock before positions are read, because a predecessor may still be ending.

@@ -11,15 +11,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.counts import Origin
+from penstock.ledger.host_posts import FURTHER, MAX_LISTENERS
 from penstock.log import Gap
 from penstock.log.store.gaps import DELETED, EXPIRED_READ
 
 MAX_SOURCE_BYTES = 32
 """Limit: of a source and a codec, the same as in the index of a segment."""
-MAX_LISTENERS = 100
-"""Limit: names in one post, with FURTHER. They are listeners of this host, or of hosts that relay to it."""
-FURTHER = "further"
-"""Name of all listeners beyond the limit."""
 
 
 class OffsetReader(Protocol):

@@ -13,7 +13,7 @@ from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.search_input import parse_target
-from penstock.console.theme import Html, frame, panel, table
+from penstock.console.theme import Html, frame, long_text, panel, table
 from penstock.console.wording import lasted
 from penstock.errors import PenstockError
 
@@ -156,7 +156,7 @@ def firing_html(document: Mapping[str, Any]) -> str:
     rows = [
         [
             f'<b class="{"bad" if rule["severity"] == "critical" else "warn"}">{escape(rule["severity"])}</b>',
-            _long(alarm["summary"]),
+            long_text(alarm["summary"]),
             f'<span class="nw">{time_words(alarm["since"])}</span>',
             _handling_html(alarm),
         ]
@@ -175,7 +175,7 @@ def _handling_html(alarm: Mapping[str, Any]) -> str:
         parts.append(f"acknowledged by {acknowledged['by']}, {time_words(acknowledged['at'])}{note}")
     if alarm["muted"]:
         parts.append("muted")
-    handled = _long("; ".join(parts)) or '<span class="warn">not yet</span>'
+    handled = long_text("; ".join(parts)) or '<span class="warn">not yet</span>'
     return handled + ('; <span class="bad">delivery given up, see the log</span>' if alarm["given_up"] else "")
 
 
@@ -188,7 +188,7 @@ def rules_html(document: Mapping[str, Any]) -> str:
             f'<span class="nw">{since}</span>' if (since := since_words(rule)) else "",
             f'<code class="condition">{escape(rule["condition"])}</code>',
             f'<span class="nw">{lasted(rule["hold_s"]) if rule["hold_s"] else "at once"}</span>',
-            _long("; ".join(map(mute_words, rule["mutes"]))),
+            long_text("; ".join(map(mute_words, rule["mutes"]))),
         ]
         for rule in document["alarms"]
     ]
@@ -208,20 +208,15 @@ def history_html(document: Mapping[str, Any]) -> str:
             f'<span class="nw">{time_words(entry["at"])}</span>',
             escape(entry["alarm"].removeprefix("Penstock")),
             escape(f"{entry['state']} until {time_words(entry['until'])}" if "until" in entry else entry["state"]),
-            _long(entry["summary"] or label_words(entry["labels"])),
-            _long(entry["by"]),
-            _long(entry["note"]),
+            long_text(entry["summary"] or label_words(entry["labels"])),
+            long_text(entry["by"]),
+            long_text(entry["note"]),
         ]
         for entry in document["history"][:SHOWN_HISTORY]
     ]
     if not rows:
         return '<div class="dim">Nothing has happened yet.</div>'
     return table(["time", "alarm", "what", "summary", "by", "note"], rows, stack=True)
-
-
-def _long(text: str) -> str:
-    """Return a text of any length as HTML; long words such as names of listeners may break."""
-    return f'<span class="long">{escape(text)}</span>' if text else ""
 
 
 def since_words(rule: Mapping[str, Any]) -> str:

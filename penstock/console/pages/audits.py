@@ -13,7 +13,7 @@ from penstock.audit.check_history import read_histories
 from penstock.config import Settings
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.pages.alarms import time_words
-from penstock.console.theme import Html, frame, panel, table
+from penstock.console.theme import Html, frame, long_text, panel, table
 from penstock.console.wording import exact, lasted
 
 REFRESH_INTERVAL_S = 3.0
@@ -64,12 +64,12 @@ def verdicts_html(audits: Sequence[Mapping[str, Any]]) -> str:
         [
             _stacked(
                 [
-                    f'<b class="{LEVELS[audit["status"]]}">{_long(audit["verdict"])}</b>',
-                    *(f'<span class="warn">{_long(text)}</span>' for text in audit["warnings"]),
+                    f'<b class="{LEVELS[audit["status"]]}">{long_text(audit["verdict"])}</b>',
+                    *(f'<span class="warn">{long_text(text)}</span>' for text in audit["warnings"]),
                 ]
             ),
-            _long(audit["source"]),
-            _long(_table_words(audit)),
+            long_text(audit["source"]),
+            long_text(_table_words(audit)),
             f'<span class="nw">{time_words(audit["at_s"])}</span>',
             lasted(audit["every_s"]) if audit["every_s"] else "once",
         ]
@@ -87,7 +87,7 @@ def findings_html(audits: Iterable[Mapping[str, Any]]) -> str:
     """Return a row per partition with findings, and one per hour of an audit by counts."""
     rows = [
         [
-            _long(audit["topic"]),
+            long_text(audit["topic"]),
             str(part["partition"]),
             f'<span class="nw">{exact(part["begin"])} to {exact(part["due"])}</span>',
             exact(part["rows"]),
@@ -98,7 +98,7 @@ def findings_html(audits: Iterable[Mapping[str, Any]]) -> str:
                 ]
             ),
             _stacked(_hour_html(hour_s, count) for hour_s, count in part["missing_by_hour"]),
-            _stacked(map(_long, _causes(part))),
+            _stacked(map(long_text, _causes(part))),
         ]
         for audit in audits
         for part in audit["partitions"]
@@ -106,7 +106,7 @@ def findings_html(audits: Iterable[Mapping[str, Any]]) -> str:
     ]
     heads = ["topic", "partition", "must be there", "rows", "offsets", "missing by hour", "commits and files"]
     by_hour = [
-        [_long(audit["topic"]), f'<span class="nw">{time_words(hour_s)[:16]}</span>', exact(records), exact(count)]
+        [long_text(audit["topic"]), f'<span class="nw">{time_words(hour_s)[:16]}</span>', exact(records), exact(count)]
         for audit in audits
         for hour_s, records, count in audit["hours"]
     ]
@@ -124,7 +124,7 @@ def _kind_html(part: Mapping[str, Any], kind: str) -> str:
     spans = [str(begin) if end == begin + 1 else f"{begin} to {end - 1}" for begin, end in offsets["first"]]
     more = offsets["ranges"] - len(spans)
     words = ", ".join(spans) + (f" and {exact(more)} more ranges" if more else "")
-    return f'<span class="bad">{exact(offsets["offsets"])} {KINDS[kind]}</span>: {_long(words)}'
+    return f'<span class="bad">{exact(offsets["offsets"])} {KINDS[kind]}</span>: {long_text(words)}'
 
 
 def _undecided_html(part: Mapping[str, Any]) -> str:
@@ -143,7 +143,7 @@ def history_html(audits: Iterable[Mapping[str, Any]]) -> str:
     rows = [
         [
             f'<span class="nw">{time_words(check["at_s"])}</span>',
-            f'<span class="{LEVELS[check["status"]]}">{_long(check["verdict"])}</span>',
+            f'<span class="{LEVELS[check["status"]]}">{long_text(check["verdict"])}</span>',
         ]
         for check in checks[:SHOWN_CHECKS]
     ]
@@ -154,8 +154,3 @@ def _stacked(parts: Iterable[str]) -> str:
     """Return HTML parts below each other in one cell; "" for none, so that a phone leaves the cell out."""
     divisions = "".join(f"<div>{part}</div>" for part in parts)
     return f"<div>{divisions}</div>" if divisions else ""
-
-
-def _long(text: str) -> str:
-    """Return a text of any length as HTML; long words such as addresses may break."""
-    return f'<span class="long">{escape(text)}</span>'

@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.theme import Html, frame, panel, table
+from penstock.console.theme import Html, frame, long_text, panel, table
 from penstock.console.wording import exact
 from penstock.files.change_log import FIELDS
 
@@ -64,7 +64,7 @@ def changes_table(changes: list[dict[str, str]]) -> str:
         [
             f'<span class="nw">{escape(change["at"][:19].replace("T", " "))}</span>',
             *(f'<span class="long">{escape(change[name])}</span>' for name in ("who", "what", "from")),
-            f'<span class="long">{escape(_details(change))}</span>' if _details(change) else "",
+            long_text(_details(change)),
         ]
         for change in changes
     ]

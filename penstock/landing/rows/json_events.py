@@ -78,14 +78,13 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
     columns = {**strings, "data": fields["data"], "event_time": micros}
     is_valid = pc.is_null(reason)
     valid_columns = (
-        columns
-        if pc.all(is_valid).as_py() is not False
-        else {n: _mask_invalid(is_valid, c) for n, c in columns.items()}
+        columns if pc.all(is_valid).as_py() is not False else {n: mask_invalid(is_valid, c) for n, c in columns.items()}
     )
     return {**valid_columns, "reason": reason}
 
 
-def _mask_invalid(is_valid: pa.Array[Any], column: pa.Array[Any]) -> pa.Array[Any]:
+def mask_invalid(is_valid: pa.Array[Any], column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return a column with null in place of invalid values."""
     masked: pa.Array[Any] = pc.if_else(is_valid, column, pa.scalar(None, column.type))
     return masked
 

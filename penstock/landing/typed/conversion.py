@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.config.keys.typed import decimal_digits
 from penstock.landing.rows.engine import Mask, as_mask, compute, pc
-from penstock.landing.rows.json_events import json_strings
+from penstock.landing.rows.json_events import json_strings, mask_invalid
 from penstock.landing.table_schema import MICROS
 from penstock.landing.typed.column_types import EXACT_DIGITS, column_type
 
@@ -66,13 +66,13 @@ def replace_rows(values: pa.Array[Any], rows: Rows, new: pa.Array[Any]) -> pa.Ar
 def _converter(kind: str) -> Callable[[pa.Array[Any]], Converted]:
     plain: dict[str, Callable[[pa.Array[Any]], Converted]] = {
         "string": lambda texts: (json_strings(texts), None),
-        "boolean": lambda texts: (_where(pc.is_in(texts, _BOOLEANS), pc.equal(texts, "true")), None),
+        "boolean": lambda texts: (mask_invalid(pc.is_in(texts, _BOOLEANS), pc.equal(texts, "true")), None),
         "int": lambda texts: _convert_whole_numbers(texts, 31),
         "bigint": lambda texts: _convert_whole_numbers(texts, 63),
         "double": _convert_doubles,
         "timestamp": lambda texts: _convert_quoted(texts, f'^"{_DAY}{_CLOCK}"$', MICROS),
         "date": lambda texts: _convert_quoted(texts, f'^"{_DAY}"$', pa.date32()),
-        "json": lambda texts: (_where(pc.not_equal(texts, "null"), texts), None),
+        "json": lambda texts: (mask_invalid(pc.not_equal(texts, "null"), texts), None),
     }
     if kind in plain:
         return plain[kind]
@@ -89,25 +89,19 @@ def _nulls(size: int, kind: Any) -> pa.Array[Any]:
     return nulls
 
 
-def _where(mask: pa.Array[Any], values: pa.Array[Any]) -> pa.Array[Any]:
-    """Return values with null outside of a mask."""
-    selected: pa.Array[Any] = pc.if_else(mask, values, pa.scalar(None, values.type))
-    return selected
-
-
 def _convert_whole_numbers(texts: pa.Array[Any], bits: int) -> Converted:
     long: Mask | None = None
     try:
         # Fast path: every text is a whole number, the usual case. No other JSON text can be cast.
         numbers = texts.cast(pa.int64())
     except pa.ArrowInvalid:
-        numbers = _where(pc.match_substring_regex(texts, _PLAIN_WHOLE), texts).cast(pa.int64())
+        numbers = mask_invalid(pc.match_substring_regex(texts, _PLAIN_WHOLE), texts).cast(pa.int64())
         long = as_mask(pc.match_substring_regex(texts, _LONG_WHOLE))
     if bits == 63:
         return numbers, long
     low, high = pa.scalar(-(1 << bits), pa.int64()), pa.scalar((1 << bits) - 1, pa.int64())
     fits = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
-    return _where(fits, numbers).cast(pa.int32()), None
+    return mask_invalid(fits, numbers).cast(pa.int32()), None
 
 
 def _convert_doubles(texts: pa.Array[Any]) -> Converted:
@@ -116,7 +110,7 @@ def _convert_doubles(texts: pa.Array[Any]) -> Converted:
     except pa.ArrowInvalid:
         is_number = pc.match_substring_regex(texts, _NUMBER)
         try:
-            numbers = _where(is_number, texts).cast(pa.float64())
+            numbers = mask_invalid(is_number, texts).cast(pa.float64())
         except pa.ArrowInvalid:
             return _nulls(len(texts), pa.float64()), as_mask(is_number)
     return numbers, ~as_mask(pc.fill_null(pc.is_finite(numbers), pa.scalar(True)))
@@ -125,7 +119,7 @@ def _convert_doubles(texts: pa.Array[Any]) -> Converted:
 def _convert_quoted(texts: pa.Array[Any], pattern: str, kind: pa.DataType) -> Converted:
     """Convert strings that match a pattern; other strings are left to DuckDB, and so are all if one is no date."""
     is_plain = pc.match_substring_regex(texts, pattern)
-    inner = pc.utf8_slice_codeunits(_where(is_plain, texts), 1, -1)
+    inner = pc.utf8_slice_codeunits(mask_invalid(is_plain, texts), 1, -1)
     is_string = as_mask(pc.starts_with(texts, '"'))
     try:
         return inner.cast(kind), is_string & ~as_mask(is_plain)
@@ -142,6 +136,6 @@ def _convert_decimals(texts: pa.Array[Any], precision: int, scale: int) -> Conve
     number = f"-?(0|[1-9][0-9]{{0,{whole_digits - 1}}})" + (f"(\\.[0-9]{{1,{scale}}})?" if scale else "")
     is_plain = pc.match_substring_regex(texts, f'^({number}|"{number}")$')
     try:
-        return pc.utf8_trim(_where(is_plain, texts), '"').cast(kind), is_other & ~as_mask(is_plain)
+        return pc.utf8_trim(mask_invalid(is_plain, texts), '"').cast(kind), is_other & ~as_mask(is_plain)
     except pa.ArrowInvalid:
         return _nulls(len(texts), kind), is_other

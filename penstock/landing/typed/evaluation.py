@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.config.json_path import Path
 from penstock.landing.rows.engine import Mask, as_mask, compute, json_pointer, pc, sql_literal
+from penstock.landing.rows.json_events import mask_invalid
 from penstock.landing.rows.long_numbers import AS_NUMBER, mark_long_numbers, unmarked
 from penstock.landing.rows.type_schemas import OBJECT, FieldRule
 from penstock.landing.typed.column_types import (
@@ -233,8 +234,7 @@ class Evaluation:
 
 def _where(mask: Mask, values: pa.Array[Any]) -> pa.Array[Any]:
     """Return values with null outside of a mask."""
-    selected: pa.Array[Any] = values if mask.all() else pc.if_else(pa.array(mask), values, pa.scalar(None, values.type))
-    return selected
+    return values if mask.all() else mask_invalid(pa.array(mask), values)
 
 
 def _numbers(counts: pa.Array[Any]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -19,7 +19,7 @@ from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, relay_state_file, state_file
 from penstock.handover.sender_table import MAX_SENDERS
-from penstock.handover.state_page import STATISTICS, TEXTS, StatePage
+from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
@@ -39,12 +39,12 @@ MAX_LABELLED_SENDERS, MANY_SENDERS = 20, "many"
 """Limit: senders of a listener with an alarm of their own. If more are silent, the network or the listener is."""
 SILENT = "silent_s"
 """Key of the seconds since a process last published."""
-FORWARDER_TEXTS = RELAY_TEXTS = 2
-"""Texts in the page of a forwarder, and of a relay."""
+FORWARDER_TEXTS = 2
+"""Texts in the page of a forwarder."""
 MAX_AUDITS = 1000
+"""Limit: recorded audits that have metrics."""
 AUDIT_SEVERITY = (1, 2, 0)
 """Outcomes of an audit, the worst first."""
-"""Limit: recorded audits that have metrics."""
 NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer", SILENT)
 """Statistics of a process, whose sum over listeners has no meaning."""
 ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")

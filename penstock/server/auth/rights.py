@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.config import SecurityConfig, TokenConfig
-from penstock.ledger.hosts import HOST_TIER
+from penstock.ledger.host_posts import HOST_TIER
 from penstock.ledger.ledger import CURSOR as PIPELINE_CURSOR
 from penstock.log import TopicSettings
 from penstock.slogd.errors import NotAllowed, Unauthenticated

@@ -12,10 +12,10 @@ from penstock.client import Log
 from penstock.client.relay import registration, tally
 from penstock.client.relay.clients import remote_client
 from penstock.client.relay.registration import Registration, load_disk_id
-from penstock.client.relay.tally import FURTHER
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
+from penstock.handover.paths import RELAYS_FOLDER
 from penstock.ledger.balance import HostListener
-from penstock.ledger.hosts import ListenerReport
+from penstock.ledger.host_posts import FURTHER, ListenerReport
 from penstock.ledger.ledger import Ledger
 from penstock.testing.pipe import free_ports
 from tests.server import certificates
@@ -66,7 +66,7 @@ class Central:
 
     def registration(self, config: RelayConfig, folder: str = "host") -> Registration:
         """Return the registration of a host whose data directory is ``folder``."""
-        (self.folder / folder / registration.FOLDER).mkdir(parents=True, exist_ok=True)
+        (self.folder / folder / RELAYS_FOLDER).mkdir(parents=True, exist_ok=True)
         registered = Registration(config, Settings(data_dir=self.folder / folder, log={"http": "127.0.0.1:1"}))
         self.clients.append(remote_client(config))
         registered.connect(self.clients[-1])

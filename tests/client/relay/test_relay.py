@@ -17,10 +17,8 @@ from penstock.client import Log
 from penstock.client.relay.clients import Credentials, remote_client
 from penstock.client.relay.positions import RelayPosition, RelayPositionFile
 from penstock.client.relay.relay import (
-    FOLDER,
     MAX_REPORTED_TOPICS,
     PRODUCER_MEMORY_S,
-    STATE_TEXTS,
     Outage,
     StatisticsPage,
     TopicRelay,
@@ -29,7 +27,8 @@ from penstock.client.relay.relay import (
 from penstock.client.relay.tally import relayed_origin
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.counts import Name, Origin
-from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.handover.paths import RELAYS_FOLDER
+from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, StatePage
 from penstock.records import BODY, body
 from penstock.testing.pipe import free_ports, wait_until
 from tests.server import certificates
@@ -59,7 +58,7 @@ class Pair:
             "token_file": self.token, "tls_ca": pair.cert,
         }  # fmt: skip
         self._remotes: list[Log] = []
-        self.file = RelayPositionFile(folder / "host" / FOLDER / "up" / "t.json")
+        self.file = RelayPositionFile(folder / "host" / RELAYS_FOLDER / "up" / "t.json")
 
     def relay(self, **changes: Any) -> TopicRelay:
         config = RelayConfig(**{**self._keys, **changes})
@@ -180,7 +179,7 @@ def test_entries_wait_while_the_other_side_is_away(pair: Pair, caplog: pytest.Lo
 
 
 def published_statistics(path: Path) -> dict[str, Any]:
-    page = StatePage(path, STATE_TEXTS)
+    page = StatePage(path, RELAY_TEXTS)
     try:
         return dict(page.read(STATISTICS))
     finally:
@@ -279,7 +278,7 @@ def test_repetition_after_the_memory_of_producers_is_named(pair: Pair, caplog: p
 def test_damaged_position_continues_at_the_cursor(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.store(b"a", b"b")
     relay_all(pair.relay())
-    path = pair.token.parent / "host" / FOLDER / "up" / "t.json"
+    path = pair.token.parent / "host" / RELAYS_FOLDER / "up" / "t.json"
     path.write_bytes(b"damaged")
     pair.store(b"c")
     relay_all(pair.relay())
@@ -326,7 +325,7 @@ def test_part_of_a_range_is_sent_as_another_producer_if_its_number_is_unknown(pa
 
 def fail_writes(pair: Pair, relay: TopicRelay) -> None:
     """Let several attempts to enter a range fail."""
-    folder = pair.token.parent / "host" / FOLDER / "up"
+    folder = pair.token.parent / "host" / RELAYS_FOLDER / "up"
     hidden = folder.rename(folder.with_name("hidden"))
     wait_until(lambda: not relay.relay_once() and relay.statistics.retries >= 2)
     hidden.rename(folder)

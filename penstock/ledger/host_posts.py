@@ -1,0 +1,119 @@
+"""Posts of hosts that relay: absolute counts of a host's listeners, as one of its relays knows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from penstock.ledger.posts import LARGEST, BadPost
+
+HOST_TIER = "host"
+"""Tier of a host's post."""
+MAX_LISTENERS = 100
+"""Limit: names in one post, with FURTHER. They are listeners of the host, or of hosts that relay to it."""
+FURTHER = "further"
+"""Name of all listeners of a host beyond MAX_LISTENERS, which it counts together."""
+HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+_SHORT_TEXT = 100
+_NUMBERS = ("accepted", "forwarded", "expired", "pending", "in_doubt", "lost")
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerReport:
+    """Counts of one listener on its host, since its disk is in use.
+
+    ``accepted = forwarded + expired + pending`` are entries of relayed topics. ``in_doubt`` entries are pending and
+    may have arrived. ``lost`` are messages that did not reach the host's log; ``sent`` is None if no sender counts.
+    """
+
+    accepted: int = 0
+    forwarded: int = 0
+    expired: int = 0
+    pending: int = 0
+    in_doubt: int = 0
+    lost: int = 0
+    sent: int | None = None
+
+    def plus(self, addend: ListenerReport) -> ListenerReport:
+        """Return the sum of both; each relay reports the same losses before the log."""
+        sums = {name: getattr(self, name) + getattr(addend, name) for name in _NUMBERS}
+        known_sent = [report.sent for report in (self, addend) if report.sent is not None]
+        return ListenerReport(**{**sums, "lost": max(self.lost, addend.lost)}, sent=max(known_sent, default=None))
+
+
+@dataclass(frozen=True, slots=True)
+class HostPost:
+    """A post of one relay: ``disk`` identifies the data directory, ``process`` and ``version`` order the posts.
+
+    ``time_ms`` is the host's clock, ``lag_ms`` the age of its oldest entry that is pending, ``software`` its version.
+    """
+
+    host: str
+    relay: str
+    disk: str
+    process: str
+    version: int
+    time_ms: int
+    lag_ms: int
+    software: str
+    listeners: Mapping[str, ListenerReport]
+
+    def document(self) -> dict[str, Any]:
+        """Return the post as a JSON-ready mapping."""
+        return {"tier": HOST_TIER, **asdict(self)}
+
+
+def add_report(total: dict[str, ListenerReport], name: str, report: ListenerReport) -> None:
+    """Add the counts of a listener to its sum in ``total``."""
+    total[name] = total[name].plus(report) if name in total else report
+
+
+def parse_host_post(document: Any) -> HostPost:
+    """Parse the document of a host's post. Raises BadPost."""
+    try:
+        if not HOST_NAME.fullmatch(host := checked_text(document["host"])) or host in (".", ".."):
+            raise ValueError(f"{host!a} is no name of a host")
+        listeners = document["listeners"]
+        if not isinstance(listeners, dict) or len(listeners) > MAX_LISTENERS:
+            raise ValueError(f"listeners is no object with at most {MAX_LISTENERS} names")
+        return HostPost(
+            host=host,
+            relay=checked_text(document["relay"]),
+            disk=checked_text(document["disk"]),
+            process=checked_text(document["process"]),
+            version=_count(document["version"]),
+            time_ms=_count(document["time_ms"]),
+            lag_ms=_count(document["lag_ms"]),
+            software=checked_text(document["software"]),
+            listeners={checked_text(name): _parse_report(report) for name, report in listeners.items()},
+        )
+    except (KeyError, TypeError) as error:
+        raise BadPost(f"a post of a host needs {error}") from None
+    except ValueError as error:
+        raise BadPost(f"not a post of a host: {error}") from None
+
+
+def _parse_report(document: object) -> ListenerReport:
+    if not isinstance(document, dict):
+        raise ValueError("the counts of a listener are no object")
+    sent = document.get("sent")
+    numbers = {name: _count(document.get(name, 0)) for name in _NUMBERS}
+    return ListenerReport(**numbers, sent=None if sent is None else _count(sent))
+
+
+def checked_text(text: object) -> str:
+    """Return a short text that can be shown. Raises ValueError for anything else."""
+    if not isinstance(text, str) or len(text) > _SHORT_TEXT:
+        raise ValueError(f"{ascii(text)[:_SHORT_TEXT]} is no text of at most {_SHORT_TEXT} characters")
+    # Surrogates are not printable either: no answer with one could be encoded.
+    if not text.isprintable():
+        raise ValueError(f"{text!a} has characters that cannot be printed")
+    return text
+
+
+def _count(number: object) -> int:
+    if type(number) is not int or not 0 <= number < LARGEST:
+        raise ValueError(f"{str(number)[:_SHORT_TEXT]} is no count")
+    return number
