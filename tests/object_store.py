@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -13,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ def _pass_on(port: int, server_port: int, cut: Any, deaf: Any, lost: Any) -> Non
 def _connection(here: socket.socket, server_port: int, cut: Any, deaf: Any, lost: Any) -> None:
     with closing(here), closing(socket.create_connection(("127.0.0.1", server_port))) as there, suppress(OSError):
         mute = False
-        while ready := select.select([here, there], [], [], 0.2)[0] or [None]:
+        while ready := wait([here, there], 0.2) or [None]:
             if cut.is_set():
                 return
             for sock in (sock for sock in ready if sock is not None):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import logging.handlers
-import select
 import socket
 import struct
 import zlib
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pyarrow as pa
@@ -348,7 +348,7 @@ def test_lines_that_an_evicted_connection_had_sent_are_read_first(tmp_path: Path
         first.sendall(b"\n".join(sent) + b"\nunfinished")
         receiving.clock.advance(1)  # the connection that is silent for longer is evicted
         with connect(sock):
-            assert select.select([sock], [], [], 5)[0], "the kernel has the second connection"
+            assert wait([sock], 5), "the kernel has the second connection"
             receiving.receiver._accept_waiting()
             receiving.rounds()
     totals = receiving.life.totals()

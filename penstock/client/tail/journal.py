@@ -180,7 +180,10 @@ class JournalTailer:
 
     def _wait(self) -> None:
         if pipes := self._pipes():
-            select.select(pipes, [], [], POLL_INTERVAL_S)
+            poll = select.poll()  # select() refuses descriptors from 1024 on
+            for pipe in pipes:
+                poll.register(pipe, select.POLLIN)
+            poll.poll(POLL_INTERVAL_S * 1000)
         else:
             time.sleep(POLL_INTERVAL_S)
 
