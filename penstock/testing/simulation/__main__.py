@@ -6,14 +6,33 @@ import argparse
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import time
+from typing import Any
 
+from penstock.testing.simulation.promises import Broken
 from penstock.testing.simulation.run import Outcome, simulate
 from penstock.testing.simulation.shrink import shrink
 
 TIMELINE_LINES = 60
 PROGRESS_INTERVAL_S = 5.0
+MAX_RUN_S = 300
+"""Limit for a run, which takes less than a second of CPU: a run that waits for a lock never ends."""
+
+
+def simulate_within_limit(seed: int) -> Outcome:
+    """Run a seed in the main thread; a run that takes longer than ``MAX_RUN_S`` fails."""
+    signal.signal(signal.SIGALRM, _end_run)
+    signal.alarm(MAX_RUN_S)
+    try:
+        return simulate(seed)
+    finally:
+        signal.alarm(0)
+
+
+def _end_run(number: int, frame: Any) -> None:
+    raise Broken(f"the run did not end within {MAX_RUN_S} s")
 
 
 def run_seeds(seeds: range, processes: int) -> list[Outcome]:
@@ -21,7 +40,7 @@ def run_seeds(seeds: range, processes: int) -> list[Outcome]:
     failed: list[Outcome] = []
     begin = last_report = time.monotonic()
     with multiprocessing.Pool(processes, logging.disable, (logging.CRITICAL,)) as pool:
-        for number, outcome in enumerate(pool.imap_unordered(simulate, seeds), 1):
+        for number, outcome in enumerate(pool.imap_unordered(simulate_within_limit, seeds), 1):
             if outcome.broken:
                 failed.append(outcome)
                 print(f"seed {outcome.seed}: {outcome.broken}", flush=True)

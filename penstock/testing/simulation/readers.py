@@ -11,7 +11,7 @@ from penstock.counts import Counts, SourceBucket
 from penstock.ledger.book_from_topics import gap_rows
 from penstock.ledger.posts import LandedPost, dump
 from penstock.log import CorruptBatch, Topic, TopicReader
-from penstock.server.read_ahead.stream_pages import FollowedTopics, NewestBatches
+from penstock.server.read_ahead.stream_pages import NewestBatches
 from penstock.server.reading.entry_pages import DEFAULT_BUDGET, page_of, read_page
 from penstock.server.reading.query import Query
 from penstock.slogd.errors import ApiError
@@ -90,11 +90,13 @@ class StreamReader:
             return
         topic = api.topics.log.topic(self._topic_name)
         reader = topic.reader()
-        followed = FollowedTopics()
-        with followed.follow(topic) as newest:
-            while True:
-                self._read_page(topic, reader, newest)
-                yield
+        newest = NewestBatches()
+        # The subscription ends with the daemon. A kill may leave the topic's lock taken, and an unsubscription after it
+        # would wait for ever.
+        topic.subscribe(newest.add)
+        while True:
+            self._read_page(topic, reader, newest)
+            yield
 
     def _read_page(self, topic: Topic, reader: TopicReader, newest: NewestBatches) -> None:
         end = topic.writer.end

@@ -18,6 +18,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 50042},
     {"seed": 50162},
     {"seed": 268},
+    {"seed": 100009},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
