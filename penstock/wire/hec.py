@@ -236,17 +236,29 @@ def _is_binary(line: bytes) -> bool:
     return False
 
 
-def _as_sent(scanner: Scanner, begin: int) -> dict[str, Any]:
-    """Return the event of the envelope at ``begin`` with the sent text of its values."""
+def _as_sent(scanner: Scanner, begin: int) -> dict[str, Any] | str:
+    """Return the event of the envelope at ``begin`` with the sent text of its values, or why it is refused."""
     event: dict[str, Any] = {}
     for name, span in scanner.members(begin):
+        if readable(name) in event:
+            return f"{readable(name)!r} occurs more than once"
         if name == "fields" and isinstance(span.value, dict):
             fields = list(scanner.members(span.begin))
-            is_nested = not _is_flat({field: member.value for field, member in fields})
-            event[name] = _NESTED if is_nested else {readable(field): _cut(scanner, member) for field, member in fields}
+            is_nested = not _is_flat(dict(enumerate(member.value for _, member in fields)))
+            event[name] = _NESTED if is_nested else _join_repeated(scanner, fields)
         else:
             event[readable(name)] = _cut(scanner, span)
     return event
+
+
+def _join_repeated(scanner: Scanner, fields: list[tuple[str, Span]]) -> dict[str, str | None]:
+    """Return the sent texts of indexed fields; a repeated name has its texts joined by NUL, as in the tables."""
+    texts: dict[str, str | None] = {}
+    for field, member in fields:
+        name, text = readable(field), _cut(scanner, member)
+        earlier = texts.get(name)
+        texts[name] = text if earlier is None else earlier if text is None else f"{earlier}\0{text}"
+    return texts
 
 
 def _cut(scanner: Scanner, span: Span) -> str | None:

@@ -53,8 +53,11 @@ class Members(list[tuple[str, Any]]):
     __slots__ = ()
 
     def get(self, *names: str) -> Any:
-        """Return the value of the last member with one of ``names``, or None."""
-        return next((value for name, value in reversed(self) if name in names), None)
+        """Return the value of the member with one of ``names``, or None. Raises NotJson if there are several."""
+        values = [value for name, value in self if name in names and value is not None]
+        if len(values) > 1:
+            raise NotJson(f"{' or '.join(names)} occurs more than once")
+        return values[0] if values else None
 
 
 class _Body(str):

@@ -76,14 +76,14 @@ def _add_json(request: Request, messages: Messages) -> str:
         document = exact(request.body)
     except NotJson as error:
         raise Refused(400, SYNTAX, f"the body is {error}") from None
-    streams = document.get("streams") if isinstance(document, Members) else None
+    streams = _member(document, "the body", "streams") if isinstance(document, Members) else None
     if not isinstance(streams, list) or not all(isinstance(stream, Members) for stream in streams):
         raise Refused(
             400, SYNTAX, 'the body is not a push: {"streams": [{"stream": {...}, "values": [...]}]} is expected'
         )
     first_error = ""
     for number, stream in enumerate(streams, 1):
-        entries = stream.get("values", "entries")
+        entries = _member(stream, f"stream {number}", "values", "entries")
         if not isinstance(entries, list):
             raise Refused(400, SYNTAX, f"stream {number} has no list of values")
         try:
@@ -96,6 +96,13 @@ def _add_json(request: Request, messages: Messages) -> str:
             stream_error = _add_entries(entries, labels, messages, f"stream {number}")
         first_error = first_error or stream_error
     return first_error
+
+
+def _member(members: Members, subject: str, *names: str) -> Any:
+    try:
+        return members.get(*names)
+    except NotJson as error:
+        raise Refused(400, SYNTAX, f"{subject}: {error}") from None
 
 
 def _add_entries(entries: list[Any], labels: Mapping[str, str], messages: Messages, stream: str) -> str:

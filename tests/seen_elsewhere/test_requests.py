@@ -12,6 +12,9 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValueList
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
 
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.rows.table_rows import Rules, table_rows
@@ -20,6 +23,7 @@ from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.splitter import ForwardSplitter
 from penstock.wire.gelf.codec import GelfDecoder
 from penstock.wire.gelf.splitter import GelfSplitter
+from penstock.wire.otlp.protocol import logs_of
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from penstock.wire.requests import Answer, Refused, find_protocol
 from tests.wire.sample_requests import make_request
@@ -264,6 +268,64 @@ REQUESTS = [
     Report(
         "vectordotdev/vector#23472 (its kind, in JSON)", PLAIN, '[[1.10],{"a":1,"a":2}]', ["[1.10]", '{"a":1,"a":2}']
     ),
+    # Repeated members, and requests of another kind: accepted without a trace if a parser ignores them
+    Report("HEC: event twice", HEC, '{"event":"x","event":"y"}', [], 400, "'event' occurs more than once"),
+    Report("HEC: time twice", HEC, '{"event":"a"}{"event":"x","time":1,"time":2}', ["a"], 400, "'time' occurs more"),
+    Report(
+        "HEC: field twice",
+        HEC,
+        '{"event":"x","fields":{"a":"1","b":2,"a":3.10,"b":null}}',
+        ["x"],
+        annotations={"fields.a": "1\0003.10", "fields.b": "2"},
+    ),
+    Report("HEC: nested field twice", HEC, '{"event":"x","fields":{"a":{},"a":1}}', [], 400, "indexed fields"),
+    Report(
+        "OTLP: spans sent as logs", OTLP, '{"resourceSpans":[{}]}', [], 400, "has 'resourceSpans' and no resourceLogs"
+    ),
+    Report("OTLP: empty request", OTLP, "{}", []),
+    Report("OTLP: no resources", OTLP, '{"resourceLogs":null}', []),
+    Report(
+        "OTLP before 0.15",
+        OTLP,
+        '{"resourceLogs":[{"instrumentationLibraryLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]}]}',
+        [],
+        400,
+        "instrumentationLibraryLogs",
+    ),
+    Report("OTLP: resources twice", OTLP, '{"resourceLogs":[],"resource_logs":[{}]}', [], 400, "more than once"),
+    Report(
+        "OTLP: records twice",
+        OTLP,
+        '{"resourceLogs":[{"scopeLogs":[{"logRecords":[{}],"logRecords":[{}]}]}]}',
+        [],
+        400,
+        "occurs more than once",
+    ),
+    Report(
+        "OTLP: body twice",
+        OTLP,
+        otlp('{"body":{"stringValue":"a"},"body":{"stringValue":"b"}}', '{"body":{"stringValue":"c"}}'),
+        ["c"],
+        text="a member occurs more than once",
+    ),
+    Report(
+        "OTLP: value of two types",
+        OTLP,
+        otlp('{"body":{"stringValue":"a","intValue":"1"}}', '{"body":{"stringValue":"c"}}'),
+        ["c"],
+        text="a value has more than one type",
+    ),
+    Report(
+        "Loki: streams twice", LOKI, '{"streams":[],"streams":[]}', [], 400, "the body: streams occurs more than once"
+    ),
+    Report(
+        "Loki: values twice",
+        LOKI,
+        loki('["1","a"]').replace("values", 'entries":[],"values'),
+        [],
+        400,
+        "more than once",
+    ),
 ]
 
 
@@ -382,3 +444,48 @@ def test_forward_record_has_the_expected_time(reference: str, request_: list[Any
     rows = ForwardDecoder().decode_lines(lines.lines).body.to_pylist()
     assert [row["payload"].decode() for row in rows] == [record]
     assert event_times(rows, "forward") == [datetime.fromisoformat(time).replace(tzinfo=UTC)]
+
+
+FORWARD_VALUES = [
+    ("keys of type bin (Fluent Bit's Lua and C plugins)", {b"key": {b"a": b"x"}}, '{"key":{"a":"x"}}'),
+    ("repeated key of type bin", b"\x82\xc4\x01a\x01\xc4\x01a\x02", '{"a":1,"a":2}'),
+    (
+        "an EventTime in a record",
+        {"t": msgpack.ExtType(0, b"\0\0\0\1\0\0\0\2")},
+        '{"t":"1970-01-01T00:00:01.000000002Z"}',
+    ),
+    ("a timestamp in a record", {"t": msgpack.Timestamp(1_600_000_000, 5)}, '{"t":"2020-09-13T12:26:40.000000005Z"}'),
+    (
+        "a timestamp beyond the year 9999",
+        {"t": [msgpack.Timestamp(1 << 60, 5)]},
+        '{"t":["1152921504606846976.000000005"]}',
+    ),
+    ("an extension", {"e": msgpack.ExtType(5, b"abc")}, '{"e":"YWJj"}'),
+]
+
+
+@pytest.mark.parametrize(("reference", "record", "payload"), FORWARD_VALUES, ids=[row[0] for row in FORWARD_VALUES])
+def test_forward_record_has_the_values_of_the_sender(reference: str, record: Any, payload: str) -> None:
+    encoded = record if isinstance(record, bytes) else msgpack.packb(record)
+    lines = ForwardSplitter(10_000, 1 << 20).feed(b"\x93\xa1t\x01" + encoded)
+    decoded = ForwardDecoder().decode_lines(lines.lines)
+    assert [row["payload"].decode() for row in decoded.body.to_pylist()] == [payload]
+
+
+@pytest.mark.parametrize("records", [1, 100])
+def test_otlp_map_keeps_a_repeated_key(records: int) -> None:
+    pairs = [KeyValue(key="a", value=AnyValue(int_value=number)) for number in (1, 2)]
+    body = AnyValue(
+        kvlist_value=KeyValueList(values=[KeyValue(key="m", value=AnyValue(kvlist_value={"values": pairs}))])
+    )
+    scope = ScopeLogs(log_records=[LogRecord(body=body)] * records)
+    request = ExportLogsServiceRequest(resource_logs=[ResourceLogs(scope_logs=[scope])])
+    logs = logs_of(request.SerializeToString(), 1 << 20)
+    assert as_batch(logs.body).column("payload").to_pylist() == [b'{"m":{"a":1,"a":2}}'] * records
+
+
+def test_otlp_scopes_of_old_senders_are_refused() -> None:
+    records = b"\x12\x02\x2a\x00"  # records of field 1000 of a resource, which was field 2 before
+    old = b"\xc2\x3e" + bytes([len(records)]) + records
+    with pytest.raises(Refused, match="instrumentationLibraryLogs"):
+        logs_of(b"\x0a" + bytes([len(old)]) + old, 1 << 20)

@@ -103,10 +103,12 @@ def test_depth_is_bounded() -> None:
 
 
 def test_members_keep_repeated_names_and_foreign_values() -> None:
-    document = exact(b'{"a":1,"a":[NaN],"b":null}')
+    document = exact(b'{"a":1,"a":[NaN],"b":null,"c":[NaN],"c":null}')
     assert isinstance(document, Members)
-    assert document.get("x", "a") == [Foreign("NaN")]
-    assert [name for name, _ in document] == ["a", "a", "b"]
+    assert document.get("x", "c") == [Foreign("NaN")]
+    assert [name for name, _ in document] == ["a", "a", "b", "c", "c"]
+    with pytest.raises(NotJson, match="x or a occurs more than once"):
+        document.get("x", "a")
 
 
 def test_halves_of_surrogate_pairs_become_one_character_each() -> None:

@@ -8,12 +8,14 @@ Limit: an event is cut out of the request before it is decoded, so that its size
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgpack
@@ -37,6 +39,7 @@ DIGEST = re.compile(r"[0-9a-f]{32}")
 """Form of Fluent Bit's chunk ids: hashes of the content, which are equal for equal messages of different hosts."""
 OVERSIZE, DAMAGED = "oversize", "damaged"
 _EVENT_TIME = 0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_TIME_NS = 2**63 - 1
 _UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 """Bounds of times in seconds, milliseconds and microseconds, with their factor; larger times are nanoseconds."""
@@ -207,9 +210,7 @@ def _row(tag: bytes, event: bytes) -> bytes | str:
         time, record = _unpacked(event)
         if not isinstance(record, dict):
             return DAMAGED
-        # Fast path: comparing the number of keys costs little; only records with a repeated key are decoded again.
-        is_complete = _pair_count(event) in (len(record), None)
-        return NUL.join((tag, _nanoseconds(time), _json(record) if is_complete else _json_with_repeated_keys(event)))
+        return NUL.join((tag, _nanoseconds(time), _json_of_record(record, event)))
     except _DECODING_ERRORS:
         return DAMAGED
 
@@ -230,16 +231,26 @@ def _pair_count(event: bytes) -> int | None:
     )
 
 
-def _json_with_repeated_keys(event: bytes) -> bytes:
-    """Return the record of an event as JSON with all repeated keys."""
+def _json_of_record(record: dict[Any, Any], event: bytes) -> bytes:
+    """Return the record of an event as JSON, with each repeated key, and keys of type bin as text."""
+    # Fast path: comparing the number of keys costs little; only records with such keys are decoded again.
+    if _pair_count(event) in (len(record), None):
+        try:
+            return _json(record)
+        except orjson.JSONEncodeError:  # a key of type bin
+            pass
     return _json_of_pairs(msgpack.unpackb(event, object_pairs_hook=Members, **_UNPACK_OPTIONS)[1])
 
 
 def _json_of_pairs(content: Any) -> bytes:
     if isinstance(content, Members):
         # orjson writes the key, with 0 for its value: ``{"key":0}``.
-        pairs = ((orjson.dumps({key: 0}, option=orjson.OPT_NON_STR_KEYS)[1:-2], member) for key, member in content)
-        return b"{" + b",".join(key + _json_of_pairs(member) for key, member in pairs) + b"}"
+        keys = (
+            _text(key) if isinstance(key, bytes | msgpack.ExtType | msgpack.Timestamp) else key for key, _ in content
+        )
+        names = (orjson.dumps({key: 0}, option=orjson.OPT_NON_STR_KEYS)[1:-2] for key in keys)
+        members = (_json_of_pairs(member) for _, member in content)
+        return b"{" + b",".join(map(bytes.__add__, names, members)) + b"}"
     if isinstance(content, list):
         return b"[" + b",".join(map(_json_of_pairs, content)) + b"]"
     return _json(content)
@@ -263,8 +274,23 @@ def _finite(content: Any) -> Any:
 
 
 def _text(content: object) -> str:
-    """Convert a value that JSON lacks to text: some senders encode text as bytes."""
-    return content.decode("utf-8", LATIN_1) if isinstance(content, bytes) else str(content)
+    """Convert a value that JSON lacks to text: times to RFC 3339, other extensions to base64 of their bytes."""
+    if isinstance(content, bytes):  # some senders encode text as bytes
+        return content.decode("utf-8", LATIN_1)
+    if isinstance(content, msgpack.Timestamp):
+        return _time_text(content.seconds, content.nanoseconds)
+    if isinstance(content, msgpack.ExtType):
+        is_time = content.code == _EVENT_TIME and len(content.data) == 8
+        return _time_text(*struct.unpack(">II", content.data)) if is_time else base64.b64encode(content.data).decode()
+    return str(content)
+
+
+def _time_text(seconds: int, nanoseconds: int) -> str:
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:  # msgpack's seconds have 64 bits, those of RFC 3339 end with the year 9999
+        return f"{seconds}.{nanoseconds:09}"
+    return f"{moment.isoformat()[:19]}.{nanoseconds:09}Z"
 
 
 def _nanoseconds(time: Any) -> bytes:

@@ -18,12 +18,14 @@ from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from penstock.wire.json_text import TOO_DEEP, Foreign, Members, NotJson, Number, exact, readable
+from penstock.wire.otlp.records import OLD_SCOPES
 from penstock.wire.requests import MAX_MESSAGES, SYNTAX, Refused, check_message_count
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 """JSON strings of numbers that are not finite, and their texts in annotations."""
+_RESOURCES = ("resourceLogs", "resource_logs")
 _IDS = {"traceId": "trace_id", "spanId": "span_id"}
 
 
@@ -53,7 +55,11 @@ def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> JsonRequest:
         raise Refused(400, SYNTAX, "the body is not an object")
     translated = JsonRequest()
     try:
-        for resource_logs in _objects(document, "resourceLogs", "resource_logs"):
+        resources = _objects(document, *_RESOURCES)
+        if document and not any(name in _RESOURCES for name, _ in document):
+            # Otherwise spans or metrics that were sent to the path of logs would be accepted and lost.
+            raise NotJson(f"it has {document[0][0]!r} and no resourceLogs")
+        for resource_logs in resources:
             _add_resource(resource_logs, translated, max_messages)
     except NotJson as error:
         raise Refused(400, SYNTAX, f"the body is not a request: {error}") from None
@@ -64,6 +70,8 @@ def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> JsonRequest:
 
 def _add_resource(resource_logs: Members, translated: JsonRequest, max_messages: int) -> None:
     scopes = _objects(resource_logs, "scopeLogs", "scope_logs")
+    if _objects(resource_logs, "instrumentationLibraryLogs", "instrumentation_library_logs"):
+        raise NotJson(OLD_SCOPES)
     target = translated.request.resource_logs.add()
     resource_error = _parse(resource_logs.get("resource"), target.resource)
     for scope_logs in scopes:
@@ -90,6 +98,8 @@ def _parse(members: Any, target: Message, *, required: bool = False) -> str:
         if not isinstance(members, Members):
             raise NotJson("an object is expected")
         fields = {name: _field(name, value) for name, value in members if value is not None}
+        if len(fields) < sum(value is not None for _, value in members):
+            raise NotJson("a member occurs more than once")
         json_format.ParseDict(fields, target, ignore_unknown_fields=True)
     except RecursionError:
         return TOO_DEEP
@@ -150,12 +160,14 @@ def _text(any_value: Any, *, nested: bool) -> str | None:
         return "null" if nested else None
     if not isinstance(any_value, Members):
         raise NotJson("a value is not an object")
-    for name, content in reversed(any_value):  # of a repeated oneof the last one counts
-        read = _FORMS.get(name)
-        if read is not None and content is not None:
-            text, is_json = read(content)
-            return json.dumps(text, ensure_ascii=False) if nested and not is_json else text
-    return "null" if nested else None
+    forms = [(_FORMS[name], content) for name, content in any_value if name in _FORMS and content is not None]
+    if len(forms) > 1:
+        raise NotJson("a value has more than one type")
+    if not forms:
+        return "null" if nested else None
+    read, content = forms[0]
+    text, is_json = read(content)
+    return json.dumps(text, ensure_ascii=False) if nested and not is_json else text
 
 
 def _string(content: Any) -> tuple[str, bool]:

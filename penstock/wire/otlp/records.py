@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
@@ -54,6 +57,8 @@ from penstock.wire.requests import (
 from penstock.wire.sender_text import strings
 
 _RESOURCE, _SCOPES, _SCOPE, _RECORDS = 1, 2, 1, 2
+_OLD_SCOPES, _OLD_SCOPES_TAG = 1000, b"\xc2\x3e"
+OLD_SCOPES = "its records are in instrumentationLibraryLogs, which OTLP before 0.15 had; scopeLogs are expected"
 _TIME, _SEVERITY, _SEVERITY_TEXT, _BODY, _ATTRIBUTES, _DROPPED = 1, 2, 3, 5, 6, 7
 _FLAGS, _TRACE, _SPAN, _OBSERVED, _EVENT = 8, 9, 10, 11, 12
 ID_SIZES = {_TRACE: 16, _SPAN: 8}
@@ -105,6 +110,9 @@ def read_logs(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSA
     A record that cannot be decoded is refused alone. Raises Malformed if the records cannot be separated or none can
     be decoded, and Refused above ``max_messages``.
     """
+    # Fast path: the two bytes of this tag are no UTF-8, so a search excludes it for almost all requests.
+    if _OLD_SCOPES_TAG in data and _has_old_scopes(data):
+        raise Malformed(OLD_SCOPES)
     message = Message(data)
     resource_logs = message.top_level().with_tag(1, BYTES)
     resources = message.fields(resource_logs.begin, resource_logs.end)
@@ -132,6 +140,15 @@ def read_logs(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSA
     if rejected := len(is_good) - int(np.count_nonzero(is_good)):
         logs = replace(logs, refused={**logs.refused, SYNTAX: rejected}, first_error=first_error)
     return logs
+
+
+def _has_old_scopes(data: bytes) -> bool:
+    try:
+        request = ExportLogsServiceRequest.FromString(data)
+    except DecodeError:
+        return False
+    unknown = [UnknownFieldSet(logs) for logs in request.resource_logs]
+    return any(fields[index].field_number == _OLD_SCOPES for fields in unknown for index in range(len(fields)))
 
 
 def _find_good_records(message: Message, records: Values, candidates: np.ndarray) -> tuple[np.ndarray, str]:

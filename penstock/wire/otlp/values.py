@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.message import DecodeError
 from google.protobuf.message import Message as ProtobufMessage
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from penstock.records import from_numpy
 from penstock.wire.datagrams import Ints
@@ -127,11 +128,21 @@ def _to_json(value: AnyValue) -> Any:
     if kind == "array_value":
         return [_to_json(each) for each in value.array_value.values]
     if kind == "kvlist_value":
-        return {each.key: _to_json(each.value) for each in value.kvlist_value.values}
+        return _map_to_json(value.kvlist_value.values)
     if kind == "bytes_value":
         return base64.b64encode(value.bytes_value).decode()
     scalar = getattr(value, kind) if kind else None
     return str(scalar) if isinstance(scalar, float) and not math.isfinite(scalar) else scalar
+
+
+def _map_to_json(pairs: Sequence[KeyValue]) -> Any:
+    """Convert a map; if a key is repeated, to a text that has each of its members, as the sender's JSON would."""
+    members = [(each.key, _to_json(each.value)) for each in pairs]
+    document = dict(members)
+    if len(document) == len(members):
+        return document
+    texts = (f"{orjson.dumps(key).decode()}:{orjson.dumps(member).decode()}" for key, member in members)
+    return orjson.Fragment("{" + ",".join(texts) + "}")
 
 
 def texts_of_numbers(values: np.ndarray) -> pa.Array[Any]:
