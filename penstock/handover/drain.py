@@ -87,6 +87,13 @@ class Drain(FrameReader):
         if position.was_advanced:
             self._store_held(position)
 
+    def must_resume(self, position: ReaderPosition) -> bool:
+        """Report whether the writer has saved frames of a predecessor and passed them since ``resume``.
+
+        Otherwise the next group would begin behind them, and its end would remove their file.
+        """
+        return position.was_advanced and self._held_file.exists()
+
     def _store_held(self, position: ReaderPosition) -> None:
         file = self._held_file
         frames_held, total = read_held_frames(file)

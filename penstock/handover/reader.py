@@ -119,6 +119,10 @@ class FrameReader(threading.Thread):
     def resume(self, path: Path, position: ReaderPosition) -> None:
         """Finish what a predecessor left, after a file is opened."""
 
+    def must_resume(self, position: ReaderPosition) -> bool:
+        """Report whether the writer has left something to finish since ``resume``."""
+        return False
+
     def idle(self) -> None:
         """React to an empty buffer."""
 
@@ -146,6 +150,8 @@ class FrameReader(threading.Thread):
                 yield self._gather
                 has_progress = self._read_group(subscription, position)
                 subscription.release()
+                if has_progress is None:
+                    return False
                 # Limit: a writer that continues, as during a restart, would keep a stopping reader for ever.
                 if last_position is not None and subscription.position >= last_position:
                     return True
@@ -173,10 +179,12 @@ class FrameReader(threading.Thread):
             except BlockingIOError:
                 return
 
-    def _read_group(self, subscription: Subscription, position: ReaderPosition) -> bool:
-        """Read one group; report whether there was one or the reader advanced."""
+    def _read_group(self, subscription: Subscription, position: ReaderPosition) -> bool | None:
+        """Read one group; report whether there was one or the reader advanced, and None if it has to resume."""
         # Lock: the writer moves the floor under it, so position, mark and claim belong together.
         with position.lock():
+            if self.must_resume(position):
+                return None
             mark = self.mark(position)
             if position.was_advanced and mark != UNKNOWN:
                 mark = max(mark, position.floor_mark)

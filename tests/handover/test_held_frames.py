@@ -98,6 +98,20 @@ def test_successor_stores_saved_frames_and_the_rest_is_dropped(tmp_path: Path, l
     assert not held_file(tmp_path, "events").exists()
 
 
+def test_frames_that_are_saved_after_the_successor_has_begun_are_stored(tmp_path: Path, life: Life, log: Log) -> None:
+    successor = Drain(LISTENER.name, tmp_path, log, None)
+    rounds = successor.rounds()
+    next(rounds)  # it has looked for saved frames, and has not read a group
+    overflow(life)
+    successor.stop()
+    for pause in rounds:
+        pause()
+    collected, total = payloads(log), counts(log)
+    assert collected[:3] == [b"first", b"second", b"third"]
+    assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (153, 153 - len(collected), 0)
+    assert not held_file(tmp_path, "events").exists()
+
+
 def test_stored_frames_among_the_saved_are_skipped(tmp_path: Path, log: Log) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"first", b"second")

@@ -19,6 +19,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 50162},
     {"seed": 268},
     {"seed": 100009},
+    {"seed": 100579, "steps": 262, "messages": 25, "faults": [0, 1, 2]},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
