@@ -6,13 +6,13 @@ import fcntl
 import os
 import pty
 import re
-import select
 import struct
 import subprocess
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from xml.sax.saxutils import escape
 
 COLUMNS, ROWS = 100, 40
@@ -91,7 +91,7 @@ def _run_in_terminal(command: str, environment: Mapping[str, str]) -> list[tuple
 
 def _read(descriptor: int) -> bytes:
     """Return the next bytes of the terminal, empty at its end."""
-    select.select([descriptor], [], [])
+    wait([descriptor])
     try:
         return os.read(descriptor, 1 << 16)
     except OSError:  # the other side is closed
