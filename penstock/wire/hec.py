@@ -239,15 +239,16 @@ def _is_binary(line: bytes) -> bool:
 def _as_sent(scanner: Scanner, begin: int) -> dict[str, Any] | str:
     """Return the event of the envelope at ``begin`` with the sent text of its values, or why it is refused."""
     event: dict[str, Any] = {}
-    for name, span in scanner.members(begin):
-        if readable(name) in event:
-            return f"{readable(name)!r} occurs more than once"
+    for sent_name, span in scanner.members(begin):
+        name = readable(sent_name)
+        if name in event:
+            return f"{name!r} occurs more than once"
         if name == "fields" and isinstance(span.value, dict):
             fields = list(scanner.members(span.begin))
             is_nested = not _is_flat(dict(enumerate(member.value for _, member in fields)))
             event[name] = _NESTED if is_nested else _join_repeated(scanner, fields)
         else:
-            event[readable(name)] = _cut(scanner, span)
+            event[name] = _cut(scanner, span)
     return event
 
 

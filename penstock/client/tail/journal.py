@@ -11,10 +11,10 @@ import contextlib
 import grp
 import logging
 import os
-import select
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import wait
 from typing import IO
 
 import numpy as np
@@ -180,10 +180,8 @@ class JournalTailer:
 
     def _wait(self) -> None:
         if pipes := self._pipes():
-            poll = select.poll()  # select() refuses descriptors from 1024 on
-            for pipe in pipes:
-                poll.register(pipe, select.POLLIN)
-            poll.poll(POLL_INTERVAL_S * 1000)
+            # Workaround: not by select(), which refuses descriptors from 1024 on.
+            wait([pipe.fileno() for pipe in pipes], POLL_INTERVAL_S)
         else:
             time.sleep(POLL_INTERVAL_S)
 
