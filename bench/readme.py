@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,32 +44,63 @@ ROWS = {
     "the same, memory of all processes (anonymous): idle, with what was produced": "{kafka_log_penstock_pss_anon_"
     "idle_mib:.0f} MB, {kafka_log_penstock_pss_anon_loaded_mib:.0f} MB; Kafka "
     "{kafka_log_kafka_pss_anon_idle_mib:.0f} MB, {kafka_log_kafka_pss_anon_loaded_mib:.0f} MB",
-    "beside rsyslog, which writes to /dev/null: UDP without a loss": "{penstock_udp_lossless_per_s:,.0f} messages/s "
-    "into the synced log, rsyslog {rsyslog_udp_lossless_per_s:,.0f}",
 }
 """What a line says, where the result has all of its figures."""
+_REQUESTS = {
+    "1 record a request, 1 caller": "1_callers_1_records",
+    "1 record a request, 16 callers": "16_callers_1_records",
+    "100 records a request, 4 callers": "4_callers_100_records",
+    "1,000 records a request, 4 callers": "4_callers_1000_records",
+}
+PEER_ROWS = {
+    "UDP with segmentation offload, synced; the codec plog": (
+        "rsyslog {rsyslog_udp_lossless_cpu_us:.1f} us, {rsyslog_udp_lossless_per_s:,.0f}/s",
+        "{penstock_udp_lossless_cpu_us:.1f} us, {penstock_udp_lossless_per_s:,.0f}/s",
+    ),
+    "the same, the codec syslog": (
+        "as above",
+        "{penstock_syslog_udp_lossless_cpu_us:.1f} us, {penstock_syslog_udp_lossless_per_s:,.0f}/s",
+    ),
+} | {
+    f"OTLP over {transport}, {what}": (
+        f"Collector {{collector_{protocol}_{load}_cpu_us_per_record:,.1f}} us",
+        f"{{penstock_{protocol}_{load}_cpu_us_per_record:,.1f}} us, an answer after "
+        f"{{penstock_{protocol}_{load}_p50_ms:.1f}} ms",
+    )
+    for transport, protocol in (("gRPC", "otlp_grpc"), ("HTTP", "otlp"))
+    for what, load in _REQUESTS.items()
+}
+"""CPU and rate of a tuned peer and of Penstock for the same work, where the result has all of its figures."""
 
 
 def table(document: dict[str, Any]) -> str:
-    """Markdown: what it was taken on and with, then a line for each of ROWS of which there are figures."""
+    """Return Markdown: what it was taken on and with, then the lines of ROWS and PEER_ROWS that were measured."""
     machine, taken_with = document["machine"], document["load"]
     head = (
         f"Taken at {document['commit']} on {machine['cores']} cores ({machine['processor']}), "
         f"{machine['file_system']}, shared by sender and receiver; messages of {taken_with['message_bytes']} bytes, "
         f'`so_rcvbuf = "{taken_with["so_rcvbuf"]}"`, sender: {taken_with["sender"]}.'
     )
-    lines = [f"| {what} | {text} |" for what, text in _known(document["figures"])]
-    return "\n".join([head, "", "| what | figure |", "| --- | --- |", *lines])
+    figures = document["figures"]
+    alone = _measured({what: (text,) for what, text in ROWS.items()}, figures)
+    beside = _measured(PEER_ROWS, figures)
+    lines = [head]
+    if alone:
+        lines += ["", "| what | figure |", "| --- | --- |", *alone]
+    if beside:
+        lines += ["", "| work | peer, tuned | Penstock |", "| --- | --- | --- |", *beside]
+    return "\n".join(lines)
 
 
-def _known(figures: dict[str, Any]) -> list[tuple[str, str]]:
-    found = []
-    for what, text in ROWS.items():
+def _measured(rows: Mapping[str, tuple[str, ...]], figures: dict[str, Any]) -> list[str]:
+    """Return the lines of a table whose figures were all measured."""
+    lines = []
+    for what, texts in rows.items():
         try:
-            found.append((what, text.format_map(figures)))
+            lines.append(" | ".join([f"| {what}", *(text.format_map(figures) for text in texts)]) + " |")
         except KeyError:  # that part was not measured
             continue
-    return found
+    return lines
 
 
 def together(documents: list[dict[str, Any]]) -> dict[str, Any]:

@@ -226,3 +226,11 @@ def test_table_of_a_result_has_its_load_and_only_measured_figures(tmp_path: Path
     assert "UDP_SEGMENT" in head
     assert "16MiB" in head
     assert lines[2:] == ["| TCP lines | 1,980,000/s, 0.45 us of CPU each |"]
+
+
+def test_peers_in_the_documentation_are_those_of_the_kept_results() -> None:
+    docs = Path(__file__).parent.parent / "docs"
+    kept = readme.together([load(path) for path in sorted((docs / "results").glob("*.json"))])
+    table = "".join(readme.table(kept).partition("| work |")[1:])
+    assert len(table.splitlines()) == 2 + len(readme.PEER_ROWS)
+    assert table in (docs / "figures.md").read_text()
