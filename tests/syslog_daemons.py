@@ -1,22 +1,16 @@
-"""The real rsyslog and syslog-ng, from Debian packages: downloaded once into the user's cache folder, run as a user.
-
-Nothing is installed: the packages and their missing dependencies are unpacked there.
-"""
+"""The real rsyslog and syslog-ng, from Debian packages."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.java.runtime import cache_folder
 from penstock.testing import wait_until
+from tests.debian_packages import library_environment, unpacked
 
 PACKAGES = ("rsyslog", "rsyslog-openssl", "syslog-ng-core")
 HOST = "web-1"
@@ -35,40 +29,6 @@ source s {{ unix-dgram("{log}" host-override("{host}")); }};
 """
 
 
-class CannotFetchDebian(RuntimeError):
-    """The system is not Debian, or its packages cannot be downloaded."""
-
-
-def unpacked() -> Path:
-    """Return the folder with the daemons. Raises CannotFetchDebian."""
-    folder = cache_folder() / "syslog-daemons"
-    if not folder.is_dir():
-        if shutil.which("apt-get") is None:
-            raise CannotFetchDebian("rsyslog and syslog-ng are fetched from Debian, which this machine is not")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as name:
-            _fetch(Path(name))
-            if not folder.is_dir():
-                (Path(name) / "root").rename(folder)
-    return folder
-
-
-def _fetch(into: Path) -> None:
-    dependencies = _run("apt-cache", "depends", "--no-recommends", "--no-suggests", *PACKAGES).split("\n")
-    needed = {line.rpartition(" ")[2] for line in dependencies if line.startswith("  Depends: lib")}
-    missing = [name for name in sorted(needed) if not _run("dpkg-query", "-W", "-f", "${Version}", name, check=False)]
-    _run("apt-get", "download", *PACKAGES, *missing, cwd=into)
-    for package in into.glob("*.deb"):
-        _run("dpkg", "-x", str(package), str(into / "root"))
-
-
-def _run(*command: str, check: bool = True, cwd: Path | None = None) -> str:
-    completed = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
-    if completed.returncode and check:
-        raise CannotFetchDebian(f"{' '.join(command)}: {completed.stderr}")
-    return completed.stdout
-
-
 @contextmanager
 def rsyslog(
     folder: Path, actions: Sequence[str], ca: Path | None = None, identity: Sequence[Path] = ()
@@ -77,7 +37,7 @@ def rsyslog(
 
     ``ca``: whom it trusts by TLS; ``own``: its certificate and key.
     """
-    log, config, root = folder / "rsyslog.sock", folder / "rsyslog.conf", unpacked()
+    log, config, root = folder / "rsyslog.sock", folder / "rsyslog.conf", unpacked("syslog-daemons", PACKAGES)
     names = ("CAFile", "CertFile", "KeyFile")
     tls = " ".join(f'defaultNetstreamDriver{n}="{p}"' for n, p in zip(names, (ca, *identity), strict=False) if p)
     config.write_text(RSYSLOG.format(host=HOST, log=log, tls=tls, actions="\n".join(actions)))
@@ -90,7 +50,7 @@ def rsyslog(
 @contextmanager
 def syslog_ng(folder: Path, drivers: Sequence[str]) -> Iterator[Path]:
     """Run a syslog-ng that sends the input of the yielded socket to ``drivers``."""
-    log, config, root = folder / "syslog-ng.sock", folder / "syslog-ng.conf", unpacked()
+    log, config, root = folder / "syslog-ng.sock", folder / "syslog-ng.conf", unpacked("syslog-daemons", PACKAGES)
     modules = next(root.glob("usr/lib/syslog-ng/[0-9]*"))
     there = "".join(f"destination d{n} {{ {driver} }};\n" for n, driver in enumerate(drivers))
     there += "".join(f"log {{ source(s); destination(d{n}); }};\n" for n in range(len(drivers)))
@@ -104,9 +64,7 @@ def syslog_ng(folder: Path, drivers: Sequence[str]) -> Iterator[Path]:
 @contextmanager
 def _running(root: Path, command: Sequence[Path | str], ready: Path) -> Iterator[None]:
     """Run a daemon of the unpacked packages, and wait for its input socket."""
-    libraries = [*root.glob("usr/lib/*-linux-gnu"), *root.glob("lib/*-linux-gnu"), root / "usr/lib/syslog-ng"]
-    environment = os.environ | {"LD_LIBRARY_PATH": ":".join(map(str, libraries))}
-    process = subprocess.Popen(list(map(str, command)), env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(list(map(str, command)), env=library_environment(root), stdout=subprocess.DEVNULL)
     try:
         wait_until(ready.exists, PATIENCE, f"{ready} exists")
         yield

@@ -1,37 +1,48 @@
-"""A MariaDB server on a free port, for machines that have one."""
+"""A MariaDB server on a free port, from Debian's package."""
 
 from __future__ import annotations
 
-import shutil
+import getpass
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import pymysql
 
 from penstock.testing.pipe import wait_until
+from tests.debian_packages import library_environment, unpacked
 from tests.object_store import free_port
 
 
 class MySqlServer:
-    """A server with its data in ``folder`` and a database ``test``; root has no password."""
+    """A server with its data in ``folder`` and a database ``test``; root has no password.
+
+    Entering it raises CannotFetchDebian.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self.port = folder, free_port()
 
     def __enter__(self) -> Self:
-        programs = Path(shutil.which("mariadbd") or "").resolve().parents[1]
-        base = ["--no-defaults", f"--basedir={programs}", f"--datadir={self._folder}/data"]
-        subprocess.run(
-            ["mariadb-install-db", *base, "--user=root", "--auth-root-authentication-method=normal"],
-            check=True,
-            capture_output=True,
-        )
+        root = unpacked("mariadb", ["mariadb-server-core", "mariadb-client-core"])
+        options = [f"--basedir={root}/usr", f"--datadir={self._folder}/data", f"--user={getpass.getuser()}"]
+        common = ["--no-defaults", *options]
+        environment = library_environment(root)
+        install = [f"{root}/usr/bin/mariadb-install-db", *common, "--auth-root-authentication-method=normal"]
+        subprocess.run(install, check=True, capture_output=True, env=environment)
         listening = [f"--port={self.port}", "--bind-address=127.0.0.1", f"--socket={self._folder}/socket"]
-        self._process = subprocess.Popen(["mariadbd", *base, "--user=root", *listening])
+        # A test that fails may keep its snapshot, and with it the lock of a table.
+        listening += ["--lock-wait-timeout=20"]
+        self._process = subprocess.Popen([f"{root}/usr/sbin/mariadbd", *common, *listening], env=environment)
         wait_until(self._answers, 60)
         return self
+
+    def connect(self, user: str = "root", password: str = "") -> Any:
+        """Return a connection to the database ``test`` that commits each statement."""
+        return pymysql.connect(
+            host="127.0.0.1", port=self.port, user=user, password=password, database="test", autocommit=True
+        )
 
     def _answers(self) -> bool:
         try:

@@ -98,22 +98,27 @@ def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
     from pymysql.cursors import SSCursor
 
     def connect() -> Any:
-        connection = pymysql.connect(
-            host=parts.hostname or "127.0.0.1",
-            port=parts.port or 3306,
-            user=unquote(parts.username or ""),
-            password=unquote(parts.password or ""),
-            database=unquote(parts.path.strip("/")),
-            connect_timeout=CONNECT_TIMEOUT_S,
-            cursorclass=SSCursor,
-            **options,
-        )
+        parameters: dict[str, Any] = {
+            "host": parts.hostname or "127.0.0.1",
+            "port": parts.port or 3306,
+            "user": unquote(parts.username or ""),
+            "password": unquote(parts.password or ""),
+            "database": unquote(parts.path.strip("/")),
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            **{key: int(text) if key.endswith("timeout") and text.isdigit() else text for key, text in options.items()},
+        }
+        try:
+            connection = pymysql.connect(cursorclass=SSCursor, **parameters)
+        except (TypeError, ValueError) as error:  # of a parameter
+            raise TableUnreadable(f"MySQL: {error}") from None
         with connection.cursor() as cursor:
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         return connection
 
     text = "(CASE WHEN JSON_VALID({column}) THEN JSON_UNQUOTE(JSON_EXTRACT({column}, '{path}')) END)"
+    # The usual collations take topics for equal that differ in upper and lower case.
+    exact = " COLLATE utf8mb4_bin"
     return Dialect(
         "MySQL",
         connect,
@@ -122,7 +127,8 @@ def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         divide="{offset} DIV {size}",
         # A cast turns other texts into 0.
         json_number=f"CASE WHEN {text} REGEXP '^{IS_WHOLE}$' THEN CAST({text} AS SIGNED) END",
-        json_text=text,
+        json_text=f"CONVERT({text} USING utf8mb4){exact}",
+        exact_text=f"CONVERT({{column}} USING utf8mb4){exact}",
     )
 
 

@@ -43,6 +43,8 @@ class Dialect:
     """Expressions of a field of a JSON column as a whole number, null if it is none, and as text. ``{column}`` is
     quoted; ``{path}`` is like ``$.a.b``, ``{steps}`` like ``a,b`` and ``{keys}`` like ``'a', 'b'``.
     """
+    exact_text: str = "{column}"
+    """Expression of a column of topics that distinguishes upper and lower case."""
     final: str = ""
     """Text behind the name of the table."""
     sample: str = "{offset} IS NOT NULL"
@@ -154,7 +156,8 @@ class SqlTable(AuditedTable):
         """Return a column, or a field of a JSON column, in SQL."""
         column, path = split_json_field(name)
         if not path:
-            return self._quoted(name)
+            quoted = self._quoted(name)
+            return self._dialect.exact_text.format(column=quoted) if is_text else quoted
         template = self._dialect.json_text if is_text else self._dialect.json_number
         if not template:
             raise TableUnreadable(f"{self.kind}: fields of JSON columns cannot be read")
