@@ -113,7 +113,7 @@ class Ledger:
     def post(self, document: Any) -> bool:
         """Store a post; return whether it reports anything new, once it is synced.
 
-        Raises BadPost, LogFull, and OSError for the post of a host.
+        Raises BadPost, LogFull, WriteFailed, and OSError for the post of a host.
         """
         if isinstance(document, Mapping) and document.get("tier") == HOST_TIER:
             return self.hosts.post(document)
@@ -219,9 +219,15 @@ class Ledger:
             raise BadPost(f"topic {post.topic!r} has no {rows} offsets from {landed.through} to {post.through}")
 
     def _end(self, topic: str) -> int:
-        """Return the end of a topic, deleted ones included. Raises BadPost for an unknown topic."""
+        """Return the end of a topic, deleted ones included.
+
+        Raises BadPost for an unknown topic, and LogFull and WriteFailed if the topic cannot be recovered now.
+        """
         try:
-            return self._log.topic(topic).end
+            live = self._log.topic(topic)
+            # A topic that is not recovered may end too early: a true post would be refused for good.
+            live.recover()
+            return live.end
         except InvalidTopicName:
             raise BadPost(f"there is no topic {topic!r}") from None
         except UnknownTopic:

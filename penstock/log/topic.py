@@ -73,7 +73,7 @@ class Topic:
         self.cursors.offsets()
         # On a full disk the topic is readable all the same; its recovery is repeated by appends and sweeps.
         with contextlib.suppress(LogFull):
-            self.writer.active()
+            self.recover()
 
     @property
     def settings(self) -> TopicSettings:
@@ -90,6 +90,15 @@ class Topic:
         """Return the offset after the last synced row."""
         end = self.writer.end
         return self.reader().end if end is None else end
+
+    def recover(self) -> None:
+        """Recover the files if that has not succeeded since the start. Raises LogFull, WriteFailed.
+
+        Until then ``end`` may be before acknowledged rows: a power cut can set the synced length back.
+        """
+        if not self.writer.is_recovered:
+            with self._writing:
+                self.writer.active()
 
     def reader(self) -> TopicReader:
         """Return a reader of this topic, for one thread."""
@@ -258,9 +267,8 @@ class Topic:
         try:
             self.check_open()
             dropped = self._shared.reserve.for_making_room(self._roll_and_expire)
-            if not self.writer.is_recovered:
-                with self._writing, contextlib.suppress(LogFull):
-                    self.writer.active()
+            with contextlib.suppress(LogFull):
+                self.recover()
             if self.settings.compression != "none":
                 self._maintenance.compact()
         except (LogError, BadBatch) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from penstock.ledger.ledger import CURSOR, Ledger, balance_of
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.ledger.receipt import losses_of
 from penstock.log import Log
+from penstock.log.errors import LogFull
 from penstock.log.store.segment_files import SegmentFiles, read_synced, write_synced
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import CrashingFileSystem, FakeClock
@@ -296,3 +299,24 @@ def test_wrong_clock_stops_the_roll_up_and_an_early_roll_up_is_reverted(
     log, ledger = opened()
     assert received(ledger) == [("events", minute)]
     log.close()
+
+
+def test_true_post_waits_for_the_recovery_of_its_topic(tmp_path: Path) -> None:
+    """A power cut has set the synced length back, and the start finds the disk full."""
+    with contextlib.closing(Log(tmp_path / "topics")) as log:
+        log.topic("events", create=True)
+        synced = tmp_path / "topics/events" / f"{0:020}.synced"
+        outdated = synced.read_bytes()
+        append(log)
+    synced.write_bytes(outdated)
+    fs = CrashingFileSystem(tmp_path)
+    fs.failures["open"] = errno.ENOSPC
+    with contextlib.closing(Log(tmp_path / "topics", fs=fs)) as log:
+        log.topic("events")
+        fs.failures.clear()
+        ledger = Ledger(log, tmp_path, ["events-udp"])
+        fs.failures["open"] = errno.ENOSPC
+        with pytest.raises(LogFull):
+            ledger.post(LANDED)
+        fs.failures.clear()
+        assert ledger.post(LANDED)
