@@ -12,7 +12,6 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,9 @@ LARGE_MERGE_KEYS, LARGE_MERGE_WINDOW_DIVISOR = 32 << 20, 4
 """A merge of more keys needs timestamps within a quarter of the window: a run expires only as a whole."""
 NO_LIMIT = 1 << 62
 """A time in microseconds after every timestamp of a log."""
+_MAPPED: dict[Path, dict[tuple[str, int], HashRun]] = {}
+"""Runs of the newest manifest read, by folder, file and checksum. Limit: no others, because a mapped file that is
+deleted keeps its disk space until the worker ends."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -196,19 +198,22 @@ def mapped_runs(folder: Path, window: int) -> tuple[int, list[HashRun]]:
             # The writer may merge runs between the manifest and the open: a changed manifest is read again. If it is
             # unchanged, the files are lost.
             with contextlib.suppress(FileNotFoundError):
-                return int(manifest["batch"]), [
-                    _map_run(folder / entry["file"], entry["checksum"]) for entry in manifest["runs"]
-                ]
+                return int(manifest["batch"]), _map_runs(folder, manifest["runs"])
             if read_document(folder / MANIFEST) == manifest:
                 break
     return -1, []
 
 
-@lru_cache(maxsize=256)
-def _map_run(path: Path, checksum: int) -> HashRun:
-    # The checksum is only a part of the cache key: it tells runs with the same name apart. The writer verified it.
-    del checksum
-    return HashRun.open(path)
+def _map_runs(folder: Path, entries: Iterable[Mapping[str, Any]]) -> list[HashRun]:
+    """Map the runs of a manifest. Those that were mapped before are used again; others of the folder are let go."""
+    # The checksum tells runs with the same name apart. The writer verified it.
+    before = _MAPPED.get(folder, {})
+    runs: dict[tuple[str, int], HashRun] = {}
+    for entry in entries:
+        key = entry["file"], entry["checksum"]
+        runs[key] = before[key] if key in before else HashRun.open(folder / entry["file"])
+    _MAPPED[folder] = runs
+    return [*runs.values()]
 
 
 def within_window(

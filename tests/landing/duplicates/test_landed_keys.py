@@ -227,3 +227,16 @@ def test_runs_since_recent_batch_are_few_and_else_all(tmp_path: Path) -> None:
     loaded = LandedKeys.load(tmp_path, 1000 * WINDOW)
     assert loaded is not None
     assert len(loaded.runs_since(last - 1)) == len(loaded.runs) > 1
+
+
+def test_worker_keeps_no_deleted_file_mapped(tmp_path: Path) -> None:
+    keys = LandedKeys(tmp_path, WINDOW)
+    reused = []
+    for number in range(3 * RUNS_PER_MERGE):
+        keys.add(number, as_seen(batch(number, step=1)))
+        _, runs = mapped_runs(tmp_path, WINDOW)
+        reused.append(mapped_runs(tmp_path, WINDOW)[1][0] is runs[0])
+    del runs
+    mapped = {line.partition(str(tmp_path))[2] for line in Path("/proc/self/maps").read_text().splitlines()}
+    assert {name.lstrip("/") for name in mapped if name} == listed_files(tmp_path) - {MANIFEST}
+    assert all(reused)
