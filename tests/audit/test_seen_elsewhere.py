@@ -144,6 +144,13 @@ def last_records_of_batches_lost(orders: Orders, folder: Path) -> Audited:
     return write_duckdb([row for row in orders.rows if row[1] % 29 != 28], folder)
 
 
+def offsets_committed_late_by_the_owner_before(orders: Orders, folder: Path) -> Audited:
+    """Commits forward skip a batch, those back write one again: the number of rows stays right."""
+    rows = [row for row in orders.rows if row[0] == 0 or row[1] not in range(20, 40)]
+    address, _ = write_duckdb([*rows, *[(1, offset) for offset in range(40, 60)]], folder)
+    return address, ("--group", GROUP)
+
+
 def record_buffered_at_each_retry(orders: Orders, folder: Path) -> Audited:
     return write_duckdb([*orders.rows, *[(1, 59)] * 4], folder)
 
@@ -165,6 +172,7 @@ CASES = [
     Case("apache/iceberg#17551", offsets_reset_behind_the_retention, 40, 0),
     Case("apache/iceberg#14425, #17340, #13763, #16282", files_committed_by_two_snapshots, 0, 40),
     Case("redpanda-data/connect#4009", window_of_a_revoked_partition, 20, 0),
+    Case("redpanda-data/connect#4477", offsets_committed_late_by_the_owner_before, 20, 20),
     Case("confluentinc/kafka-connect-storage-cloud#253, #800", object_overwritten_by_a_task_that_hung, 6, 0),
     Case("confluentinc/kafka-connect-storage-cloud#846", records_behind_the_offset_of_the_group, 1, 0),
     Case("apache/hudi#7757", batch_rolled_back_behind_committed_offsets, 30, 0),

@@ -86,3 +86,30 @@ def test_batch_that_was_committed_twice_to_delta_names_both_versions(
     assert (status, report.get("missing"), report.get("doubled")) == (1, 0, RECORDS), errors
     (part,) = report["partitions"]
     assert sorted(commit.partition(",")[0] for commit in part["doubled_in"].values()) == ["version 0", "version 1"]
+
+
+def test_batch_that_was_replayed_with_its_number_names_both_versions(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    """Case of apache/paimon#9666: the sink does not look at the number of a batch."""
+    topic, _ = filled_topic(topics)
+
+    def write(batch: DataFrame, number: int) -> None:
+        deltalake.write_deltalake(str(tmp_path / "t"), batch.toArrow(), mode="append")
+
+    def land() -> None:
+        query = stream(spark, topics, topic, tmp_path / "checkpoint").foreachBatch(write).start()
+        assert query.awaitTermination(120)
+
+    land()
+    topics.plain(topic, [b"later"] * 10)
+    land()
+    # A driver that ends after the sink's commit leaves no entry of its own.
+    for name in ("1", ".1.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    land()
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    assert (status, report.get("missing"), report.get("doubled")) == (1, 0, 10), errors
+    (part,) = report["partitions"]
+    assert part["doubled"] == [[RECORDS, RECORDS + 10]]
+    assert sorted(commit.partition(",")[0] for commit in part["doubled_in"].values()) == ["version 1", "version 2"]
