@@ -25,14 +25,24 @@ _ZLIB = ("gzip", "x-gzip", "deflate", "zlib")
 ENCODINGS = (*_ZLIB, "zstd", "lz4", "snappy", "x-snappy-framed")
 """Compressions of a request's body, by their names in ``Content-Encoding``."""
 
+MAX_CODINGS = 2
+"""Limit: compressions of one body, because each is work of ``max_body``."""
+
 
 def decompress(data: bytes, encoding: str, max_bytes: int) -> bytes:
     """Return the body of a request without its compression. Raises Refused, also above ``max_bytes``."""
-    encoding = encoding.strip().lower()
-    if encoding in ("", "identity"):
-        return data
-    if encoding not in ENCODINGS:
-        raise Refused(415, "encoding", f"{encoding[:100]} is not accepted: use one of {', '.join(ENCODINGS)}")
+    codings = [name for name in map(str.strip, encoding.lower().split(",")) if name not in ("", "identity")]
+    if unknown := [name for name in codings if name not in ENCODINGS]:
+        raise Refused(415, "encoding", f"{unknown[0][:100]} is not accepted: use one of {', '.join(ENCODINGS)}")
+    if len(codings) > MAX_CODINGS:
+        raise Refused(415, "encoding", f"a body compressed more than {MAX_CODINGS} times is not accepted")
+    # The last one was applied last (RFC 9110, section 8.4).
+    for name in reversed(codings):
+        data = _decompress_once(data, name, max_bytes)
+    return data
+
+
+def _decompress_once(data: bytes, encoding: str, max_bytes: int) -> bytes:
     try:
         return _decompress(data, encoding, max_bytes)
     except Bomb:

@@ -51,6 +51,7 @@ FINISH_TIME_S = 3.0
 KEEP_ALIVE_S = 75
 """Default silence of a connection between two requests."""
 LIMIT_KEYS = ("listener.max_unfinished", "listener.max_connections", "listener.request_timeout")
+ENCODING = "content-encoding"
 _SLASHES = re.compile("/{2,}")
 _LOGGER = logging.getLogger(__name__)
 
@@ -177,7 +178,7 @@ class RequestApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers_of(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         # Workaround: exporters whose base address ends with a slash request //v1/logs.
         path = _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"
@@ -217,7 +218,7 @@ class RequestApp:
 
     async def _parse(self, protocol: RequestProtocol, packed: Request) -> Received | Answer:
         """Decompress and parse a request, on a thread if it is large. Raises Refused."""
-        encoding, max_body = packed.headers.get("content-encoding", ""), self._listener.max_body
+        encoding, max_body = packed.headers.get(ENCODING, ""), self._listener.max_body
         inner_growth = getattr(protocol, "inner_growth", 1)
         if inner_growth > 1 and encoding.strip().lower() == "snappy":
             encoding = ""  # the body is snappy in any case, and its protocol decompresses it
@@ -229,6 +230,15 @@ class RequestApp:
         return await self._large.run(
             lambda: protocol.receive(replace(packed, body=decompress(packed.body, encoding, max_body)))
         )
+
+
+def _headers_of(scope: Scope) -> dict[str, str]:
+    """Return the last value of each header; all of Content-Encoding, because each names a compression."""
+    pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+    headers = dict(pairs)
+    if ENCODING in headers:
+        headers[ENCODING] = ",".join(value for name, value in pairs if name == ENCODING)
+    return headers
 
 
 def _cors_headers(request: Request, origins: Sequence[str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ TINY_CHUNKS_TEXT = f"Send the body in larger chunks: {FREE_CHUNKS} may be smalle
 MAX_HEAD_BYTES = 64 << 10
 PACED = "penstock.parser"
 """Key of a connection's PacedParser in the state of its requests' scopes."""
+_ABSOLUTE = re.compile(r"https?://[^/]*", re.IGNORECASE)
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -77,6 +79,11 @@ class LimitedBodies:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if match := _ABSOLUTE.match(scope["path"]):
+            # Workaround: uvicorn passes on the address of a request that was meant for a proxy (RFC 9112, 3.2.2) as
+            # its path (as of 0.54, Kludex/uvicorn#3097).
+            path = scope["path"][match.end() :] or "/"
+            scope = {**scope, "path": path, "raw_path": path.encode("latin-1", "replace")}
         body = _LimitedBody(receive, send, self, scope["state"].get(PACED) if "state" in scope else None)
         try:
             await self._app(scope, body.receive, body.send)

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from penstock.wire.json_text import find_error, is_json
+from penstock.wire.json_text import Members, exact, find_error, is_json, readable
 from penstock.wire.message_ids import message_id
 from penstock.wire.requests import (
     KIND,
@@ -178,7 +178,21 @@ def _parse_action(line: bytes) -> tuple[str, dict[str, Any]]:
         raise Refused(400, SYNTAX, f"Malformed action/metadata line: {fault}") from None
     if action not in (*_WRITES, "update", "delete") or not isinstance(parameters, dict):
         raise Refused(400, SYNTAX, f"Malformed action/metadata line: [{action}] is not an action")
+    # Fast path: each member has one colon; only a line with more of them may repeat a member, whose last one orjson
+    # would keep.
+    if line.count(b":") > 1 + len(parameters) and (name := _repeated_name(line)):
+        raise Refused(400, SYNTAX, f"Malformed action/metadata line: Duplicate field '{name}'")
     return str(action), parameters
+
+
+def _repeated_name(line: bytes) -> str:
+    """Return the name of the first member that an action, or its parameters, repeat; "" without one."""
+    actions = exact(line)
+    for members in (actions, *(parameters for _, parameters in actions if isinstance(parameters, Members))):
+        names = [readable(name) for name, _ in members]
+        if len(set(names)) < len(names):
+            return next(name for index, name in enumerate(names) if name in names[:index])
+    return ""
 
 
 def _add_document(

@@ -4,7 +4,10 @@ in Penstock.
 
 from __future__ import annotations
 
+import gzip
 import json
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -44,7 +47,7 @@ class Report:
     status: int = 200
     text: str = ""
     annotations: dict[str, str] = field(default_factory=dict)
-    event_time: str | None = None
+    event_times: Sequence[str | None] = ()
     method: str = "POST"
 
 
@@ -129,7 +132,15 @@ REQUESTS = [
         '{"time":1545353025250,"event":"x"}',
         ["x"],
         annotations={"time": "1545353025250"},
-        event_time="2018-12-21T00:43:45.250",
+        event_times=["2018-12-21T00:43:45.250"],
+    ),
+    Report(
+        "splunk/splunk-library-javalogging#209, #143 (each event of a batch has its own time, with milliseconds)",
+        HEC,
+        '{"time":"1584635570.598","event":"// no comment"}{"time":"1584635570.599","event":"b"}',
+        ["// no comment", "b"],
+        text='"code":0',
+        event_times=["2020-03-19T16:32:50.598", "2020-03-19T16:32:50.599"],
     ),
     Report(
         "splunk/docker-logging-plugin#18, moby/moby#24376",
@@ -182,7 +193,60 @@ REQUESTS = [
         204,
         annotations={"labels.level": "info", "time": "1779108644433572500"},
     ),
+    Report(
+        "grafana/loki#9437 (times that are equal or descend)",
+        LOKI,
+        loki(
+            '["1683665111628000000","a"]',
+            '["1683665111628000000","b"]',
+            '["1683665111628002000","c"]',
+            '["1683665111628001000","d"]',
+        ),
+        ["a", "b", "c", "d"],
+        204,
+        event_times=[f"2023-05-09T20:45:11.{micros}" for micros in (628000, 628000, 628002, 628001)],
+    ),
+    Report(
+        "grafana/loki#927, prometheus/prometheus#8515 (labels that are empty, or end with a quote or an escape)",
+        "/api/prom/push",
+        r"""{"streams":[{"labels":"{a=\"\",b=\"x\\\"\",c=\"\\u70ac\"}","entries":[{"ts":"2026-05-18T14:50:44Z","line":"x"}]}]}""",
+        ["x"],
+        204,
+        annotations={"labels.a": "", "labels.b": 'x"', "labels.c": "\u70ac"},
+    ),
     # OTLP
+    Report(
+        "quickwit-oss/quickwit#6786, openai/codex#30936 (no time but that of the observation)",
+        OTLP,
+        otlp('{"timeUnixNano":"0","observedTimeUnixNano":"1767225600000000000","body":{"stringValue":"x"}}'),
+        ["x"],
+        text="{}",
+        event_times=["2026-01-01T00:00:00"],
+    ),
+    Report(
+        "madesroches/micromegas#1123, fluent/fluent-bit#10793, oteldb/oteldb#1363 (no time at all)",
+        OTLP,
+        otlp(
+            '{"timeUnixNano":"0","observedTimeUnixNano":"0","body":{"stringValue":"x"}}', '{"body":{"stringValue":"y"}}'
+        ),
+        ["x", "y"],
+        text="{}",
+        event_times=[None, None],
+    ),
+    Report(
+        "open-telemetry/opentelemetry-rust#3289, fluent/fluent-bit#10672 (no body, or an empty one)",
+        OTLP,
+        otlp('{"eventName":"e"}', '{"body":{}}', '{"body":{"stringValue":""}}', '{"body":{"stringValue":"x"}}'),
+        ["", "", "", "x"],
+        text="{}",
+    ),
+    Report(
+        "fluent/fluent-bit#10648 (null in a map)",
+        OTLP,
+        otlp('{"body":{"kvlistValue":{"values":[{"key":"a","value":{}},{"key":"b","value":{"intValue":1}}]}}}'),
+        ['{"a":null,"b":1}'],
+        text="{}",
+    ),
     Report(
         "openobserve/openobserve#2532",
         OTLP,
@@ -262,6 +326,29 @@ REQUESTS = [
         '{"create":{}}\n{"a":1e400}\n',
         ['{"a":1e400}'],
         text='"errors":false',
+    ),
+    Report(
+        "VictoriaMetrics/VictoriaLogs#1286 (a repeated field)",
+        BULK,
+        '{"create":{}}\n{"app":"first","app":"second"}\n',
+        ['{"app":"first","app":"second"}'],
+        text='"errors":false',
+    ),
+    Report(
+        "VictoriaMetrics/VictoriaLogs#1286 (its kind, in the action)",
+        BULK,
+        '{"create":{"_index":"a","_index":"b"}}\n{"x":1}\n',
+        [],
+        400,
+        "Duplicate field '_index'",
+    ),
+    Report(
+        "VictoriaMetrics/VictoriaLogs#1286 (its kind: two actions)",
+        BULK,
+        '{"index":{"_id":"1"},"index":{"_id":"2"}}\n{"x":1}\n',
+        [],
+        400,
+        "Duplicate field 'index'",
     ),
     # JSON
     Report("fluent/fluent-bit#3972 (bad bytes)", PLAIN, b'{"a":1}\n{"b":"\xff"}\n{"c":3}', ['{"a":1}', '{"c":3}']),
@@ -366,8 +453,29 @@ def test_request_gives_the_expected_answer_and_messages(report: Report) -> None:
     assert report.text in text
     for row in rows:
         assert dict(row["annotations"] or []).items() >= report.annotations.items()
-    if report.event_time is not None:
-        assert event_times(rows, codec) == [datetime.fromisoformat(report.event_time).replace(tzinfo=UTC)]
+    if report.event_times:
+        assert event_times(rows, codec) == [time and in_utc(time) for time in report.event_times]
+
+
+def in_utc(time: str) -> datetime:
+    return datetime.fromisoformat(time).replace(tzinfo=UTC)
+
+
+def test_items_of_a_bulk_request_are_answered_in_order() -> None:
+    """elastic/elasticsearch#101921 (failures at other places), elastic/logstash#1631, syslog-ng/syslog-ng#3672."""
+    lines = ['{"index":{"_id":"0"}}', '{"a":1}', '{"update":{"_id":"1"}}', '{"doc":{"a":1}}', '{"index":{"_id":"2"}}']
+    lines += ["no JSON", '{"delete":{"_id":"3"}}', '{"create":{"_id":"4"}}', '{"b":1}']
+    status, text, rows, _ = received(Report("", BULK, "\n".join(lines), []))
+    items = [next(iter(item.values())) for item in json.loads(text)["items"]]
+    assert status == 200
+    assert [(item["_id"], item["status"]) for item in items] == [
+        ("0", 201),
+        ("1", 400),
+        ("2", 400),
+        ("3", 400),
+        ("4", 201),
+    ]
+    assert [row["payload"] for row in rows] == [b'{"a":1}', b'{"b":1}']
 
 
 def gelf(**fields: Any) -> bytes:
@@ -401,8 +509,7 @@ def test_gelf_message_has_the_expected_fields_and_time(
     rows = GelfDecoder().decode_lines(pa.array([message], pa.binary())).body.to_pylist()
     assert [row["payload"] for row in rows] == [message]
     assert dict(rows[0]["annotations"]).items() >= annotations.items()
-    expected = None if time is None else datetime.fromisoformat(time).replace(tzinfo=UTC)
-    assert event_times(rows, "gelf") == [expected]
+    assert event_times(rows, "gelf") == [time and in_utc(time)]
 
 
 NEWLINE_IN_FIELD = gelf(full_message="a\n\nb")
@@ -426,7 +533,43 @@ def test_gelf_connection_gives_the_expected_messages(
     assert [line for line in lines if line] == messages
 
 
-FORWARD = [
+def event_time(seconds: int, nanoseconds: int = 0) -> msgpack.ExtType:
+    return msgpack.ExtType(0, struct.pack(">II", seconds, nanoseconds))
+
+
+FORWARD: list[tuple[str, list[Any], str, str | None]] = [
+    (
+        "fluent/fluent-bit#11532 (after 2038)",
+        ["t", event_time(2209161600, 123456000), {"a": 1}],
+        '{"a":1}',
+        "2040-01-03T00:00:00.123456",
+    ),
+    ("komamitsu/fluency#104", ["t", 2209161600, {"a": 1}], '{"a":1}', "2040-01-03T00:00:00"),
+    (
+        "fluent/fluent-bit#8641 (32 bits)",
+        ["t", msgpack.Timestamp(1600000000), {"a": 1}],
+        '{"a":1}',
+        "2020-09-13T12:26:40",
+    ),
+    (
+        "fluent/fluent-bit#8641 (64 bits)",
+        ["t", msgpack.Timestamp(1600000000, 5000), {"a": 1}],
+        '{"a":1}',
+        "2020-09-13T12:26:40.000005",
+    ),
+    (
+        "fluent/fluent-bit#8641 (96 bits)",
+        ["t", msgpack.Timestamp(1 << 33, 5000), {"a": 1}],
+        '{"a":1}',
+        "2242-03-16T12:56:32.000005",
+    ),
+    ("fluent/fluent-bit#8641 (before 1970)", ["t", msgpack.Timestamp(-5), {"a": 1}], '{"a":1}', None),
+    (
+        "fluent/fluent-bit#11132 (a group's beginning)",
+        ["t", [event_time(0xFFFFFFFF), {}], {"resource": {}}],
+        '{"resource":{}}',
+        None,
+    ),
     (
         "fluent/fluent-bit#2371",
         ["test.test", 1593000000, {"key1": "value1"}],
@@ -439,11 +582,32 @@ FORWARD = [
 
 
 @pytest.mark.parametrize(("reference", "request_", "record", "time"), FORWARD, ids=[row[0] for row in FORWARD])
-def test_forward_record_has_the_expected_time(reference: str, request_: list[Any], record: str, time: str) -> None:
+def test_forward_record_has_the_expected_time(
+    reference: str, request_: list[Any], record: str, time: str | None
+) -> None:
     lines = ForwardSplitter(10_000, 1 << 20).feed(msgpack.packb(request_))
     rows = ForwardDecoder().decode_lines(lines.lines).body.to_pylist()
     assert [row["payload"].decode() for row in rows] == [record]
-    assert event_times(rows, "forward") == [datetime.fromisoformat(time).replace(tzinfo=UTC)]
+    assert event_times(rows, "forward") == [time and in_utc(time)]
+
+
+@pytest.mark.parametrize("seconds", [1600000000, 0x81000000])
+def test_forward_keeps_a_repeated_key_behind_a_time_of_96_bits(seconds: int) -> None:
+    """The bytes of such a time may look like the header of a map with one key."""
+    time = b"\xc7\x0c\xff" + bytes(4) + seconds.to_bytes(8, "big")
+    lines = ForwardSplitter(10_000, 1 << 20).feed(b"\x93\xa1t" + time + b"\x82\xa1a\x01\xa1a\x02")
+    rows = ForwardDecoder().decode_lines(lines.lines).body.to_pylist()
+    assert [row["payload"] for row in rows] == [b'{"a":1,"a":2}']
+
+
+@pytest.mark.parametrize("cut", [9, 12])
+def test_forward_reads_all_parts_of_a_gzip(cut: int) -> None:
+    """fluent/fluent-bit#8665, #9058: Fluentd concatenates gzip chunks, and only the first was read."""
+    events = msgpack.packb([1600000000, {"a": 1}]) + msgpack.packb([1600000001, {"a": 2}])
+    packed = gzip.compress(events[:cut]) + gzip.compress(events[cut:])
+    lines = ForwardSplitter(10_000, 1 << 20).feed(msgpack.packb(["t", packed, {"compressed": "gzip", "size": 2}]))
+    rows = ForwardDecoder().decode_lines(lines.lines).body.to_pylist()
+    assert [row["payload"] for row in rows] == [b'{"a":1}', b'{"a":2}']
 
 
 FORWARD_VALUES = [

@@ -52,6 +52,10 @@ HELLO = b"<6>Sep 10 00:00:00 localhost logger: hello!"
 BLANK_AT_END = b"<13>1 2024-02-28T03:32:00.313226+00:00 192.0.2.1 inactive - - -  partition is p2 "
 WITH_SEQUENCE = b'<139>1 2017-08-30T14:09:39+00:00 host app 34 - [meta sequenceId="1"] [autoindex:error] Some message'
 TRACEBACK = b"<11>Oct 11 22:14:15 h app: error\n  File x\nValueError: y"
+WITH_MARK = "<54>1 2019-06-26T09:48:06.979058+05:30 h Source_TCP 1 TestRfc5424 - \ufeffThis is 5424 Message".encode()
+PHP = b"<133>1 2020-10-29T19:34:48.932381+00:00 i-0c3b php.access.log - - [] GET 200 468.829 ms 81.05% "
+JBOSS = b"<14>1 2018-10-19T12:30:47.614468+00:00 7d551d68 default/pod/wildfly-54bf-jxbgl/wildfly - - -   JBoss"
+HEROKU = b"<40>1 2012-11-30T06:45:29+00:00 host app web.3 - "
 CEF = [b"2019-02-19T12:02:5%d.464+01:00 192.0.2.94 CEF:0|Vendor| src=192.0.2.%d" % (i, i) for i in range(4)]
 
 CONNECTIONS = [
@@ -93,6 +97,55 @@ CONNECTIONS = [
     Connection("fluent/fluentd#2767", [counted(TRACEBACK + b"\n", FIRST)], [TRACEBACK, FIRST]),
     Connection("fluent/fluentd#1270", [FIRST + b"\0" + SECOND + b"\0"], [FIRST, SECOND]),
     Connection("fluent/fluent-bit#10910", [counted(HELLO, TRACEBACK, HELLO)], [HELLO, TRACEBACK, HELLO]),
+    Connection(
+        "VictoriaMetrics/VictoriaLogs#1365 (a line break in a message goes no further than its message)",
+        [b"<78>Apr 29 17:43:00 h /usr/sbin/cron[38414]: (nobody) MAIL (got status 0x0001\n)\n", SECOND + b"\n"],
+        [b"<78>Apr 29 17:43:00 h /usr/sbin/cron[38414]: (nobody) MAIL (got status 0x0001", b")", SECOND],
+        {"app_name": "app"},
+    ),
+    Connection(
+        "emertechie/SyslogNet#34 (the byte order mark is counted)",
+        [counted(WITH_MARK, WITH_MARK)],
+        [WITH_MARK, WITH_MARK],
+        {"app_name": "Source_TCP", "msg_id": "TestRfc5424"},
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#2960 (the letters BOM, and a counted LF)",
+        [counted(b"<187>1 2019-10-04T14:05:50.112Z - - - - - BOM%SYS-3-LOGGINGHOST_FAIL: failed \n", FIRST)],
+        [b"<187>1 2019-10-04T14:05:50.112Z - - - - - BOM%SYS-3-LOGGINGHOST_FAIL: failed ", FIRST],
+    ),
+    Connection(
+        "Aiven-Open/journalpump#193 (a count beyond its cut message takes bytes of the next; then counts are right)",
+        [counted(FIRST, SECOND) + b"70 " + FIRST + b"\n" + counted(SECOND, FIRST, SECOND)],
+        [FIRST, SECOND, FIRST + b"\n33 " + SECOND + b"3", b"2 " + FIRST, SECOND],
+    ),
+    Connection(
+        "fluent/fluent-bit#2741 (a NUL in front of the LF)",
+        [PHP + b"bad\0\n" + PHP + b"good\n"],
+        [PHP + b"bad", PHP + b"good"],
+    ),
+    Connection(
+        "fluent/fluent-bit#10437 (a NUL in a counted message)",
+        [counted(FIRST + b"\0 more", SECOND)],
+        [FIRST + b"\0 more", SECOND],
+    ),
+    Connection(
+        "rsyslog/rsyslog#4281 (a message of the limit, and one whose LF is the byte behind it)",
+        [b"<13>" + b"x" * 996 + b"\n<13>" + b"x" * 997 + b"\n" + SECOND + b"\n"],
+        [b"<13>" + b"x" * 996, SECOND],
+    ),
+    Connection(
+        "IonxSolutions/serilog-sinks-syslog#43, pivotal-cf/fluent-bit-out-syslog#19 (the count is read as text)",
+        [counted(JBOSS, JBOSS)],
+        [JBOSS, JBOSS],
+        {"app_name": "default/pod/wildfly-54bf-jxbgl/wildfly"},
+    ),
+    Connection(
+        "heroku/logplex#204 (without structured data)",
+        [counted(HEROKU + b"State changed\n", HEROKU + b"Starting process with command `x`\n")],
+        [HEROKU + b"State changed", HEROKU + b"Starting process with command `x`"],
+        {"hostname": "host", "app_name": "app", "proc_id": "web.3"},
+    ),
     Connection(
         "Graylog2/graylog2-server#2374", [b"<34>Oct 11 22:14:15 h su: failed\n"], [b"<34>Oct 11 22:14:15 h su: failed"]
     ),
@@ -346,6 +399,107 @@ DATAGRAMS = [
         "mingrammer/flog#60",
         b"<34>3 2026-10-11T22:14:15Z h app 1 ID47 - x",
         fields("2026-10-11T22:14:15Z", "h", "app", "1") | {"msg_id": "ID47"},
+    ),
+    Datagram(
+        "VictoriaMetrics/VictoriaLogs#236 (a blank in front of the bracket, and text that looks like nils)",
+        b'<134>1 2024-12-09T18:25:35.401631+00:00 ps999 account-server - - [sd@51059 project="secret" ] 1.2.3.4 - - [x',
+        fields("2024-12-09T18:25:35.401631+00:00", "ps999", "account-server") | {"sd@51059.project": "secret"},
+    ),
+    Datagram(
+        "VictoriaMetrics/VictoriaLogs#211 (Synology escapes brackets)",
+        rb'<14>1 2025-02-11T12:31:28+01:00 synology Connection - - [synolog@6574 event="User [a\] from [x(x)\]."]'
+        b'[meta sequenceId="3"] User [a] from',
+        fields("2025-02-11T12:31:28+01:00", "synology", "Connection")
+        | {"synolog@6574.event": "User [a] from [x(x)].", "meta.sequenceId": "3"},
+    ),
+    Datagram(
+        "VictoriaMetrics/VictoriaLogs#337",
+        b'<10>1 2024-06-18T23:37:20+00:00 sender tester - - [log sequenceId="1"] this is a log message',
+        fields("2024-06-18T23:37:20+00:00", "sender", "tester") | {"log.sequenceId": "1"},
+    ),
+    Datagram(
+        "StephenWakely/syslog-loose#2 (without structured data)",
+        b"<11>1 2020-05-21T19:32:12.581Z ch.smedc.local. - 6993 void DB::Syst<...>fficial build))",
+        fields("2020-05-21T19:32:12.581Z", "ch.smedc.local.", "", "6993") | {"msg_id": "void"},
+    ),
+    Datagram(
+        "moby/moby#30694 (Docker before 17.03: without structured data)",
+        b"<30>1 2016-09-28T12:00:00+02:00 host docker/abc 1234 docker/abc message text",
+        fields("2016-09-28T12:00:00+02:00", "host", "docker/abc", "1234") | {"msg_id": "docker/abc"},
+    ),
+    Datagram(
+        "log2timeline/plaso#931 (no host, and a bracket at the beginning of the text)",
+        b"<5>Jan 18 08:30:20 kernel: [  997.390602] sda2: rw=0, want=66",
+        fields("2027-01-18T08:30:20Z", "", "kernel"),
+    ),
+    Datagram(
+        "VictoriaMetrics/VictoriaLogs#571 (FreeBSD leaves out the host)",
+        b"<38>Aug  8 23:32:15 sshd-session[14308]: Received disconnect from 192.0.2.11 port 23755:11: by user",
+        fields("2026-08-08T23:32:15Z", "", "sshd-session", "14308"),
+    ),
+    Datagram(
+        "elastic/beats#13270 (pfSense leaves out the host)",
+        b"<30>Aug 14 13:10:13 charon: 13[MGR] checkout IKEv1 SA by message with SPIs 7f41_i 49d7_r",
+        fields("2026-08-14T13:10:13Z", "", "charon"),
+    ),
+    Datagram(
+        "emabee/flexi_logger#108, syslog-ng/syslog-ng#2428 (RFC 5424 in RFC 3164: the outer header counts)",
+        b"<13>Apr  1 09:54:08 myhostname 1 2022-04-01T09:54:08.509791468+02:00 myhostname bin 101741 mymsgid- x",
+        fields("2027-04-01T09:54:08Z", "myhostname"),
+    ),
+    Datagram(
+        "syslog-ng/syslog-ng#1591 (a blank in the tag)",
+        b"<14>Jul  8 12:00:00 DiskStation Log Center: System test message",
+        fields("2026-07-08T12:00:00Z", "DiskStation"),
+    ),
+    Datagram(
+        "syslog-ng/syslog-ng#4821 (a second time is text)",
+        b"<13>Feb  7 13:16:54 10.65.37.76 2024-02-07 13:44:18   reason=Allowed",
+        fields("2027-02-07T13:16:54Z", "10.65.37.76"),
+    ),
+    Datagram(
+        "librenms/librenms#3924 (two colons)",
+        b"<22>Aug  1 20:00:38 h dovecot: lda(user@example.org): sieve: msgid=<2036@example.org>: stored mail",
+        fields("2026-08-01T20:00:38Z", "h", "dovecot"),
+    ),
+    Datagram(
+        "troglobit/sysklogd#105 (bytes from 128 to 159)",
+        "<13>Nov 22 09:00:00 h app: Infix OS \u2014 Immutable".encode(),
+        fields("2026-11-22T09:00:00Z", "h", "app"),
+    ),
+    Datagram(
+        "systemd/systemd#4863 (text behind a NUL)",
+        b"<13>Sep 15 15:07:58 HOST: null\0here",
+        fields("2026-09-15T15:07:58Z", "", "HOST"),
+    ),
+    Datagram(
+        "wazuh/wazuh#185 (HP's year behind the time is no host)",
+        b"<188>Jan 28 06:43:28 2017 HOSTNAME-SW01 %%10WEB/4/WEBOPT_LOGIN_FAIL(l): admin failed to log in",
+        fields("2017-01-28T06:43:28Z", "HOSTNAME-SW01", "%%10WEB/4/WEBOPT_LOGIN_FAIL(l)"),
+    ),
+    Datagram(
+        "jtmoon79/super-speedy-syslog-searcher#245, log2timeline/dfdatetime#268 (29 February, read in another year)",
+        b"<30>Feb 29 00:00:01 h dhcpd[12345]: DHCPREQUEST",
+        fields("2024-02-29T00:00:01Z", "h", "dhcpd", "12345"),
+        "2025-03-01T00:00:00+00:00",
+    ),
+    Datagram(
+        "elastic/logstash#4929, aws/aws-cli#5020 (29 February)",
+        b"<30>Feb 29 06:46:02 h a: x",
+        fields("2016-02-29T06:46:02Z", "h", "a"),
+        "2016-02-29T06:46:03+00:00",
+    ),
+    Datagram(
+        "daleharvey/dh_date#10 (a leap second)",
+        b"<30>1 2015-06-30T23:59:60Z h a - - - x",
+        fields("2015-06-30T23:59:60Z", "h", "a"),
+    ),
+    Datagram(
+        "rsyslog/rsyslog#4079 (UTC at New Year, received where it is still December)",
+        b"<189>Jan  1 03:13:14.663 UTC: %SYS-5-CONFIG_I: by x",
+        fields("2020-01-01T03:13:14.663000Z", "", IOS),
+        "2020-01-01T03:13:15+00:00",
+        "America/New_York",
     ),
     Datagram(
         "awslabs/flowgger#61", SD + b'[a@1 i="3"][b@1 c="high"] hello', SD_HEADER | {"a@1.i": "3", "b@1.c": "high"}

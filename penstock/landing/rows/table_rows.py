@@ -161,7 +161,8 @@ def _message_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = {column: annotation(name) for column, name in FOREIGN_COLUMNS.items()}
     columns["uuid"] = protocol_uuids(batch)
     host: pa.Array[Any] = pc.coalesce(annotation("resource.host.name"), annotation("host"))
-    time: pa.Array[Any] = pc.coalesce(annotation("time"), annotation("timestamp"))
+    # OTLP: where the source has no clock, the time is when its message was observed.
+    time: pa.Array[Any] = pc.coalesce(annotation("time"), annotation("timestamp"), annotation("observed_time"))
     return _to_file_schema(
         batch, {**columns, "host": host, "event_time": pc.coalesce(_epoch_times(time), _times(time))}
     )

@@ -31,7 +31,7 @@ class RequestBodies:
 
 
 def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
-    header = next((content for name, content in scope["headers"] if name == b"content-encoding"), b"")
+    header = b",".join(content for name, content in scope["headers"] if name == b"content-encoding")
     encoding, size = header.decode("latin-1").strip().lower(), 0
     inflater = Inflater(limit, _GZIP) if encoding in ("gzip", "x-gzip") else None
 

@@ -40,12 +40,14 @@ DIGEST = re.compile(r"[0-9a-f]{32}")
 OVERSIZE, DAMAGED = "oversize", "damaged"
 _EVENT_TIME = 0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_GROUP_MARKERS = 0xFFFFFFFE
+"""Fluent Bit marks the begin and the end of a group of OTLP records by the times -1 and -2 in 32 bits."""
 _MAX_TIME_NS = 2**63 - 1
 _UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3))
 """Bounds of times in seconds, milliseconds and microseconds, with their factor; larger times are nanoseconds."""
 _TIME_BYTES = {
+    0xD6: 6,
     0xD7: 10,
-    0xC7: 11,
     0xCE: 5,
     0xCF: 9,
     0xD2: 5,
@@ -217,7 +219,8 @@ def _row(tag: bytes, event: bytes) -> bytes | str:
 
 def _pair_count(event: bytes) -> int | None:
     """Return the number of pairs that the record of an event states; None if its position is not known."""
-    begin = 1 + _TIME_BYTES.get(event[1], 0)
+    # 0xC7: an extension with a length of its own, EventTime's 8 or the 12 of msgpack's own times
+    begin = 4 + event[2] if event[1] == 0xC7 else 1 + _TIME_BYTES.get(event[1], 0)
     if begin == 1:
         # [time, {}] of Fluent Bit 2.1 and later: a list of an EventTime and an empty map
         begin = 13 if event[1:3] == b"\x92\xd7" and event[12:13] == b"\x80" else 0
@@ -301,13 +304,15 @@ def _nanoseconds(time: Any) -> bytes:
         time = time[0]
     if isinstance(time, msgpack.ExtType) and time.code == _EVENT_TIME and len(time.data) == 8:
         seconds, rest = struct.unpack(">II", time.data)
-        nanoseconds = seconds * 1_000_000_000 + rest
+        nanoseconds = seconds * 1_000_000_000 + rest if seconds < _GROUP_MARKERS else -1
+    elif isinstance(time, msgpack.Timestamp):
+        nanoseconds = time.to_unix_nano()
     elif isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time <= _MAX_TIME_NS:
         # Fluentd's integers are seconds; other senders give finer units, which the magnitude tells apart.
         nanoseconds = int(time * next((factor for limit, factor in _UNITS if time < limit), 1))
     else:
         return b""
-    return b"%d" % nanoseconds if nanoseconds <= _MAX_TIME_NS else b""
+    return b"%d" % nanoseconds if 0 <= nanoseconds <= _MAX_TIME_NS else b""
 
 
 def _is_time(data: bytes) -> bool:

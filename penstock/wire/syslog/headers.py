@@ -63,6 +63,11 @@ _CISCO = (
     r"(?P<process>(?:[^\s:\[]+\[)?)(?P<proc_id>[0-9]*)(?P<close>(?:\]: )?)(?P<app_name>%[^\s:]+)(?P<after> ?:(?:\s|\z))"
 )
 """IOS, IOS XR, NX-OS and ASA: an origin, a zone's name, a host after the time, and a mnemonic as the tag."""
+_COMWARE = (
+    rf"(?P<before> ?)(?P<timestamp>[A-Z][a-z][a-z] [ 0-9]?[0-9] {_TIME} [0-9][0-9][0-9][0-9])(?P<blank> )"
+    r"(?P<hostname>[^ ]+)(?P<gap> )(?P<app_name>%%[^\s:]+)(?P<after>:(?:\s|\z))"
+)
+"""H3C's and HPE's Comware: the year follows the time, and two percent signs begin the mnemonic."""
 _BLANKS = b" \t\n\f\r"
 _DIGITS_OF_STAMP = [5, 7, 8, 10, 11, 13, 14]
 _DIGITS_OF_DATE = [0, 1, 2, 3, 5, 6, 8, 9]
@@ -103,6 +108,8 @@ class Headers:
             with_mnemonic[rows] = True
             is_unparsed[self._parse_by_pattern(_CISCO, rows)] = False
             is_unparsed[self._parse_by_pattern(_UNTIMED_CISCO, rows[is_unparsed[rows]])] = False
+        if len(rows := _rows_with_two_percent_signs(self.octets, is_unparsed)):
+            is_unparsed[self._parse_by_pattern(_COMWARE, rows)] = False
         timed = self._parse_time(np.flatnonzero(is_unparsed & _BEFORE_TIME[first[:, 0]]))
         repeated = timed[:0] if self._is_local else self._parse_host(timed)
         is_unparsed[timed] = False
@@ -340,6 +347,14 @@ def _rows_with_mnemonic(octets: Octets, among: Bools, begins: Ints) -> Ints:
     rows: Ints = np.unique(np.searchsorted(octets.starts, positions, side="right") - 1)
     leading = np.flatnonzero((octets.data[begins] == ord("%")) & (begins < octets.stops))
     rows = np.union1d(rows, leading) if len(leading) else rows
+    return rows[among[rows]]
+
+
+def _rows_with_two_percent_signs(octets: Octets, among: Bools) -> Ints:
+    positions = octets.positions(b"%")
+    positions = positions[(positions > 0) & (positions < len(octets.data))]
+    pairs = positions[(octets.data[positions - 1] == ord(" ")) & (octets.data[positions + 1] == ord("%"))]
+    rows: Ints = np.unique(np.searchsorted(octets.starts, pairs, side="right") - 1)
     return rows[among[rows]]
 
 

@@ -26,6 +26,7 @@ _TEMPLATE = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
 _POINT_INDEX = 19
 _MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 _MINUTE_US, _QUARTER_US, _DAY_US = 60_000_000, 900_000_000, 86_400_000_000
+_HALF_YEAR_DAYS = 183
 _ZERO, _SPACE, _DASH, _COLON, _SLASH = ord("0"), ord(" "), ord("-"), ord(":"), ord("/")
 
 
@@ -78,14 +79,14 @@ def read_times(
     if not text.is_valid.any():
         return Times(text.zeros, text.is_valid, text.is_valid)
     is_iso = _has_numeric_date(text)
-    days, clock_at = _month_name_days(text, ~is_iso, received) if not is_iso.all() else (text.zeros, text.zeros)
+    days, clock_at, year_at = _month_name_days(text, ~is_iso, received) if not is_iso.all() else (text.zeros,) * 3
     if is_iso.any():
         days, clock_at = np.where(is_iso, _iso_days(text, is_iso), days), np.where(is_iso, 11, clock_at)
     micros = days * _DAY_US + _time_of_day(text, _common_position(clock_at))
     fraction_at = _common_position(clock_at + 8)
     fraction, zone_at = _fraction(text, fraction_at)
     minutes, end = _offset(text, _common_position(zone_at))
-    text.require(end == text.lengths)
+    text.require((end == text.lengths) | ((year_at > 0) & (end + 1 == year_at)))
     is_local = (end == zone_at) if in_utc is None else (end == zone_at) & ~in_utc
     plain = (
         text.is_valid
@@ -167,8 +168,10 @@ def _iso_days(text: _Texts, rows: Bools) -> Ints:
     return _days(text, rows, year, month, day)
 
 
-def _month_name_days(text: _Texts, rows: Bools, received: Ints) -> tuple[Ints, Ints]:
-    """Return days since the epoch of ``Oct  1``, ``Oct 1 2026`` and ``2026 Oct 1``, and the start of the time."""
+def _month_name_days(text: _Texts, rows: Bools, received: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return days since the epoch of ``Oct  1``, ``Oct 1 2026`` and ``2026 Oct 1``, the start of the time, and that of
+    a year at the end of the text, 0 without one.
+    """
     leads = (text.byte_at(0) <= ord("9")) & rows
     month_at = 5 * leads
     position = _common_position(month_at)
@@ -179,9 +182,14 @@ def _month_name_days(text: _Texts, rows: Bools, received: Ints) -> tuple[Ints, I
     clock_at = month_at + 7 - single
     follows = (text.byte_at(_common_position(clock_at + 4)) == _SPACE) & ~leads & rows
     year = _year_of_receipt(month, received)
-    if (has_year := leads | follows).any():
-        year = np.where(has_year, text.number(np.where(leads, 0, clock_at), 4, has_year), year)
-    return _days(text, rows, year, month, day), clock_at + 5 * follows
+    if (is_leap_day := rows & (month == 2) & (day == 29)).any():
+        year = np.where(is_leap_day, _leap_year_of_receipt(np.broadcast_to(received, month.shape), is_leap_day), year)
+    is_last = rows & ~leads & ~follows & (text.byte_at(_common_position(np.maximum(text.lengths - 5, 0))) == _SPACE)
+    year_at = np.where(is_last, text.lengths - 4, 0)
+    if (has_year := leads | follows | is_last).any():
+        position_of_year = np.where(leads, 0, np.where(is_last, year_at, clock_at))
+        year = np.where(has_year, text.number(position_of_year, 4, has_year), year)
+    return _days(text, rows, year, month, day), clock_at + 5 * follows, year_at
 
 
 def _month(text: _Texts, position: Ints | int) -> Ints:
@@ -201,6 +209,21 @@ def _year_of_receipt(month: Ints, received: Ints) -> Ints:
     months = received.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)
     ahead = month - 1 - months % 12
     return 1970 + months // 12 + (ahead < -6) - (ahead > 6)
+
+
+def _leap_year_of_receipt(received: Ints, rows: Bools) -> Ints:
+    """Return the last leap year whose 29 February is at most half a year after the receipt of ``rows``; 0 for other
+    rows.
+    """
+    days = received[rows] // _DAY_US
+    # Limit: leap years are at most eight years apart.
+    years = (1970 + days.astype("datetime64[D]").astype("datetime64[Y]").astype(np.int64))[:, None] + np.arange(-8, 2)
+    last_of_february = _first_day((years - 1970) * 12 + 2) - 1
+    is_leap = last_of_february - _first_day((years - 1970) * 12 + 1) == 28
+    is_candidate = is_leap & (last_of_february - days[:, None] <= _HALF_YEAR_DAYS)
+    leap_years = np.zeros(len(rows), np.int64)
+    leap_years[rows] = np.where(is_candidate, years, 0).max(axis=1)
+    return leap_years
 
 
 def _days(text: _Texts, rows: Bools, year: Ints, month: Ints, day: Ints) -> Ints:

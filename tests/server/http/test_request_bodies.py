@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from penstock.server.http.request_bodies import RequestBodies, json_object
-from penstock.slogd.errors import ApiError, TooLong
+from penstock.slogd.errors import ApiError, TooLong, UnknownEncoding
 from penstock.wire.unpacking import PART_BYTES
 from tests.fuzzed import json_texts
 
@@ -54,6 +54,23 @@ def test_compressed_body_is_decompressed_in_any_split(text: str, size: int, spli
     plain = json.dumps({"a": text}).encode()
     packed = gzip.compress(plain[:split]) + gzip.compress(plain[split:])
     assert read(packed, b"gzip", size) == {"a": text}
+
+
+def test_body_with_two_encodings_is_refused() -> None:
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-encoding", b"gzip")] * 2}
+    packed = gzip.compress(gzip.compress(b"{}"))
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": packed, "more_body": False}
+
+    async def send(_: Message) -> None:
+        """Nothing is answered here."""
+
+    async def app(scope: Scope, receive: Receive, _: Send) -> None:
+        await json_object(Request(scope, receive))
+
+    with pytest.raises(UnknownEncoding, match="gzip,gzip"):
+        asyncio.run(RequestBodies(app, lambda: LIMIT)(scope, receive, send))
 
 
 def test_decompression_bomb_is_refused() -> None:
