@@ -20,6 +20,9 @@ PROGRESS_INTERVAL_S = 5.0
 MAX_RUN_S = 300
 """Limit for a run, which takes less than a second of CPU: a run that waits for a lock never ends."""
 
+MAX_RUNS_OF_PROCESS = 200
+"""Limit: killed processes of a run leave their descriptors open, and a process may have 1,024."""
+
 
 def simulate_within_limit(seed: int) -> Outcome:
     """Run a seed in the main thread; a run that takes longer than ``MAX_RUN_S`` fails."""
@@ -39,7 +42,7 @@ def run_seeds(seeds: range, processes: int) -> list[Outcome]:
     """Run all seeds and report progress; return the failed outcomes."""
     failed: list[Outcome] = []
     begin = last_report = time.monotonic()
-    with multiprocessing.Pool(processes, logging.disable, (logging.CRITICAL,)) as pool:
+    with multiprocessing.Pool(processes, logging.disable, (logging.CRITICAL,), MAX_RUNS_OF_PROCESS) as pool:
         for number, outcome in enumerate(pool.imap_unordered(simulate_within_limit, seeds), 1):
             if outcome.broken:
                 failed.append(outcome)
