@@ -60,6 +60,10 @@ DOWNLOADS: dict[str, tuple[str, Callable[[pa.Table], bytes]]] = {
 }
 """File names and encoders by format."""
 SCRIPT = (STATIC / "sql.js").read_text()
+STORED_QUERIES_HTML = (
+    '<details><summary>Saved queries</summary><div data-stored="saved" class="dim"></div></details>'
+    '<details><summary>History</summary><div data-stored="history" class="dim"></div></details>'
+)
 
 
 def build(daemon: Daemon, settings: Settings, query: str = "") -> None:
@@ -80,7 +84,9 @@ class _SqlPage:
         with panel("Query the tables", HINT), ui.element("div").classes("sql-layout"):
             with ui.element("aside").classes("schema").props('aria-label="tables and queries"'):
                 self._schema = Html()
-                self._schema.show(_sidebar_html('<div class="dim">Reading...</div>'))
+                self._schema.show(_schema_html('<div class="dim">Reading...</div>'))
+                # An element of its own, never replaced: the browser fills its lists.
+                Html().show(STORED_QUERIES_HTML)
             with ui.element("div").classes("sql-editor"):
                 self._editor = ui.codemirror(
                     query,
@@ -141,14 +147,14 @@ class _SqlPage:
             catalog = await asyncio.to_thread(lambda: read_catalog(tables_of(self._settings, readable=readable)))
         except (DaemonUnavailable, PenstockError, OSError) as error:
             problem = f'<div class="bad" role="alert">{escape(str(error))}</div>'
-        self._schema.show(_sidebar_html(problem or catalog_html(catalog)))
+        self._schema.show(_schema_html(problem or catalog_html(catalog)))
         document = {
             "views": catalog.views,
             "topics": catalog.topics[:MAX_LISTED_TOPICS],
             "topic_columns": catalog.topic_columns,
             "functions": FUNCTIONS.split(),
         }
-        ui.run_javascript(f"sqlPage.catalog = {json.dumps(document)}; showStoredQueries()")
+        ui.run_javascript(f"sqlPage.catalog = {json.dumps(document)}")
 
     async def _run(self) -> None:
         text = self._editor.value or ""
@@ -320,9 +326,5 @@ def quoted_name(name: str) -> str:
     return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
-def _sidebar_html(schema: str) -> str:
-    return (
-        f"<details open><summary>Schema</summary>{schema}</details>"
-        '<details><summary>Saved queries</summary><div data-stored="saved" class="dim"></div></details>'
-        '<details><summary>History</summary><div data-stored="history" class="dim"></div></details>'
-    )
+def _schema_html(schema: str) -> str:
+    return f"<details open><summary>Schema</summary>{schema}</details>"

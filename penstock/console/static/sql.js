@@ -4,6 +4,7 @@ const sqlPage = { id: 0, catalog: { views: {}, topics: [], topic_columns: {}, fu
 
 function startSqlPage(id) {
   sqlPage.id = id;
+  showStoredQueries();
   const component = getElement(id);
   component.editorPromise.then(async (editor) => {
     const CM = await import("nicegui-codemirror");
