@@ -61,6 +61,7 @@ class KafkaSource(AuditSource):
         except KafkaException as error:
             raise SourceUnavailable(f"Kafka's properties are invalid: {error.args[0]}") from None
         self._absent = AbsentOffsets(kafka)
+        self._commits: dict[str, dict[int, int]] = {}
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -84,7 +85,7 @@ class KafkaSource(AuditSource):
                 due = min(due, self._at_time(partition, period.until_s, end))
             begin = start if period.since_s is None else max(start, self._at_time(partition, period.since_s, end))
         if period.group:
-            due = min(due, max(start, self._committed(partition, period.group)))
+            due = min(due, max(start, self._committed(period.group).get(partition, 0)))
         return Expected(start, end, begin, max(begin, due))
 
     def end(self, partition: int) -> int:
@@ -166,15 +167,21 @@ class KafkaSource(AuditSource):
             letterbox.close()
         return {number: runs_of(np.unique(np.array(offsets, np.int64))) for number, offsets in letters.items()}
 
-    def _committed(self, partition: int, group: str) -> int:
-        """Return the offset that ``group`` has committed; 0 if it has none."""
-        reader = Consumer({**self._kafka, "group.id": group, "enable.auto.commit": "false"})
-        try:
-            with self._answered():
-                (answer,) = reader.committed([TopicPartition(self.topic, partition)], timeout=TIMEOUT_S)
-                return max(0, int(answer.offset))
-        finally:
-            reader.close()
+    def _committed(self, group: str) -> Mapping[int, int]:
+        """Return the offsets that ``group`` has committed, by partition. Raises SourceUnavailable if it has none."""
+        if group not in self._commits:
+            reader = Consumer({**self._kafka, "group.id": group, "enable.auto.commit": "false"})
+            try:
+                with self._answered():
+                    partitions = [TopicPartition(self.topic, number) for number in self.partitions()]
+                    answers = reader.committed(partitions, timeout=TIMEOUT_S)
+            finally:
+                reader.close()
+            self._commits[group] = {answer.partition: answer.offset for answer in answers if answer.offset >= 0}
+        if not self._commits[group]:
+            # With a misspelled name no record would be required, and each table would be complete.
+            raise SourceUnavailable(f"group {group} has committed no offset of topic {self.topic}")
+        return self._commits[group]
 
     def classify(self, partition: int, absent: Runs) -> list[ClassifiedRange]:
         """Return why each absent offset shows no row. Raises SourceUnavailable."""

@@ -6,6 +6,8 @@ import contextlib
 import json
 import secrets
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
 from penstock.audit import kafka_source
@@ -26,6 +28,8 @@ from penstock.audit.outcome import Request
 from penstock.audit.tables.delta import DeltaTable
 from penstock.audit.tables.parquet_folder import ParquetFolder
 from penstock.audit.tables.table import open_table
+from penstock.config import SecurityConfig, TokenConfig
+from penstock.kafka.broker import Broker
 from penstock.testing.pipe import wait_until
 from tests.audit.audited import (
     RECORDS,
@@ -35,12 +39,14 @@ from tests.audit.audited import (
     filled_topic,
     rows_table,
     run_audit,
+    run_for_people,
     send_transactions,
     write_delta,
     write_parquet,
 )
 from tests.kafka.kafka_helpers import Topics
-from tests.object_store import BUCKET, S3Server, Wire
+from tests.object_store import BUCKET, S3Server, Wire, free_port
+from tests.server import certificates
 from tests.server.running import Running
 
 WRITERS: dict[str, Callable[[Path, Sequence[Row], str], object]] = {
@@ -314,6 +320,9 @@ def test_records_behind_the_commit_of_the_sinks_group_are_not_required(topics: T
     write_delta(tmp_path / "t", rows[:30], topic)
     status, report, _ = run_audit(topics, topic, tmp_path / "t", "--group", "sink-of-orders")
     assert (status, report["required"]) == (0, 30)
+    status, report, errors = run_audit(topics, topic, tmp_path / "t", "--group", "sink-of-odrers")
+    assert (status, report) == (2, {})
+    assert f"not decided: group sink-of-odrers has committed no offset of topic {topic}" in errors
 
 
 def test_rows_in_sqlite_and_duckdb_are_audited(topics: Topics, tmp_path: Path) -> None:
@@ -408,6 +417,37 @@ def test_broker_that_ends_during_the_audit_leaves_it_undecided(tmp_path: Path, m
     assert "decided: 10 absent records and 0 doubled in all partitions; not decided: their causes" in line
 
 
+def test_broker_that_restarts_during_the_audit_is_waited_for(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = ("-XX:TieredStopAtLevel=1",)
+    broker = Broker(tmp_path / "broker", port=free_port(), memory="256m", options=quick)
+    broker.start()
+    ended = threading.Event()
+    # The broker ends with the thread that starts it.
+    start = threading.Thread(target=lambda: (broker.start(), ended.wait()))
+    try:
+        topics = Topics(broker, "restarts")
+        topic, rows = filled_topic(topics)
+        topics.close()
+        write_parquet(tmp_path / "t", rows[10:], topic)
+        classify = KafkaSource.classify
+
+        def restart_broker(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            broker.stop()
+            start.start()
+            return classify(*arguments)
+
+        monkeypatch.setattr(KafkaSource, "classify", restart_broker)
+        status, report, errors = run_audit(broker.address, topic, tmp_path / "t")
+        assert start.ident is not None
+    finally:
+        ended.set()
+        broker.stop()
+    assert (status, report.get("missing")) == (1, 10), errors
+
+
 def test_store_and_file_that_vanish_during_the_audit_leave_it_undecided(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -443,3 +483,96 @@ def test_store_and_file_that_vanish_during_the_audit_leave_it_undecided(
     assert (status, report) == (2, {})
     assert "part-10.parquet" in errors
     assert "nothing was decided" in errors
+
+
+def test_audit_changes_neither_kafka_nor_the_table(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    consumer = topics.raw_consumer(topic, "sink-of-orders")
+    consumer.commit(offsets=[TopicPartition(topic, 0, 30)], asynchronous=False)
+    consumer.close()
+    write_delta(tmp_path / "t", rows[1:], topic)
+
+    def state() -> tuple[object, ...]:
+        files = {path: path.stat().st_mtime_ns for path in (tmp_path / "t").rglob("*")}
+        groups = {group.group_id for group in topics.admin.list_consumer_groups().result(30).valid}
+        request = [ConsumerGroupTopicPartitions("sink-of-orders", [TopicPartition(topic, 0)])]
+        (answer,) = topics.admin.list_consumer_group_offsets(request).values()
+        end = topics.raw_consumer(topic).get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        return (
+            files,
+            groups,
+            answer.result(30).topic_partitions[0].offset,
+            end,
+            {*topics.admin.list_topics(timeout=30).topics},
+        )
+
+    before = state()
+    for options in (
+        (),
+        ("--group", "sink-of-orders"),
+        ("--all", "--compare", "kafka_offset=key"),
+        ("--dead-letter", topic),
+    ):
+        run_audit(topics, topic, tmp_path / "t", *options)
+    assert state() == before
+
+
+def test_records_that_expire_before_the_sink_reads_them_are_announced(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new(retention_ms=str(4 * 3_600_000))
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address})
+    began_ms = int(time.time() - 9000) * 1000
+    for number in range(RECORDS):
+        producer.produce(topic, b"order", timestamp=began_ms + number, partition=0)
+    assert producer.flush(30) == 0
+    write_parquet(tmp_path / "t", [(0, offset) for offset in range(20)], topic)
+    text, errors = run_for_people(topics, topic, tmp_path / "t", "--grace", "3h")
+    verdict, warning = text.splitlines()[:2]
+    assert verdict == f"{topic}: complete: 0 records checked, each once", errors
+    assert warning == (
+        "partition 0: 40 records are not in the table yet; the first of them expires in 1.5 h, "
+        "and the sink is 2.5 h behind"
+    )
+    write_parquet(tmp_path / "t", [(0, offset) for offset in range(20, RECORDS)], topic)
+    text, _ = run_for_people(topics, topic, tmp_path / "t")
+    assert "expires" not in text
+
+
+def test_report_selects_doubled_rows_and_names_records_by_hour(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    address = f"duckdb://{tmp_path}/shop.duckdb?table=orders"
+    with duckdb.connect(tmp_path / "shop.duckdb") as duck:
+        duck.register("written", rows_table([*rows[1:], rows[7], rows[7]], topic))
+        duck.execute("CREATE TABLE orders AS SELECT * FROM written")
+    text, errors = run_for_people(topics, topic, address, "--by", "hour")
+    assert text.splitlines()[0].startswith(f"{topic}: 1 missing, 1 doubled of 60 records checked; partition 0, ")
+    (query,) = [line.removeprefix("doubled rows: ") for line in text.splitlines() if line.startswith("doubled rows: ")]
+    with duckdb.connect(tmp_path / "shop.duckdb", read_only=True) as duck:
+        assert duck.execute(query.replace("FROM table", "FROM orders")).fetchall() == [(0, 7, 3)]
+    assert "value 'order 0'" in text
+    assert "UTC: 60 records, 1 missing, 1 doubled" in errors
+
+
+def test_topic_behind_tls_and_sasl_is_audited_with_a_file_of_properties(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path, "localhost")
+    tokens = {"reader": TokenConfig(token="the-long-secret-of-reader", read=("orders",))}
+    daemon = Running(
+        tmp_path / "topics", SecurityConfig(tokens=tokens, tls_cert=pair.cert, tls_key=pair.key), kafka=True
+    )
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": pair.cert,
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "reader",
+        "sasl.password": "the-long-secret-of-reader",
+    }
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={text}\n" for name, text in properties.items()))
+    file.chmod(0o600)
+    try:
+        append_orders(daemon.log, RECORDS)
+        write_parquet(tmp_path / "t", [(0, offset) for offset in range(10, RECORDS)], "orders")
+        status, report, errors = run_audit(daemon.bound.kafka, "orders", tmp_path / "t", "--properties", str(file))
+    finally:
+        daemon.stop()
+    assert (status, report.get("missing"), report["partitions"][0]["missing"]) == (1, 10, [[0, 10]]), errors
+    assert "the-long-secret" not in f"{report} {errors}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from moto.server import ThreadedMotoServer
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -54,6 +55,25 @@ def test_table_of_a_catalog_and_of_its_folder_are_complete(topics: Topics, tmp_p
     current = table.refresh().current_snapshot()
     assert current is not None
     assert report["version"] == str(current.snapshot_id)
+
+
+def test_table_of_a_glue_catalog_is_audited(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    try:
+        address = "http://{}:{}".format(*server.get_host_and_port())
+        keys = {"glue.access-key-id": "reader", "glue.secret-access-key": "planted-word", "glue.region": "us-east-1"}
+        options = {"type": "glue", "glue.endpoint": address, **keys}
+        catalog = load_catalog("lake", **options, warehouse=f"file://{tmp_path}/lake")
+        catalog.create_namespace("shop")
+        write(catalog, topic, rows[:30], rows[31:])
+        store = [word for name, text in options.items() for word in ("--store", f"{name}={text}")]
+        status, report, errors = run_audit(topics, topic, "iceberg://lake/shop.orders", *store)
+    finally:
+        server.stop()
+    assert (status, report.get("missing"), report["partitions"][0]["missing"]) == (1, 1, [[30, 31]]), errors
+    assert "planted-word" not in f"{report} {errors}"
 
 
 def test_delete_names_its_snapshot_and_a_compaction_that_keeps_rows_does_not(topics: Topics, catalog: Catalog) -> None:

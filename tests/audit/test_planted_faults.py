@@ -1,0 +1,220 @@
+"""Nine faults in tables of two formats with a history: each is found, with the commit if a commit made it.
+
+The healthy table has three commits of 20 records each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import deltalake
+import pyarrow.parquet as pq
+import pytest
+from deltalake.transaction import AddAction
+from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo
+
+from penstock.kafka.broker import Broker
+from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit
+from tests.kafka.kafka_helpers import Topics
+
+Spans = list[list[int]]
+
+
+@pytest.fixture(scope="module")
+def orders(kafka_broker: Broker) -> Iterator[tuple[Topics, str, list[Row]]]:
+    topics = Topics(kafka_broker, "planted-faults")
+    yield topics, *filled_topic(topics)
+    topics.close()
+
+
+class Lake(ABC):
+    """A table, and what writers and accidents do to it. ``rows``: all records of the topic."""
+
+    def __init__(self, folder: Path, topic: str, rows: Sequence[Row]) -> None:
+        self.folder, self.topic, self.rows = folder, topic, rows
+
+    @property
+    @abstractmethod
+    def address(self) -> str: ...
+
+    @abstractmethod
+    def commit(self, rows: Sequence[Row], *, replaces: bool = False) -> None:
+        """Append rows, or replace all rows by them."""
+
+    @abstractmethod
+    def delete(self, offset: int) -> None: ...
+
+    @abstractmethod
+    def reference_again(self, file: Path) -> None:
+        """Commit a file whose rows the table has already."""
+
+    @abstractmethod
+    def newest(self) -> str:
+        """Return the newest commit as a report names it."""
+
+    @abstractmethod
+    def data(self) -> Path:
+        """Return the folder of the data files."""
+
+    def file_of(self, offset: int) -> Path:
+        """Return the file whose first row has this offset."""
+        return next(path for path in self.data().rglob("*.parquet") if first_offset(path) == offset)
+
+
+def first_offset(path: Path) -> int:
+    offset: int = pq.ParquetFile(path).read(["kafka_offset"])["kafka_offset"][0].as_py()
+    return offset
+
+
+class DeltaLake(Lake):
+    @property
+    def address(self) -> str:
+        return str(self.folder / "t")
+
+    def commit(self, rows: Sequence[Row], *, replaces: bool = False) -> None:
+        table = rows_table(rows, self.topic)
+        deltalake.write_deltalake(self.address, table, mode="overwrite" if replaces else "append")
+
+    def delete(self, offset: int) -> None:
+        deltalake.DeltaTable(self.address).delete(f"kafka_offset = {offset}")
+
+    def reference_again(self, file: Path) -> None:
+        # Delta lists a path once, so the second reference has a name of its own.
+        copy_file(file, self.folder / "t" / "again.parquet")
+        table = deltalake.DeltaTable(self.address)
+        action = AddAction("again.parquet", file.stat().st_size, {}, 0, True, '{"numRecords": 20}')
+        table.create_write_transaction([action], "append", table.schema())
+
+    def newest(self) -> str:
+        return f"version {deltalake.DeltaTable(self.address).version()},"
+
+    def data(self) -> Path:
+        return self.folder / "t"
+
+
+class IcebergLake(Lake):
+    def __init__(self, folder: Path, topic: str, rows: Sequence[Row]) -> None:
+        super().__init__(folder, topic, rows)
+        database, warehouse = f"sqlite:///{folder}/catalog.db", f"file://{folder}/lake"
+        catalog = load_catalog("lake", type="sql", uri=database, warehouse=warehouse)
+        catalog.create_namespace("shop")
+        self.table = catalog.create_table("shop.orders", schema=rows_table(rows).schema)
+
+    @property
+    def address(self) -> str:
+        return self.table.refresh().metadata_location
+
+    def commit(self, rows: Sequence[Row], *, replaces: bool = False) -> None:
+        (self.table.overwrite if replaces else self.table.append)(rows_table(rows, self.topic))
+
+    def delete(self, offset: int) -> None:
+        self.table.delete(EqualTo("kafka_offset", offset))
+
+    def reference_again(self, file: Path) -> None:
+        self.table.add_files([f"file://{file}"], check_duplicate_files=False)
+
+    def newest(self) -> str:
+        # PyIceberg replaces rows in two snapshots: the first one removes them.
+        snapshots = self.table.refresh().snapshots()
+        named = snapshots[-2] if len(snapshots) > 4 else snapshots[-1]
+        return f"snapshot {named.snapshot_id},"
+
+    def data(self) -> Path:
+        return Path(self.table.location().removeprefix("file://")) / "data"
+
+
+def commit_all(lake: Lake) -> None:
+    for begin in range(0, 60, 20):
+        lake.commit(lake.rows[begin : begin + 20])
+
+
+def lose_file(lake: Lake) -> None:
+    commit_all(lake)
+    lake.file_of(20).unlink()
+
+
+def reference_file_twice(lake: Lake) -> None:
+    commit_all(lake)
+    lake.reference_again(lake.file_of(20))
+
+
+def leave_orphan(lake: Lake) -> None:
+    lake.commit(lake.rows[:20])
+    lake.commit(lake.rows[40:])
+    pq.write_table(rows_table(lake.rows[20:40], lake.topic), lake.data() / "orphan.parquet")
+
+
+def drop_rows_in_rewrite(lake: Lake) -> None:
+    commit_all(lake)
+    lake.commit([row for row in lake.rows if row[1] not in (3, 31)], replaces=True)
+
+
+def lose_batch(lake: Lake) -> None:
+    lake.commit(lake.rows[:20])
+    lake.commit(lake.rows[40:])
+
+
+def double_batch(lake: Lake) -> None:
+    commit_all(lake)
+    lake.commit(lake.rows[20:40])
+
+
+def reset_to_latest(lake: Lake) -> None:
+    lake.commit(lake.rows[40:])
+
+
+def delete_row(lake: Lake) -> None:
+    commit_all(lake)
+    lake.delete(17)
+
+
+def lose_and_double_row(lake: Lake) -> None:
+    lake.commit(lake.rows[:20])
+    lake.commit([*lake.rows[20:25], lake.rows[26], *lake.rows[26:40]])
+    lake.commit(lake.rows[40:])
+
+
+class Fault(NamedTuple):
+    plant: Callable[[Lake], None]
+    missing: Spans
+    doubled: Spans
+    names_loss: bool = False
+    names_doubling: bool = False
+    orphan_rows: int = 0
+    lost_files: int = 0
+
+
+FAULTS = [
+    Fault(lose_file, [[20, 40]], [], lost_files=1),
+    Fault(reference_file_twice, [], [[20, 40]], names_doubling=True),
+    Fault(leave_orphan, [[20, 40]], [], orphan_rows=20),
+    Fault(drop_rows_in_rewrite, [[3, 4], [31, 32]], [], names_loss=True),
+    Fault(lose_batch, [[20, 40]], []),
+    Fault(double_batch, [], [[20, 40]], names_doubling=True),
+    Fault(reset_to_latest, [[0, 40]], []),
+    Fault(delete_row, [[17, 18]], [], names_loss=True),
+    Fault(lose_and_double_row, [[25, 26]], [[26, 27]]),
+]
+
+
+@pytest.mark.parametrize("lake_type", [DeltaLake, IcebergLake])
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.plant.__name__)
+def test_planted_fault_is_found_with_its_commit(
+    orders: tuple[Topics, str, list[Row]], tmp_path: Path, fault: Fault, lake_type: type[Lake]
+) -> None:
+    topics, topic, rows = orders
+    lake = lake_type(tmp_path, topic, rows)
+    fault.plant(lake)
+    status, report, errors = run_audit(topics, topic, lake.address)
+    assert status == 1, errors
+    (part,) = report["partitions"]
+    assert (part["missing"], part["doubled"]) == (fault.missing, fault.doubled)
+    assert [loss["commit"].startswith(lake.newest()) for loss in part["losses"]] == [True] * fault.names_loss
+    commits = sorted(part["doubled_in"].values())
+    assert len(commits) == (2 if fault.names_doubling else len(fault.doubled))
+    assert any(commit.startswith(lake.newest()) for commit in commits) == fault.names_doubling
+    assert (sum(part["orphans"].values()), len(report["lost_files"])) == (fault.orphan_rows, fault.lost_files)
