@@ -4,13 +4,23 @@ consumer of Penstock's topic gets.
 
 from __future__ import annotations
 
+import gzip
+import struct
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from crc32c import crc32c
 
+from penstock.kafka.absent_offsets import Absence, classify_fetched
+from penstock.kafka.broker_connection import FetchedBatches
 from penstock.records import as_batch
 from penstock.server.kafka.records.decode import decode
 from penstock.server.kafka.records.encode import encode
-from tests.server.kafka.produced import Record, in_topic, read_back, records_of
+from tests.kafka.stored_batches import batch, control_batch
+from tests.server.kafka.produced import CODECS, Record, in_topic, produced, read_back, records_of
 
 NOW_MS = 1_700_000_000_000
 LOG_TIME_MICROS = 1_700_000_009_000_000
@@ -53,3 +63,127 @@ def test_record_in_a_topic_with_create_time_has_a_time(reference: str, produced_
     rows = as_batch(decode(bytes(builder.build()), latest_time=NOW_MS).rows)
     (record,) = records_of(encode(in_topic(rows, micros=LOG_TIME_MICROS)))
     assert record.timestamp == consumed_ms, reference
+
+
+HEADER_BYTES = 61
+"""Bytes of a batch in front of its records."""
+MANY = [(b"k%d" % number, b"value %d " % number * 50, [("h", b"1")]) for number in range(100)]
+
+
+def compressed(codec: str, compress: Callable[[bytes], bytes]) -> bytes:
+    """Return a batch of MANY whose records are compressed by ``compress``."""
+    plain = produced(MANY)
+    packed = compress(plain[HEADER_BYTES:])
+    checked = struct.pack(">h", CODECS[codec]) + plain[23:HEADER_BYTES] + packed
+    size = HEADER_BYTES - 12 + len(packed)
+    return plain[:8] + struct.pack(">i", size) + plain[12:17] + struct.pack(">I", crc32c(checked)) + checked
+
+
+def in_parts(compress: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Return a function that compresses three parts, cut inside records, one by one."""
+    return lambda data: b"".join(compress(part) for part in (data[:777], data[777:2000], data[2000:]))
+
+
+def compress_by_arrow(codec: str) -> Callable[[bytes], bytes]:
+    return lambda data: bytes(pa.compress(data, codec=codec, asbytes=True))
+
+
+def zstd_stream(data: bytes) -> bytes:
+    """Return a frame that does not state its size."""
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def snappy_chunk(data: bytes) -> bytes:
+    packed = compress_by_arrow("snappy")(data)
+    return struct.pack(">i", len(packed)) + packed
+
+
+def java_snappy(data: bytes) -> bytes:
+    return b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1) + in_parts(snappy_chunk)(data)
+
+
+COMPRESSIONS = [
+    ("kafka-rust/kafka-rust#44 (a record in two chunks of snappy)", "snappy", java_snappy),
+    ("confluentinc/librdkafka#645 (snappy without chunks)", "snappy", compress_by_arrow("snappy")),
+    ("kafka-python-ng/kafka-python-ng#202 (several frames of zstd)", "zstd", in_parts(compress_by_arrow("zstd"))),
+    ("kafka-python-ng/kafka-python-ng#202 (a frame of unknown size)", "zstd", zstd_stream),
+    ("logstash-plugins/logstash-input-s3#96 (its kind: several members of gzip)", "gzip", in_parts(gzip.compress)),
+]
+
+
+@pytest.mark.parametrize(("reference", "codec", "compress"), COMPRESSIONS, ids=[row[0] for row in COMPRESSIONS])
+def test_compressed_records_are_all_read(reference: str, codec: str, compress: Callable[[bytes], bytes]) -> None:
+    assert read_back(in_topic(as_batch(decode(compressed(codec, compress)).rows))) == MANY, reference
+
+
+PRESENT, CONTROL, ABORTED, COMPACTED = Absence.PRESENT, Absence.CONTROL, Absence.ABORTED, Absence.COMPACTED
+TRANSACTIONS = b"".join(
+    [
+        batch(1, [0], producer=1) + control_batch(2, 1, commit=True),
+        batch(3, [0], producer=1) + control_batch(4, 1, commit=False),
+        batch(5, [0], producer=1) + control_batch(6, 1, commit=True),
+    ]
+)
+STORED: list[tuple[str, bytes, list[tuple[int, int]], list[tuple[int, int, Absence]]]] = [
+    (
+        "kafka4beam/brod#659 (a commit between the abort that is announced and its records)",
+        TRANSACTIONS,
+        [(1, 3)],
+        [(1, 2, PRESENT), (2, 3, CONTROL), (3, 4, ABORTED), (4, 5, CONTROL), (5, 6, PRESENT), (6, 7, CONTROL)],
+    ),
+    (
+        "streamnative/kop#1283, confluentinc/librdkafka#3020 (aborted records between those of another producer)",
+        batch(1, [0], producer=1)
+        + batch(2, [0], producer=2)
+        + batch(3, [0])
+        + batch(4, [0], producer=1)
+        + control_batch(5, 1, commit=False)
+        + control_batch(6, 2, commit=True),
+        [(1, 1)],
+        [(1, 2, ABORTED), (2, 4, PRESENT), (4, 5, ABORTED), (5, 7, CONTROL)],
+    ),
+    (
+        "segmentio/kafka-go#1164, #813, tulios/kafkajs#562, zendesk/ruby-kafka#555 (batches without records)",
+        batch(1, [0, 1]) + batch(3, [], last=9) + batch(13, [0]),
+        [],
+        [(1, 3, PRESENT), (3, 13, COMPACTED), (13, 14, PRESENT)],
+    ),
+    (
+        "zendesk/ruby-kafka#505, Parsely/pykafka#460 (a compacted batch keeps its offsets)",
+        batch(1, [0, 4, 9], last=11),
+        [],
+        [
+            (1, 2, PRESENT),
+            (2, 5, COMPACTED),
+            (5, 6, PRESENT),
+            (6, 10, COMPACTED),
+            (10, 11, PRESENT),
+            (11, 13, COMPACTED),
+        ],
+    ),
+    (
+        "apache/pinot#14716, segmentio/kafka-go#659 (markers were counted as lost, or consumed)",
+        control_batch(1, 7, commit=True) + batch(2, [0], producer=7) + control_batch(3, 7, commit=True),
+        [],
+        [(1, 2, CONTROL), (2, 3, PRESENT), (3, 4, CONTROL)],
+    ),
+]
+
+
+@pytest.mark.parametrize(("reference", "stored", "aborted", "expected"), STORED, ids=[row[0] for row in STORED])
+def test_no_stored_record_is_called_absent(
+    reference: str, stored: bytes, aborted: list[tuple[int, int]], expected: list[tuple[int, int, Absence]]
+) -> None:
+    end = expected[-1][1]
+    fetched = FetchedBatches(memoryview(stored), aborted, end)
+    position, spans = classify_fetched(fetched, 1, np.array([(1, end)], np.int64))
+    joined: list[tuple[int, int, Absence]] = []
+    for span in spans:
+        if joined and joined[-1][2] == span.absence:
+            joined[-1] = (joined[-1][0], span.end, span.absence)
+        else:
+            joined.append((span.begin, span.end, span.absence))
+    assert (position, joined) == (end, expected), reference

@@ -22,6 +22,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeL
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.rows.table_rows import Rules, table_rows
 from penstock.records import as_batch
+from penstock.wire.datagrams import Datagrams
 from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.splitter import ForwardSplitter
 from penstock.wire.gelf.codec import GelfDecoder
@@ -510,6 +511,66 @@ def test_gelf_message_has_the_expected_fields_and_time(
     assert [row["payload"] for row in rows] == [message]
     assert dict(rows[0]["annotations"]).items() >= annotations.items()
     assert event_times(rows, "gelf") == [time and in_utc(time)]
+
+
+LONG = gelf(full_message="x" * 3000)
+OTHER = gelf(full_message="y" * 3000)
+
+
+def chunks(message: bytes, name: bytes) -> list[bytes]:
+    parts = [message[begin : begin + 500] for begin in range(0, len(message), 500)]
+    return [b"\x1e\x0f" + name + bytes((number, len(parts))) + part for number, part in enumerate(parts)]
+
+
+FIRST_CHUNKS, OTHER_CHUNKS = chunks(LONG, b"12345678"), chunks(OTHER, b"87654321")
+GELF_CHUNKS: list[tuple[str, list[tuple[bytes, int]], list[bytes], dict[str, int]]] = [
+    (
+        "Graylog2/go-gelf#26 (chunks in any order, of several messages)",
+        [(part, 1) for pair in zip(FIRST_CHUNKS[::-1], OTHER_CHUNKS, strict=True) for part in pair],
+        [LONG, OTHER],
+        {},
+    ),
+    (
+        "t0xa/gelfj#95, jjchiw/gelf4net#29 (senders give their messages the same id)",
+        [
+            (part, port)
+            for pair in zip(FIRST_CHUNKS, chunks(OTHER, b"12345678"), strict=True)
+            for port, part in enumerate(pair)
+        ],
+        [LONG, OTHER],
+        {},
+    ),
+    (
+        "Graylog2/graylog2-server#1593 (each chunk twice)",
+        [(part, 1) for part in FIRST_CHUNKS[:-1] * 2 + FIRST_CHUNKS[-1:]],
+        [LONG],
+        {"fragment.duplicate": len(FIRST_CHUNKS) - 1},
+    ),
+    (
+        "mp911de/logstash-gelf#198, datalust/seq-input-gelf#43 (the rest of the chunks is missing)",
+        [(FIRST_CHUNKS[0], 1), *((part, 1) for part in OTHER_CHUNKS)],
+        [OTHER],
+        {"open": 1},
+    ),
+    (
+        "elastic/logstash#718 (chunks, then a message)",
+        [*((part, 1) for part in FIRST_CHUNKS), (gelf(), 1)],
+        [LONG, gelf()],
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("reference", "datagrams", "messages", "counts"), GELF_CHUNKS, ids=[row[0] for row in GELF_CHUNKS]
+)
+def test_gelf_chunks_become_their_messages(
+    reference: str, datagrams: list[tuple[bytes, int]], messages: list[bytes], counts: dict[str, int]
+) -> None:
+    data, ports = zip(*datagrams, strict=True)
+    decoded = GelfDecoder().decode(Datagrams.from_bytes(list(data), ports=list(ports)), 0.0)
+    assert sorted(row["payload"] for row in decoded.body.to_pylist()) == sorted(messages), reference
+    assert {name: decoded.counts[name] for name in counts} == counts
 
 
 NEWLINE_IN_FIELD = gelf(full_message="a\n\nb")
