@@ -19,6 +19,7 @@ from penstock.audit.columns import FILE_NAME, NoOffsets, OffsetColumns, find_col
 from penstock.audit.content import compare_content
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.outcome import PartitionReport, Proof, Report, Request
+from penstock.audit.pace import Pace
 from penstock.audit.source import BEYOND, AuditSource, Expected, SourceUnavailable
 from penstock.audit.tables.table import AuditedTable, OffsetRows, TableUnreadable, without_credentials
 from penstock.kafka.absent_offsets import Absence
@@ -148,12 +149,11 @@ def _judge_by_offsets(
     columns, request = report.columns, report.request
     reports = {part.partition: part for part in report.partitions}
     held = {number: OffsetRanges() for number in reports}
-    read = 0
+    pace = Pace("rows", report.required, progress)
     unknown: Counter[int] = Counter()
     for rows in table.rows(columns, source.topic):
         _add(held, rows, unknown, report)
-        read += len(rows.offset)
-        progress(f"{read:,} rows")
+        pace.advance(len(rows.offset))
         if sum(offsets.size_bytes for offsets in held.values()) > MAX_HELD_BYTES:
             raise NoOffsets(f"the offsets of {report.table} are too scattered to be held in memory")
     if unknown:

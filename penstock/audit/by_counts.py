@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.audit.fields import FieldPair
 from penstock.audit.outcome import HourCount, PartitionReport, Proof, Report, Request
+from penstock.audit.pace import Pace
 from penstock.audit.source import UNREAD, AuditSource, Period
 from penstock.audit.staging import Staging
 from penstock.audit.tables.table import AuditedTable
@@ -39,7 +40,8 @@ def count_by_hour(
     # Order: what is due is asked before the table is read, and the source's end after it.
     dues = {part.partition: _due(source, part, request) for part in report.partitions}
     with Staging([pair, *request.compared], request.decoder) as staging:
-        staging.load_rows(table, None, source.topic, None, progress)
+        total = sum(part.expected.due - part.expected.begin for part in report.partitions)
+        staging.load_rows(table, None, source.topic, None, Pace("rows", total, progress))
         staging.require_plain(range(len(staging.pairs)))
         # Records outside the required ones tell which hours are whole.
         spans = {}

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.audit.content import compare_staged, content_pairs
 from penstock.audit.fields import FieldPair
 from penstock.audit.outcome import PartitionReport, Proof, Report
+from penstock.audit.pace import Pace
 from penstock.audit.source import UNREAD, AuditSource
 from penstock.audit.staging import Staging
 from penstock.audit.tables.table import AuditedTable
@@ -38,7 +39,7 @@ def judge_by_ids(
     """Find missing and doubled ids, and rows of no record. Positions in the report belong to records."""
     pairs = content_pairs(table, report) if report.request.sample else []
     with Staging([pair, *pairs], report.request.decoder) as staging:
-        staging.load_rows(table, None, source.topic, None, progress)
+        staging.load_rows(table, None, source.topic, None, Pace("rows", report.required, progress))
         staging.require_plain([0])
         # Order: the source is read after the table, up to its present end, so that a new row has its record.
         spans = {

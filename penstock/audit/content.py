@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.audit.fields import BadField, FieldPair
 from penstock.audit.outcome import ALL, Report
+from penstock.audit.pace import Pace
 from penstock.audit.source import AuditSource
 from penstock.audit.staging import Staging
 from penstock.audit.tables.table import AuditedTable
@@ -45,7 +46,8 @@ def compare_content(
     """Compare records with the rows at their offsets: all that are ``present``, or a sample of them."""
     selected = _sample(present, report.request.sample)
     with Staging(content_pairs(table, report), report.request.decoder) as staging:
-        staging.load_rows(table, report.columns, source.topic, selected, progress)
+        pace = Pace("rows", sum(map(count_offsets, selected.values())), progress)
+        staging.load_rows(table, report.columns, source.topic, selected, pace)
         staging.load_records(source, selected, selected, True, progress)
         progress("contents")
         compare_staged(staging, report)

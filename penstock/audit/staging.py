@@ -23,10 +23,11 @@ from penstock.audit.columns import OffsetColumns
 from penstock.audit.decoder import decode_values, load_decoder
 from penstock.audit.fields import BadField, FieldPair
 from penstock.audit.offset_ranges import OffsetRanges
+from penstock.audit.pace import Pace
 from penstock.audit.source import AuditSource, SourceUnavailable
 from penstock.audit.tables.table import AuditedTable, TableUnreadable, column_of, offset_rows, partition_value
 from penstock.kafka.absent_offsets import ClassifiedRange
-from penstock.landing.offset_runs import Runs, difference, is_inside
+from penstock.landing.offset_runs import Runs, count_offsets, difference, is_inside
 
 MEMORY = "1GB"
 _NESTED = ("STRUCT", "MAP", "UNION")
@@ -82,7 +83,7 @@ class Staging:
         columns: OffsetColumns | None,
         topic: str,
         selected: Mapping[int, Runs] | None,
-        progress: Progress,
+        pace: Pace,
     ) -> None:
         """Load the columns of rows; with ``columns``, only rows whose partition and offset are ``selected``."""
         available = table.column_names()
@@ -90,7 +91,6 @@ class Staging:
             if pair.column not in available:
                 raise BadField(f"the table has no column {pair.column!r}; its columns are {', '.join(available[:30])}")
         names = [*(pair.column for pair in self.pairs), *(columns.names if columns else ())]
-        loaded = 0
         untyped = [f"c{index}" for index in range(len(self.pairs))]
         is_new = True
         for file, batch in table.batches(list(dict.fromkeys(names))):
@@ -99,10 +99,9 @@ class Staging:
             if not is_new:
                 self._set_types(rows, typed)
             untyped = [name for name in untyped if name not in typed]
-            loaded += rows.num_rows
             self._insert(f"loading {table.kind}", "rows", rows, "SELECT * FROM batch", TableUnreadable)
             is_new = False
-            progress(f"{loaded:,} rows")
+            pace.advance(rows.num_rows)
         if is_new:
             fields = ", ".join(f"{name} VARCHAR" for name in untyped)
             self._connection.execute(
@@ -172,6 +171,7 @@ class Staging:
             f"{contents} FROM (SELECT *, {'decoded' if self._decoder else 'try(decode(value))'} AS json FROM batch)"
         )
         loaded = 0
+        pace = Pace("records", sum(map(count_offsets, spans.values())), progress)
         self._spans = spans
         for partition, ranges in spans.items():
             for batch in source.read(partition, ranges):
@@ -195,7 +195,7 @@ class Staging:
                         columns[f"h{index}"] = pc.map_lookup(batch.column("headers"), pair.header, "last")
                 self._insert(f"loading {source.topic}", "records", pa.table(columns), query, SourceUnavailable)
                 loaded += batch.num_rows
-                progress(f"{loaded:,} records")
+                pace.advance(batch.num_rows)
         if not loaded:
             fields = ", ".join(f"c{index} VARCHAR" for index in range(len(self.pairs)))
             self._connection.execute(
