@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     console: Console
     errors: Console
     """The console of standard error."""
+
+TOKEN_HINT = "give a token that may do this with --token-file FILE"  # noqa: S105 - a text
+"""Next step after a missing or refused token, in a command with --token-file."""
+CONFIG_HINT = "give the configuration of that daemon with --config FILE: its data directory has a token"
+"""Next step in a command without --token-file."""
 
 
 def __getattr__(name: str) -> Console:
@@ -69,10 +75,11 @@ def query_daemon(
     return parse_answer(*request_daemon(keys, path, method, document, **parameters))
 
 
-def parse_answer(status: int, body: bytes) -> Any:
-    """Return the JSON of an answer, or end the command if ``status`` is an error."""
+def parse_answer(status: int, body: bytes, hint: str = CONFIG_HINT) -> Any:
+    """Return the JSON of an answer, or end the command if ``status`` is an error; ``hint`` is for a refused token."""
     if status >= 400:
-        fail(f"the log daemon answers {status}: {body.decode(errors='replace').strip()}", 2)
+        next_step = f"; {hint}" if status == HTTPStatus.UNAUTHORIZED else ""
+        fail(f"the log daemon answers {status}: {body.decode(errors='replace').strip()}{next_step}", 2)
     return json.loads(body)
 
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
-from penstock.cli.common import errors, fail
+from penstock.cli.common import CONFIG_HINT, TOKEN_HINT, errors, fail
 from penstock.cli.options import Ca, Config, MadeOf, Override, Rpc, TokenFile, load_settings
 from penstock.client import ClientError, Log, NoSuchTopic, NotAllowed, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
@@ -31,6 +31,7 @@ class DaemonOptions:
     rpc: str
     token: str | None
     tls: Tls | None
+    token_hint: str = TOKEN_HINT
 
     @classmethod
     def from_options(
@@ -50,6 +51,11 @@ class DaemonOptions:
         except (OSError, ConfigError, DamagedFile) as error:
             fail(error, 2)
 
+    @classmethod
+    def from_configuration(cls, config: Config, override: Override) -> DaemonOptions:
+        """Return the daemon of the configuration, for a command without options for another daemon."""
+        return replace(cls.from_options(config, override), token_hint=CONFIG_HINT)
+
     def client(self, retry_for: float = RETRY_FOR) -> Log:
         """Return a client, whether the daemon runs or not."""
         return Log(self.rpc, retry_for=retry_for, token=self.token, tls=self.tls, on_retry=_report_retry)
@@ -57,7 +63,7 @@ class DaemonOptions:
     @contextlib.contextmanager
     def connect(self, retry_for: float = RETRY_FOR) -> Iterator[Log]:
         """Return a client of a daemon that answers; errors end the command with one line."""
-        with errors_in_one_line(), self.client(retry_for) as log:
+        with errors_in_one_line(self.token_hint), self.client(retry_for) as log:
             try:
                 log.check()
             except Unavailable as error:
@@ -69,8 +75,6 @@ class DaemonOptions:
                 yield log
             except NoSuchTopic as error:
                 fail(f"{error}{_suggest_topic(error, log)}")
-            except NotAllowed as error:
-                fail(f"{error}; --token-file names a file with another token")
 
 
 Daemon = Annotated[DaemonOptions, MadeOf(DaemonOptions.from_options)]
@@ -103,10 +107,12 @@ def _report_retry(error: ClientError) -> None:
 
 
 @contextlib.contextmanager
-def errors_in_one_line() -> Iterator[None]:
+def errors_in_one_line(token_hint: str = TOKEN_HINT) -> Iterator[None]:
     """End the command without a traceback on an error of the log or on Ctrl-C."""
     try:
         yield
+    except NotAllowed as error:
+        fail(f"{error}; {token_hint}")
     except ClientError as error:
         fail(error)
     except KeyboardInterrupt:

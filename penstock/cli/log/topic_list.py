@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import typer
 
-from penstock.cli.common import aligned_lines, parse_answer, query_daemon, request_daemon, terminal_width
+from penstock.cli.common import TOKEN_HINT, aligned_lines, parse_answer, request_daemon, terminal_width
 from penstock.cli.options import AsJson, Ca, Config, MadeOf, Override, Rpc, TokenFile, load_daemon_keys
 
 if TYPE_CHECKING:
@@ -105,11 +105,11 @@ def _http_source(keys: DaemonKeys) -> TopicSource:
         return (
             None
             if status in NO_SUCH_CALL
-            else [_from_protobuf_json(topic) for topic in parse_answer(status, body)["topic"]]
+            else [_from_protobuf_json(topic) for topic in parse_answer(status, body, TOKEN_HINT)["topic"]]
         )
 
     def names() -> list[str]:
-        return [topic["name"] for topic in query_daemon(keys, "/topics").get("topic", ())]
+        return [topic["name"] for topic in parse_answer(*request_daemon(keys, "/topics"), TOKEN_HINT).get("topic", ())]
 
     def refusal(name: str) -> str:
         status, body = request_daemon(keys, f"/topics/{quote(name, safe='')}")

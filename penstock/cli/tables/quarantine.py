@@ -175,7 +175,7 @@ def replay(
     # Imports gRPC, which commands that only read the tables do without.
     from penstock.cli.log.connect import DaemonOptions
 
-    connection = DaemonOptions.from_options(config, override)
+    connection = DaemonOptions.from_configuration(config, override)
     tables, selection = _select(connection.settings, where, topic, shape)
     correction = _parse_fix(fix, replace, put)
     counts = extent(tables, selection)

@@ -44,7 +44,7 @@ def replay(
 
     A row that was sent there before, by its uuid or else its offset, is not sent again.
     """
-    connection = DaemonOptions.from_options(config, override)
+    connection = DaemonOptions.from_configuration(config, override)
     try:
         bounds = [parse_moment(text, name) if text else None for text, name in ((since, "--since"), (until, "--until"))]
     except ValueError as error:

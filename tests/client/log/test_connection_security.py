@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from penstock.cli.common import CONFIG_HINT, TOKEN_HINT, query_daemon
 from penstock.cli.log import entries as commands
+from penstock.cli.log import topics as topic_commands
+from penstock.cli.log.tail import tail
+from penstock.cli.log.topic_files import log
 from penstock.cli.log.topic_list import topics
-from penstock.cli.options import Commands
+from penstock.cli.options import Commands, load_settings
 from penstock.client import AsyncLog, Log, NotAllowed, Tls, Unavailable
 from penstock.config import SecurityConfig
 from tests.server.certificates import Pair, make
@@ -19,8 +23,25 @@ from tests.server.running import Running
 
 WRITER, READER = "a token of the writer", "a token of the reader"
 app = Commands()
-for command in (commands.produce, commands.consume, topics):
+for command in (commands.produce, commands.consume, topics, topic_commands.cleanup, tail):
     app.command()(command)
+app.add_typer(topic_commands.topic, name="topic")
+app.add_typer(log, name="log")
+CONNECTING = (
+    ("produce", "t"),
+    ("consume", "t"),
+    ("topics",),
+    ("topic", "create", "new"),
+    ("topic", "configure", "t", "retain_bytes=1GiB"),
+    ("topic", "show", "t"),
+    ("topic", "delete", "t", "--yes"),
+    ("topic", "forget-cursor", "t", "reader"),
+    ("cleanup",),
+    ("log", "verify"),
+    ("log", "compact"),
+    ("tail", __file__, "--once"),
+)
+"""Commands with --token-file, each as one call."""
 
 
 @pytest.fixture
@@ -91,3 +112,40 @@ def test_commands_take_what_the_configuration_has_or_what_they_are_given(
     assert run("consume", "t", "--format", "payload", *token) == "x\n"
     assert run("topics", *token).splitlines()[1].split()[0] == "t"
     assert "token.missing" in run("topics", "--token-file", str(tmp_path / "token.missing"), code=2)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Running]:
+    tokens = {"tokens": {"reader": {"token": READER, "read": ["*"]}}}
+    server = Running(tmp_path / "guarded" / "topics", SecurityConfig.model_validate(tokens))
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("arguments", CONNECTING, ids=" ".join)
+def test_command_without_an_accepted_token_names_the_option(
+    guarded: Running, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    wrong_token = tmp_path / "wrong"
+    wrong_token.write_text("of another daemon")
+    wrong_token.chmod(0o600)
+    calls = (((), "A bearer token is needed"), (("--token-file", str(wrong_token)), "The token is not known"))
+    for options, reason in calls:
+        address = ("--rpc", guarded.bound.grpc, "-o", f"data_dir={tmp_path}")
+        refused = CliRunner().invoke(app, [*arguments, *address, *options], input=b"x\n")
+        assert refused.exit_code == 1, refused.output
+        assert refused.stderr.splitlines()[-1].endswith(f"{reason}; {TOKEN_HINT}")
+
+
+def test_topics_over_http_without_a_token_names_the_option(guarded: Running, tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["topics", "-o", f"log.http={guarded.bound.http}", "-o", f"data_dir={tmp_path}"])
+    assert (refused.exit_code, TOKEN_HINT in refused.stderr) == (2, True), refused.output
+
+
+def test_command_without_the_option_names_the_configuration(
+    guarded: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = load_settings(None, [f"log.http={guarded.bound.http}", f"data_dir={tmp_path}"])
+    with pytest.raises(SystemExit):
+        query_daemon(keys, "/balance")
+    assert CONFIG_HINT in capsys.readouterr().err
