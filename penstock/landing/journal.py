@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.files.checked_lines import append_lines, read_lines
-from penstock.files.errors import DamagedFile
+from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.files.json_values import parse_object
 from penstock.landing.history import Sum, read_sum, stretches
 from penstock.landing.offset_runs import PARTITION_MARK, OffsetRange
@@ -25,6 +25,8 @@ from penstock.landing.table_paths import Layout
 if TYPE_CHECKING:
     from penstock.landing.table.delta_table import DeltaTable
 
+PLAN_FORMAT = "v1"
+"""First line of Spark's plans and commits that are read and written here."""
 REFILL_MARK = "@"
 """Separates a topic and the number of a request (``penstock.landing.requests.backfill_requests``)."""
 
@@ -104,11 +106,21 @@ class Planned:
 
 
 def read_plan(checkpoint: Path, batch: int) -> Planned:
-    """Return the plan of a batch. Raises FileNotFoundError if Spark has none, DamagedFile if it is unreadable."""
-    data = (checkpoint / "offsets" / str(batch)).read_bytes()
+    """Return the plan of a batch.
+
+    Raises FileNotFoundError if Spark has none, DamagedFile if it is unreadable, and UnknownFormat if it is of a Spark
+    that writes another format (its ``OffsetSeqLog``, version 2 since 4.1 with named sources).
+    """
+    path = checkpoint / "offsets" / str(batch)
+    data = path.read_bytes()
+    if data[:1] == b"v" and (version := data.partition(b"\n")[0])[1:].isdigit() and version != PLAN_FORMAT.encode():
+        raise UnknownFormat(
+            f"{path} has Spark's format {version.decode()[:20]}, and only {PLAN_FORMAT} is known: run the pipeline "
+            "with the version of pyspark that Penstock installs, without spark.sql.streaming.offsetLog.formatVersion"
+        )
     try:
         lines = data.decode().splitlines()
-        if len(lines) != 3 or not lines[0].startswith("v"):
+        if len(lines) != 3 or lines[0] != PLAN_FORMAT:
             raise ValueError("not a version, a line of metadata and one source")
         metadata = parse_object(lines[1])
         end = {} if lines[2] == "-" else parse_object(lines[2])

@@ -24,7 +24,7 @@ from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS, make_folder, replace_durably
 from penstock.files.json_values import parse_object
-from penstock.landing.journal import Planned, latest, read_plan
+from penstock.landing.journal import PLAN_FORMAT, Planned, latest, read_plan
 from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.requests.backfill_requests import load_requests, passed_offsets
 from penstock.landing.table.delta_table import DeltaTable
@@ -54,10 +54,10 @@ def rebuild_checkpoint(layout: Layout) -> None:
         for entry in _entries_behind(checkpoint / "offsets", newest) if newest in missing else ():
             entry.unlink()
         for batch in missing:
-            _write(checkpoint / "offsets" / str(batch), ["v1", *_lines_of(plan)])
+            _write(checkpoint / "offsets" / str(batch), [PLAN_FORMAT, *_lines_of(plan)])
         # Order: the commit last. Crash: in between, the next start finds the plan and Spark does the batch again, which
         # the table passes over.
-        _write(checkpoint / "commits" / str(newest), ["v1", '{"nextBatchWatermarkMs":0}'])
+        _write(checkpoint / "commits" / str(newest), [PLAN_FORMAT, '{"nextBatchWatermarkMs":0}'])
     has_plans = newest >= 0 or any(_entries_behind(checkpoint / "offsets", -1))
     if has_plans and not _has_id(checkpoint / "metadata"):
         _LOGGER.warning("%s is lost or damaged: the query gets a new id", checkpoint / "metadata")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.files.errors import UnknownFormat
 from penstock.landing.journal import Journal, read_plan
 from penstock.landing.requests.backfill_requests import write_request
 from penstock.upkeep.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
@@ -133,3 +134,12 @@ def test_checkpoint_is_not_made_again_during_a_backfill_that_the_journal_lacks(t
     shutil.rmtree(three.layout.checkpoint)
     with pytest.raises(CheckpointLost, match="a backfill is not done"):
         rebuild_checkpoint(three.layout)
+
+
+def test_plans_in_another_format_of_spark_are_not_replaced(three: HandWritten) -> None:
+    newest = three.layout.checkpoint / "offsets" / "2"
+    newest.write_text(newest.read_text().replace("v1", "v2", 1))
+    before = newest.read_bytes()
+    with pytest.raises(UnknownFormat, match="offsets/2 has Spark's format v2"):
+        rebuild_checkpoint(three.layout)
+    assert newest.read_bytes() == before
