@@ -94,7 +94,7 @@ class BulkProtocol:
             answer = {"acknowledged": True, "shards_acknowledged": True, "index": request.path.strip("/")}
             return json_answer(answer, headers=PRODUCT)
         messages, items = Messages(request), _Items(in_path[1] or "")
-        lines = iter(request.body.split(b"\n"))
+        lines = iter(request.text.split(b"\n"))
         for line in lines:
             if line.strip():
                 action, parameters = _parse_action(line)
@@ -131,7 +131,7 @@ def _add_single(request: Request, index: str, form: str, name: str | None) -> Re
     """Add the document that is a request's body. Raises Refused."""
     messages, action = Messages(request), "create" if form == "create" else "index"
     parameters = {"_index": index, "_id": name} if name else {"_index": index}
-    error = _add_document(action, index, parameters, request.body, messages)
+    error = _add_document(action, index, parameters, request.text, messages)
     answer = _answer(index, name or f"{time.time_ns():x}", error)
     if error is None:
         return messages.received(json_answer(answer, 201, PRODUCT))

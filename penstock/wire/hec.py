@@ -104,7 +104,7 @@ class HecProtocol:
         """Answer true for ids that this process or an earlier one has issued, false for all others."""
         if not channel:
             raise _HecRefused("Data channel is missing", 10)
-        document = decode_json(request.body)
+        document = decode_json(request.text)
         acks = document.get("acks") if isinstance(document, dict) else None
         if not isinstance(acks, list) or not all(type(ack) is int for ack in acks):
             raise _HecRefused("Invalid data format", 6)
@@ -135,7 +135,7 @@ class _HecRefused(Refused):
 def _add_lines(request: Request, messages: Messages) -> _HecRefused | None:
     """Add raw lines with the metadata of the query; stop at the first line that is too large and return its error."""
     metadata = {name: request.query[name] for name in _METADATA if request.query.get(name)}
-    lines = [line for line in request.body.replace(b"\r\n", b"\n").split(b"\n") if line]
+    lines = [line for line in request.text.replace(b"\r\n", b"\n").split(b"\n") if line]
     for number, line in enumerate(lines):
         if messages.add(line, metadata):
             return _HecRefused(*_TOO_LARGE, 413, number, messages.oversize_text)
@@ -144,7 +144,7 @@ def _add_lines(request: Request, messages: Messages) -> _HecRefused | None:
 
 def _add_events(request: Request, messages: Messages) -> _HecRefused | None:
     """Add events; stop at the first bad one and return its error."""
-    for number, event in enumerate(_events(request.body)):
+    for number, event in enumerate(_events(request.text)):
         error = _add_event(event, messages)
         if error is not None:
             text, code = error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterable
 
 import orjson
@@ -19,6 +21,7 @@ from penstock.wire.requests import (
     json_answer,
 )
 
+_BETWEEN_OBJECTS = re.compile(rb"\}\s*\{")
 MAX_REPORTED = 10
 """Limit: refused documents that an answer names."""
 
@@ -34,10 +37,11 @@ class JsonProtocol:
 
     def receive(self, request: Request) -> Received:
         """Return the documents of a request. Raises Refused."""
-        data = request.body.strip()
+        data = request.text.strip()
         messages = Messages(request)
         is_array = data.startswith(b"[")
-        refused = _add_elements(data, messages, request.max_messages) if is_array else _add_lines(data, messages)
+        add = _add_elements if is_array else _add_lines
+        refused = add(data, messages, request.max_messages)
         if not messages and refused:
             number, reason, text = refused[0]
             raise Refused(
@@ -84,9 +88,9 @@ def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tu
     return refused
 
 
-def _add_lines(data: bytes, messages: Messages) -> list[tuple[int, str, str]]:
-    """Add one document per line, or a single document of several lines; return index, reason and text of refused
-    ones.
+def _add_lines(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str, str]]:
+    """Add one document per line, objects behind each other in one line, or a single document of several lines; return
+    the index of the line, reason and text of refused ones.
     """
     refused: list[tuple[int, str, str]] = []
     for number, line in enumerate(data.split(b"\n"), 1):
@@ -99,6 +103,10 @@ def _add_lines(data: bytes, messages: Messages) -> list[tuple[int, str, str]]:
         elif number == 1 and is_json(data):
             reason = messages.add(data)
             return [(1, reason, messages.oversize_text)] if reason else []
+        elif _BETWEEN_OBJECTS.search(line) and (documents := _split_objects(line, max_messages)):
+            reasons = [messages.add(document) for document in documents]
+            refused += [(number, reason, messages.oversize_text) for reason in reasons if reason]
+            continue
         else:
             reason = messages.refuse(SYNTAX)
         if reason:
@@ -107,3 +115,18 @@ def _add_lines(data: bytes, messages: Messages) -> list[tuple[int, str, str]]:
             text = find_error(line) if is_reported else messages.oversize_text
             refused.append((number, reason, text or "not valid JSON"))
     return refused
+
+
+def _split_objects(line: bytes, max_messages: int) -> list[bytes]:
+    """Return the objects of a line of concatenated JSON (Fluent Bit's ``json_stream``); none if a part of it is no
+    object. Raises Refused.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        return []
+    # Limit: no more than a request may have is kept.
+    spans = list(itertools.islice(Scanner(text).documents(), max_messages + 1))
+    check_message_count(len(spans), max_messages)
+    is_sound = all(not span.error and text[span.begin] == "{" for span in spans)
+    return [text[span.begin : span.end].encode() for span in spans] if is_sound else []

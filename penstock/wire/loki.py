@@ -73,7 +73,7 @@ class LokiProtocol:
 def _add_json(request: Request, messages: Messages) -> str:
     """Add the entries of a push; return the first error. Raises Refused."""
     try:
-        document = exact(request.body)
+        document = exact(request.text)
     except NotJson as error:
         raise Refused(400, SYNTAX, f"the body is {error}") from None
     streams = _member(document, "the body", "streams") if isinstance(document, Members) else None

@@ -19,6 +19,7 @@ from penstock.records import ANNOTATIONS, Body, Rows, body
 from penstock.wire.json_text import describe_error
 
 JSON = "application/json"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 OVERSIZE, SYNTAX, KIND = "oversize", "syntax", "kind"
 """Reasons to refuse a message: too large, malformed, or an operation other than an append."""
 MESSAGES = "messages"
@@ -71,6 +72,11 @@ class Request:
     def message_room(self) -> int:
         """Limit of the bytes of all messages with their annotations."""
         return max(min(MAX_GROWTH_FACTOR * len(self.body), MAX_GROWN_BODIES * self.max_body_bytes), MIN_ROOM_BYTES)
+
+    @property
+    def text(self) -> bytes:
+        """Body without a byte order mark, for protocols of text: Windows' programs write one."""
+        return self.body.removeprefix(BYTE_ORDER_MARK)
 
     @property
     def content_type(self) -> str:

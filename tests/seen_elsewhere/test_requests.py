@@ -356,6 +356,38 @@ REQUESTS = [
     Report(
         "vectordotdev/vector#23472 (its kind, in JSON)", PLAIN, '[[1.10],{"a":1,"a":2}]', ["[1.10]", '{"a":1,"a":2}']
     ),
+    Report(
+        "fluent/fluent-bit#5810, #4011 (only the first of concatenated objects)",
+        PLAIN,
+        '{"1":1}{"2":"}{"}\n{"3":3} {"4":4.10}\r\n{"5":5}',
+        ['{"1":1}', '{"2":"}{"}', '{"3":3}', '{"4":4.10}', '{"5":5}'],
+    ),
+    Report(
+        "fluent/fluent-bit#5810 (its kind: a bad object among them)",
+        PLAIN,
+        '{"1":1}{"2":}\n{"3":3}',
+        ['{"3":3}'],
+        text='"refused":1',
+    ),
+    *(
+        Report(
+            f"FantasticFiasco/serilog-sinks-http#188, vectordotdev/vrl#1303 ({path})",
+            path,
+            "\ufeff" + body,
+            messages,
+            status,
+        )
+        for path, body, messages, status in [
+            (PLAIN, '{"a":1}\n{"b":2}', ['{"a":1}', '{"b":2}'], 200),
+            (PLAIN, '[{"a":1}]', ['{"a":1}'], 200),
+            (HEC, '{"event":"a"}{"event":"b"}', ["a", "b"], 200),
+            ("/services/collector/raw", "a\nb", ["a", "b"], 200),
+            (BULK, '{"create":{}}\n{"a":1}\n', ['{"a":1}'], 200),
+            ("/logs/_doc", '{"a":1}', ['{"a":1}'], 201),
+            (LOKI, loki('["1","a"]'), ["a"], 204),
+            (OTLP, otlp('{"body":{"stringValue":"a"}}'), ["a"], 200),
+        ]
+    ),
     # Repeated members, and requests of another kind: accepted without a trace if a parser ignores them
     Report("HEC: event twice", HEC, '{"event":"x","event":"y"}', [], 400, "'event' occurs more than once"),
     Report("HEC: time twice", HEC, '{"event":"a"}{"event":"x","time":1,"time":2}', ["a"], 400, "'time' occurs more"),
