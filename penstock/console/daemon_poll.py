@@ -171,6 +171,11 @@ class Daemon:
         """Return the listeners whose receiver is stopped or hung, and for how long (seconds)."""
         return {name: stopped_s for name in self.stat.get("listeners", {}) if (stopped_s := self.stopped_s(name))}
 
+    @property
+    def pipeline_stopped_s(self) -> float:
+        """Return how long the pipeline has been stopped (seconds); 0 while it runs, and if there is none."""
+        return float(self.balance.get("silent", {}).get("pipeline", 0))
+
     def silent_forwarders(self, listener: str) -> dict[str, float]:
         """Return the handlers of a listener whose forwarder is stopped or hangs in a delivery, and for how long
         (seconds).
@@ -181,8 +186,9 @@ class Daemon:
 
     @property
     def silent_processes(self) -> dict[str, float]:
-        """Return the receivers and forwarders that are stopped or hang, and for how long (seconds)."""
-        silent = {f"receiver {name}": stopped_s for name, stopped_s in self.stopped_receivers.items()}
+        """Return the pipeline, receivers and forwarders that are stopped or hang, and for how long (seconds)."""
+        silent = {"pipeline": self.pipeline_stopped_s} if self.pipeline_stopped_s else {}
+        silent |= {f"receiver {name}": stopped_s for name, stopped_s in self.stopped_receivers.items()}
         for name in self.stat.get("listeners", {}):
             silent |= {f"forwarder {name} {label}": s for label, s in self.silent_forwarders(name).items()}
         return silent

@@ -96,6 +96,12 @@ def _stopped(daemon: Daemon) -> Iterator[Finding]:
             f"{name}: receiver stopped for {stopped_s:.0f} s, its messages wait in the kernel",
             f"continue it: kill -CONT {pid}, or end it: kill -KILL {pid} (it is restarted)",
         )
+    if daemon.pipeline_stopped_s:
+        yield Finding(
+            WARN,
+            f"pipeline stopped for {daemon.pipeline_stopped_s:.0f} s, its messages wait in the log",
+            "penstock pipeline status",
+        )
     for name, statistics in daemon.stat.get("listeners", {}).items():
         pids = {handler["name"]: handler.get("pid") or "" for handler in statistics.get("handlers", ())}
         for handler, silent_s in daemon.silent_forwarders(name).items():

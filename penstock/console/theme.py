@@ -91,6 +91,8 @@ def _state(daemon: Daemon) -> tuple[str, str]:
         return "unknown", "bad"
     if stopped := daemon.stopped_receivers:
         return f"receiver stopped for {max(stopped.values()):.0f} s", "warn"
+    if stopped_s := daemon.pipeline_stopped_s:
+        return f"pipeline stopped for {stopped_s:.0f} s", "warn"
     if silent := daemon.silent_processes:
         return f"forwarder silent for {max(silent.values()):.0f} s", "warn"
     return "live", "good"

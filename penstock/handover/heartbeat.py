@@ -1,4 +1,4 @@
-"""Heartbeats of receivers and forwarders: a process that is stopped or hangs is seen by its silence.
+"""Heartbeats of receivers, forwarders and the pipeline: a process that is stopped or hangs is seen by its silence.
 
 A process publishes its heartbeat with its statistics (``state_page.STATISTICS``). Times are CLOCK_MONOTONIC, which is
 the same for all processes of a boot.
@@ -7,15 +7,22 @@ the same for all processes of a boot.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from penstock.handover.state_page import PIPELINE_TEXTS, STATISTICS, StatePage
 
 HEARTBEAT = "heartbeat"
 """Key of the heartbeat in published statistics."""
 STOPPED_AFTER_S = 3.0
 """Silence after which a process counts as stopped: processes publish every 0.5 s, also while they wait for room."""
+
+BEAT_INTERVAL_S = 0.5
 
 
 class Heartbeat:
@@ -59,3 +66,29 @@ def take_pulse(statistics: dict[str, Any]) -> Pulse:
     silent_s = max(time.monotonic() - heartbeat["at_s"], 0.0)
     is_running = silent_s <= STOPPED_AFTER_S or os.path.exists(f"/proc/{heartbeat['pid']}")
     return Pulse(silent_s, heartbeat["paused_at_s"], heartbeat["pause_s"], is_running)
+
+
+@contextmanager
+def publish_heartbeat(path: Path) -> Iterator[None]:
+    """Publish this process's heartbeat in a page at ``path`` during the block. Raises OSError.
+
+    The thread shows that the process runs; ``spark.stall_watch`` finds a landing that makes no progress.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    page, heartbeat, stop = StatePage(path, PIPELINE_TEXTS), Heartbeat(), threading.Event()
+
+    def beat() -> None:
+        page.write(STATISTICS, heartbeat.beat())
+        while not stop.wait(BEAT_INTERVAL_S):
+            page.write(STATISTICS, heartbeat.beat())
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        # Another process may get this one's pid, and must not count as a stopped pipeline.
+        page.write(STATISTICS, {})
+        page.close()

@@ -1,4 +1,4 @@
-"""Names of the files that processes share: of a listener, and of a relay."""
+"""Names of the files that processes share: of a listener, a relay and the pipeline."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def account_file(folder: Path, listener: str, handler: str) -> Path:
 def relay_state_file(data_dir: Path, relay: str) -> Path:
     """Return the path of a relay's statistics, in the folder of its positions."""
     return data_dir / RELAYS_FOLDER / relay / "state"
+
+
+def pipeline_state_file(data_dir: Path) -> Path:
+    """Return the path of the heartbeat of the pipeline of this data directory."""
+    return data_dir / "pipeline.state"
 
 
 def hung_file(folder: Path, listener: str, handler: str) -> Path:

@@ -34,8 +34,8 @@ TOPIC_BY_POSITION = 3
 TOPIC_REQUESTS = 4
 """Number of the text with the topic requests that the log daemon refused in its current group."""
 TEXTS = 5
-RELAY_TEXTS = 2
-"""Texts in the page of a receiver, and of a relay."""
+RELAY_TEXTS = PIPELINE_TEXTS = 2
+"""Texts in the page of a receiver, of a relay, and of the pipeline."""
 MAX_ATTEMPTS = 10
 """Limit of reads of one text while its writer changes it; a text is written every half a second."""
 _LOGGER = logging.getLogger(__name__)

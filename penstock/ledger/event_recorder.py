@@ -90,7 +90,7 @@ class EventRecorder:
 
     def __init__(self, ledger: Ledger, log: Log, pulses: Callable[[], Mapping[str, Pulse]] = dict) -> None:
         """Create the recorder; ``pulses`` returns what heartbeats show, by process: ``receiver NAME`` or
-        ``forwarder NAME HANDLER``, with the listener's name.
+        ``forwarder NAME HANDLER``, with the listener's name, or ``pipeline``.
         """
         self._ledger, self._log, self._pulses = ledger, log, pulses
         self._stopped: dict[str, _Draft] = {}
@@ -164,7 +164,8 @@ class EventRecorder:
                 draft.change(until=ended_at)
 
     def _stopped_draft(self, process: str, at: int) -> _Draft:
-        listener = process.split(" ")[1]
+        # The pipeline has no listener, and causes no losses: messages wait in the log.
+        listener = process.partition(" ")[2].partition(" ")[0]
         return self._draft(EventPost(f"{STOPPED} {process} {at}", 0, STOPPED, at, what=process, place=listener))
 
     def _unreported_losses(self) -> Iterator[tuple[str, Counts]]:

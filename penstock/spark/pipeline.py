@@ -33,6 +33,7 @@ from penstock import config
 from penstock.errors import PenstockError
 from penstock.files.disk_space import describe_full, is_disk_full, wait_for_space
 from penstock.files.errors import DamagedFile
+from penstock.handover.heartbeat import publish_heartbeat
 from penstock.landing.daemon_connection import configured_connection
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import acquire_landing_lock
@@ -101,12 +102,13 @@ def run(
     once: bool = False,
     stop: threading.Event | None = None,
     follow: Follow | None = None,
+    heartbeat: Path | None = None,
 ) -> int:
     """Land until ``stop`` is set (with ``once``: until all messages have landed); return the exit code.
 
     ``spark``: settings of the session. ``ledger``: receiver of proofs; None posts none. ``follow``: settings that a
-    reload changes. Raises PipelineRunning, NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused,
-    AnotherWriter, SparkGone, DiskFull.
+    reload changes. ``heartbeat``: page in which the process shows that it runs. Raises PipelineRunning, NoJava,
+    CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone, DiskFull.
     """
     landing.transform.check()
     stop = stop or threading.Event()
@@ -115,6 +117,9 @@ def run(
     lock = ExitStack()
     lock.callback(os.close, handle)
     try:
+        # Lock: only the process that lands writes the page.
+        if heartbeat is not None:
+            lock.enter_context(publish_heartbeat(heartbeat))
         if landing.layout.store is not None:
             retry_while_away(lambda: begin_table(landing.layout), stop)
         clock = BelievedClock(landing.layout, ledger)

@@ -41,6 +41,14 @@ def test_stopped_receiver_is_a_finding() -> None:
     assert finding.advice == "continue it: kill -CONT 42, or end it: kill -KILL 42 (it is restarted)"
 
 
+def test_stopped_pipeline_is_a_finding_and_the_state_of_every_page() -> None:
+    state = daemon(balance() | {"silent": {"pipeline": 12.4}})
+    (finding,) = findings(state)
+    assert finding.problem == "pipeline stopped for 12 s, its messages wait in the log"
+    assert (finding.level, finding.advice) == (WARN, "penstock pipeline status")
+    assert state.silent_processes == {"pipeline": 12.4}
+
+
 def test_silent_forwarder_is_a_finding() -> None:
     state = daemon(balance())
     state.stat["listeners"]["in"]["handlers"] = [{"name": "kafka", "silent_s": 12.4, "pid": 42}]

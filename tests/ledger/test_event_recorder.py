@@ -321,3 +321,10 @@ def test_silent_forwarder_is_an_event_that_explains_what_was_dropped_for_it_alon
     assert lost_in == "in: 5 dropped by the kernel"
     assert silent.startswith("7 ")
     assert silent.endswith(" while forwarder in kafka was silent for 6.0 s")
+
+
+def test_stopped_pipeline_is_in_the_timeline(watched: Watched) -> None:
+    watched.pulses["pipeline"] = Pulse(silent_s=4.0)
+    assert watched.check_again() == ["pipeline is stopped"]
+    watched.pulses["pipeline"] = Pulse(paused_at_s=100.0, pause_s=12.4)
+    assert watched.check_again() == ["pipeline was stopped for 12.4 s"]

@@ -131,7 +131,7 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
 
 
 def _silent_processes(settings: Settings) -> dict[str, float]:
-    """Return stopped receivers and forwarders with their silence in seconds; empty if the daemon does not answer."""
+    """Return stopped processes with their silence in seconds; empty if the daemon does not answer."""
     from penstock.config.daemon_access import Access
     from penstock.files.json_values import parse_object
 
@@ -169,6 +169,7 @@ def compact(settings: ConfiguredData) -> None:
 def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     """Run the pipeline until SIGTERM or SIGINT; return the exit status. ``is_child``: of ``penstock up``."""
     require_spark()
+    from penstock.handover.paths import pipeline_state_file
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
@@ -182,7 +183,10 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     follow = Follow(ledger.followed_settings, is_binding=is_child)
     spark = settings.pipeline.spark
     try:
-        return run_landing(landing_of(settings), spark=spark, ledger=ledger, once=once, stop=stop, follow=follow)
+        heartbeat = pipeline_state_file(settings.data_dir)
+        return run_landing(
+            landing_of(settings), spark=spark, ledger=ledger, once=once, stop=stop, follow=follow, heartbeat=heartbeat
+        )
     except (RuntimeError, ValueError) as error:
         fail(error)
 

@@ -118,6 +118,13 @@ RULES = (
         advice="it is stopped (continue it with kill -CONT), or its handler hangs in a delivery; messages wait for it",
     ),
     Rule(
+        "PenstockPipelineStopped",
+        "warning",
+        Above("penstock_pipeline_silent_seconds", (), 3),
+        "the pipeline has been stopped for {value} s",
+        advice="messages wait in the log; penstock pipeline status names the process: continue it with kill -CONT",
+    ),
+    Rule(
         "PenstockKernelDrops",
         "warning",
         Growth(COUNTS, LISTENER, "name", ("kernel_dropped",)),

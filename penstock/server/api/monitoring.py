@@ -17,9 +17,9 @@ from penstock.files.change_log import ChangeLog
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
-from penstock.handover.paths import account_file, relay_state_file, state_file
+from penstock.handover.paths import account_file, pipeline_state_file, relay_state_file, state_file
 from penstock.handover.sender_table import MAX_SENDERS
-from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, TEXTS, StatePage
+from penstock.handover.state_page import PIPELINE_TEXTS, RELAY_TEXTS, STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
@@ -37,6 +37,8 @@ MAX_EVENTS = 100
 """Default number of events in an answer."""
 MAX_LABELLED_SENDERS, MANY_SENDERS = 20, "many"
 """Limit: senders of a listener with an alarm of their own. If more are silent, the network or the listener is."""
+PIPELINE = "pipeline"
+"""Name of the pipeline's process."""
 SILENT = "silent_s"
 """Key of the seconds since a process last published."""
 FORWARDER_TEXTS = 2
@@ -73,7 +75,7 @@ class MonitoringApi:
         return {"listeners": listeners, "sum": add_up(list(listeners.values()))}
 
     def pulses(self) -> dict[str, Pulse]:
-        """Return what the heartbeats of receivers and forwarders show, by the name of the process."""
+        """Return what the heartbeats of receivers, forwarders and the pipeline show, by the name of the process."""
         folder, statistics = self.settings.buffers, dict[str, dict[str, Any]]()
         for listener in self.settings.listener:
             name = listener.name
@@ -81,6 +83,7 @@ class MonitoringApi:
             for label in (handler.label for handler in listener.forwarded):
                 forwarder = _published(account_file(folder, name, label), FORWARDER_TEXTS)
                 statistics[f"forwarder {name} {label}"] = forwarder
+        statistics[PIPELINE] = _published(pipeline_state_file(self.settings.data_dir), PIPELINE_TEXTS)
         return {process: take_pulse(published) for process, published in statistics.items() if published}
 
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
@@ -168,6 +171,10 @@ class MonitoringApi:
             for handler in published.get("handlers", ())
             if SILENT in handler
         ]
+        pulse = self.pulses().get(PIPELINE)
+        pipeline_silences: list[tuple[dict[str, str], float]] = (
+            [({}, round(pulse.silent_s, 1))] if pulse is not None and pulse.is_running else []
+        )
         topics = topic_families(self._log)
         relays = {
             relay.name: _published(relay_state_file(self.settings.data_dir, relay.name), RELAY_TEXTS)
@@ -182,6 +189,9 @@ class MonitoringApi:
                 "gauge",
                 "Time since the forwarder last reported",
                 silent_forwarders,
+            ),
+            Family(
+                "penstock_pipeline_silent_seconds", "gauge", "Time since the pipeline last reported", pipeline_silences
             ),
             *self._sender_families(),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),

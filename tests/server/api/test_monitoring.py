@@ -13,8 +13,10 @@ from hypothesis.strategies import binary
 from penstock.config import Settings
 from penstock.counts import Origin
 from penstock.files.checked_document import write_document
-from penstock.handover.paths import senders_file
+from penstock.handover.heartbeat import Heartbeat
+from penstock.handover.paths import pipeline_state_file, senders_file
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
+from penstock.handover.state_page import PIPELINE_TEXTS, STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.records import body
@@ -193,3 +195,16 @@ def test_silent_host_fires_an_alarm_by_its_name(reports: MonitoringApi) -> None:
     assert firing(reports, "PenstockHostSilent") == [{"host": "db1"}]
     log.topic("web").append(body([b"m"]), Origin("db1/in", now, 0, 0)).result()
     assert firing(reports, "PenstockHostSilent") == []
+
+
+def test_stopped_pipeline_is_in_the_balance_and_the_metrics(reports: MonitoringApi) -> None:
+    page = StatePage(pipeline_state_file(reports.settings.data_dir), PIPELINE_TEXTS)
+    page.write(STATISTICS, Heartbeat().beat())
+    assert reports.balance({})["silent"] == {}
+    page.write(STATISTICS, Heartbeat(lambda: time.monotonic() - 12.4).beat())
+    assert reports.balance({})["silent"] == {"pipeline": pytest.approx(12.4, abs=1)}
+    (family,) = (family for family in reports.metrics() if family.name == "penstock_pipeline_silent_seconds")
+    ((labels, silent_s),) = family.samples
+    assert (labels, silent_s) == ({}, pytest.approx(12.4, abs=1))
+    page.write(STATISTICS, {})
+    assert reports.balance({})["silent"] == {}, "it has ended"
