@@ -214,6 +214,16 @@ def test_a_body_in_chunks_that_becomes_too_large_is_refused(web: tuple[Requests,
     wait_until(lambda: running.counts["request_refused.oversize"] == 1)
 
 
+def test_refused_large_request_names_size_limit_and_key(web: tuple[Requests, httpx.Client]) -> None:
+    _, client = web
+    body, limit = bytes((1 << 20) + 1), f"larger than max_body ({1 << 20} bytes)"
+    assert f"a request of {len(body)} bytes is {limit}" in client.post("/", content=body).text
+    with contextlib.suppress(httpx.WriteError):  # it was told before it had sent all
+        assert f"bytes or more is {limit}" in client.post("/", content=iter([body])).text
+    compressed = gzip.compress(body, mtime=0)
+    assert limit in client.post("/", content=compressed, headers={"content-encoding": "gzip"}).text
+
+
 def test_requests_to_unknown_paths_are_counted(web: tuple[Requests, httpx.Client]) -> None:
     running, client = web
     assert client.post("/elsewhere", content=DOCUMENT).status_code == 404

@@ -65,6 +65,7 @@ def test_what_is_too_large_unpacked_is_refused_and_counted(otel: tuple[Requests,
     with pytest.raises(grpc.RpcError) as refused:
         export(port, bytes(200 << 20), grpc.Compression.Gzip)
     assert code_of(refused.value) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "larger than max_body (" in str(refused.value)
     wait_until(lambda: running.counts["request_refused.oversize"] == 1)
 
 

@@ -64,7 +64,7 @@ def test_refusal_of_the_log_becomes_an_api_error(tmp_path: Path) -> None:
     async def run() -> None:
         async with served(tmp_path, max_topics=1) as api:
             await append(api, "t")
-            with pytest.raises(BadRequest):
+            with pytest.raises(BadRequest, match=r"1001 bytes; topic t takes at most 1000 \(message_size_limit\)"):
                 await append(api, "t", b"x" * 1001)
             with pytest.raises(BadRequest):
                 await append(api, "x" * 5000)
