@@ -66,6 +66,9 @@ class CheckHistory:
 
     def record_undecided(self, topic: str, source: str, table: str, reason: str) -> None:
         """Record a check that could not be decided; findings of the check before would mislead. Raises OSError."""
+        with contextlib.suppress(*UNREADABLE):
+            # Only a readable source table names its topic; under another one the alarm of the check before would end.
+            topic = read_document(self._path)["topic"]
         outcome = {"topic": topic, "source": source, "table": table, "partitions": [], "hours": [], "warnings": []}
         self._write(outcome, 2, f"{topic}: not decided: {reason}", time.time())
 

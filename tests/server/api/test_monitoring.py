@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ from penstock.server.alarms.rules import RULES
 from penstock.server.alarms.watch import RuleState
 from penstock.server.api.monitoring import MonitoringApi, add_up, audit_families, export_family
 from penstock.slogd.errors import BadRequest
+from tests.audit.audited import run_audit, write_parquet
 
 
 def settings_with_export(folder: Path) -> Settings:
@@ -75,6 +77,29 @@ def test_audits_of_one_topic_and_table_are_one_sample_that_fires_the_alarms(tmp_
     (silent,) = [rule for rule in RULES if rule.name == "PenstockAuditSilent"]
     late = Evaluation(silent.condition).holds({family.name: family for family in families}, Moment(0, 1770009001.5))
     assert late == {("orders", "/lake"): 8401.0}
+
+
+def test_audit_that_finds_missing_records_fires_its_alarm_until_a_check_is_complete(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path / "data"})
+    (tmp_path / "penstock.toml").write_text(f'data_dir = "{tmp_path}/data"\n')
+    rows = [(0, offset) for offset in range(60)]
+    source, table = write_parquet(tmp_path / "source", rows), write_parquet(tmp_path / "lake", rows[:57], files=1)
+    (incomplete,) = [rule for rule in RULES if rule.name == "PenstockAuditIncomplete"]
+    state = RuleState(incomplete)
+
+    def changes_after_a_check(status: int) -> list[dict[str, Any]]:
+        assert run_audit("", str(source), table, "--config", str(tmp_path / "penstock.toml"))[0] == status
+        return list(state.changes({family.name: family for family in audit_families(settings)}, Moment(0, 1.5)))
+
+    (begins,) = changes_after_a_check(1)
+    assert (begins["state"], begins["severity"], begins["labels"]["table"]) == ("begins", "critical", str(table))
+    assert "(audit status 1)" in begins["summary"]
+    (table / "torn.parquet").write_bytes(b"PAR1 torn")
+    assert changes_after_a_check(2) == [], "a check without a decision is no end of the alarm"
+    (table / "torn.parquet").unlink()
+    write_parquet(table, rows, files=1)
+    (ends,) = changes_after_a_check(0)
+    assert (ends["alarm"], ends["state"]) == ("PenstockAuditIncomplete", "ends")
 
 
 @given(record=binary(max_size=64))
