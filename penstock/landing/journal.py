@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,11 +114,7 @@ def read_plan(checkpoint: Path, batch: int) -> Planned:
     """
     path = checkpoint / "offsets" / str(batch)
     data = path.read_bytes()
-    if data[:1] == b"v" and (version := data.partition(b"\n")[0])[1:].isdigit() and version != PLAN_FORMAT.encode():
-        raise UnknownFormat(
-            f"{path} has Spark's format {version.decode()[:20]}, and only {PLAN_FORMAT} is known: run the pipeline "
-            "with the version of pyspark that Penstock installs, without spark.sql.streaming.offsetLog.formatVersion"
-        )
+    check_format(path, data)
     try:
         lines = data.decode().splitlines()
         if len(lines) != 3 or lines[0] != PLAN_FORMAT:
@@ -127,6 +124,19 @@ def read_plan(checkpoint: Path, batch: int) -> Planned:
         return Planned(_flat(end), int(metadata["batchTimestampMs"]), int(metadata["batchWatermarkMs"]))
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedFile(f"{checkpoint}/offsets/{batch}: {error}") from None
+
+
+def check_format(path: Path, data: bytes) -> None:
+    """Raise UnknownFormat if an entry of Spark's plans or commits begins with a version other than ours.
+
+    A torn or damaged version is no other one; it is the caller's to find.
+    """
+    version, end_of_line, _ = data.partition(b"\n")
+    if end_of_line and version != PLAN_FORMAT.encode() and re.fullmatch(rb"v[0-9]+", version):
+        raise UnknownFormat(
+            f"{path} has Spark's format {version.decode()[:20]}, and only {PLAN_FORMAT} is known: run the pipeline "
+            "with the version of pyspark that Penstock installs, without settings of spark.sql.streaming for formats"
+        )
 
 
 def _flat(offsets: Mapping[str, Any]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS
 from penstock.files.json_values import parse_json
-from penstock.landing.journal import committed_batches, latest, read_plan
+from penstock.landing.journal import PLAN_FORMAT, check_format, committed_batches, latest, read_plan
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.table.delta_table import DeltaTable
@@ -97,14 +97,17 @@ def _remove_entry(entry: Path) -> str:
 
 
 def _is_complete(entry: Path) -> bool:
-    version, *lines = entry.read_bytes().splitlines() or [b""]
+    """Report whether an entry is whole. Raises UnknownFormat: an entry of another Spark is no torn one."""
+    data = entry.read_bytes()
+    check_format(entry, data)
+    version, *lines = data.splitlines() or [b""]
     try:
         for line in lines:
             if line != b"-":
                 parse_json(line)
     except ValueError:
         return False
-    return version.startswith(b"v")
+    return version == PLAN_FORMAT.encode()
 
 
 def _newest(folder: Path) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
+from penstock.files.errors import UnknownFormat
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.requests.conditions import parse_conditions
@@ -43,6 +44,20 @@ def test_torn_commit_is_removed(table_of_two_batches: HandWritten, content: byte
     entry.write_bytes(content)
     assert mend(table_of_two_batches.layout) == [str(entry)]
     assert (table_of_two_batches.layout.checkpoint / "offsets" / "1").exists()
+
+
+@pytest.mark.parametrize("folder", ["commits", "offsets"])
+def test_entry_in_another_format_of_spark_stops_the_repair(table_of_two_batches: HandWritten, folder: str) -> None:
+    """Removing it would make Spark repeat batches, and it is whole."""
+    checkpoint = table_of_two_batches.layout.checkpoint
+    if folder == "offsets":
+        (checkpoint / "commits" / "1").unlink()
+    entry = checkpoint / folder / "1"
+    entry.write_bytes(entry.read_bytes().replace(b"v1", b"v2", 1))
+    before = entry.read_bytes()
+    with pytest.raises(UnknownFormat, match=f"{folder}/1 has Spark's format v2, and only v1 is known: run the"):
+        mend(table_of_two_batches.layout)
+    assert entry.read_bytes() == before
 
 
 def test_torn_plan_without_commit_is_removed(table_of_two_batches: HandWritten) -> None:
