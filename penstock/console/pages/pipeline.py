@@ -13,7 +13,7 @@ from penstock.console.charts import rates
 from penstock.console.daemon_poll import Daemon
 from penstock.console.empty_states import PIPELINE_COMMAND, command_html
 from penstock.console.pages.quarantine import page_address
-from penstock.console.theme import Chart, Html, frame, panel, table
+from penstock.console.theme import Chart, Html, frame, long_text, panel, table
 from penstock.console.wording import exact, lasted, short
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
@@ -96,7 +96,11 @@ def topics(pipeline_status: Status, daemon: Daemon) -> str:
     existing = [topic for topic in pipeline_status.topics if daemon.topic_exists(topic.topic)]
     ordered = sorted(existing, key=lambda topic: (-topic.lag_rows, topic.topic))[:MAX_TOPICS]
     cells = [
-        [escape(topic.topic), *map(exact, (topic.end, topic.landed, topic.proved, topic.lag_rows)), lasted(topic.lag)]
+        [
+            long_text(topic.topic),
+            *map(exact, (topic.end, topic.landed, topic.proved, topic.lag_rows)),
+            lasted(topic.lag),
+        ]
         for topic in ordered
     ]
     more = len(existing) - len(cells)
