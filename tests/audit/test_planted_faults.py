@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,10 @@ from deltalake.transaction import AddAction
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
 
+from penstock.audit.audit import audit
+from penstock.audit.kafka_source import KafkaSource
+from penstock.audit.outcome import Request
+from penstock.audit.tables.table import open_table
 from penstock.kafka.broker import Broker
 from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit
 from tests.kafka.kafka_helpers import Topics
@@ -40,6 +45,16 @@ class Lake(ABC):
     @property
     @abstractmethod
     def address(self) -> str: ...
+
+    @property
+    @abstractmethod
+    def catalog_address(self) -> str:
+        """Return the address that leads to the newest version at any time."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the options of the store or catalog."""
+        return {}
 
     @abstractmethod
     def commit(self, rows: Sequence[Row], *, replaces: bool = False) -> None:
@@ -75,6 +90,10 @@ class DeltaLake(Lake):
     def address(self) -> str:
         return str(self.folder / "t")
 
+    @property
+    def catalog_address(self) -> str:
+        return self.address
+
     def commit(self, rows: Sequence[Row], *, replaces: bool = False) -> None:
         table = rows_table(rows, self.topic)
         deltalake.write_deltalake(self.address, table, mode="overwrite" if replaces else "append")
@@ -107,6 +126,14 @@ class IcebergLake(Lake):
     @property
     def address(self) -> str:
         return self.table.refresh().metadata_location
+
+    @property
+    def catalog_address(self) -> str:
+        return "iceberg://lake/shop.orders"
+
+    @property
+    def options(self) -> dict[str, str]:
+        return {"type": "sql", "uri": f"sqlite:///{self.folder}/catalog.db"}
 
     def commit(self, rows: Sequence[Row], *, replaces: bool = False) -> None:
         (self.table.overwrite if replaces else self.table.append)(rows_table(rows, self.topic))
@@ -218,3 +245,34 @@ def test_planted_fault_is_found_with_its_commit(
     assert len(commits) == (2 if fault.names_doubling else len(fault.doubled))
     assert any(commit.startswith(lake.newest()) for commit in commits) == fault.names_doubling
     assert (sum(part["orphans"].values()), len(report["lost_files"])) == (fault.orphan_rows, fault.lost_files)
+
+
+@pytest.mark.parametrize("lake_type", [DeltaLake, IcebergLake])
+def test_table_that_changes_during_the_audit_is_read_at_the_opened_version(
+    orders: tuple[Topics, str, list[Row]], tmp_path: Path, lake_type: type[Lake]
+) -> None:
+    topics, topic, rows = orders
+    lake = lake_type(tmp_path, topic, rows)
+    lake.commit(rows[:20])
+    lake.commit([row for row in rows[10:50] if row[1] != 30])
+    opened = open_table(lake.catalog_address, lake.options)
+
+    def change(step: str = "partition 0") -> None:
+        """Fill the gaps, double others and rewrite all files; at first before the audit reads any row."""
+        if step == "partition 0":
+            lake.commit(rows[30:])
+            lake.delete(5)
+            lake.commit(rows, replaces=True)
+            lake.commit(rows[40:])
+
+    change()
+    with closing(KafkaSource(topic, {"bootstrap.servers": topics.address})) as source:
+        report = audit(source, opened, lake.catalog_address, Request(grace_s=0), change)
+    (part,) = report.partitions
+    assert report.version == opened.version
+    assert (part.rows, part.missing.tolist(), part.doubled.tolist()) == (59, [[30, 31], [50, 60]], [[10, 20]])
+    # The opened version and its history name the commits, and files of newer versions are no orphans.
+    assert len({commit for commit in part.doubled_in.values() if commit}) == 2
+    assert (part.losses, part.orphans, report.lost_files) == ([], {}, [])
+    status, now, errors = run_audit(topics, topic, lake.address)
+    assert (status, now["missing"], now["partitions"][0]["doubled"]) == (1, 0, [[40, 60]]), errors

@@ -62,6 +62,7 @@ class DeltaTable(VersionedTable):
 
     def __init__(self, address: str, options: Mapping[str, str], version: int | None = None) -> None:
         super().__init__()
+        self._address, self._options = address, options
         self._folder = table_path(address, options)
         self._reader = TableReader(self._folder)
         with translate_errors(address, DeltaError):
@@ -78,11 +79,9 @@ class DeltaTable(VersionedTable):
         """Return the files of the audited version."""
         return self._files
 
-    def current_files(self) -> Iterable[VersionedFile]:
-        """Return the files of the newest version now."""
-        with translate_errors(self._folder, DeltaError):
-            reader = TableReader(self._folder)
-            return reader.active_at(reader.version())
+    def newest(self) -> DeltaTable:
+        """Open the version that is the newest one now. Raises TableUnreadable."""
+        return DeltaTable(self._address, self._options)
 
     def batches_of(
         self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()

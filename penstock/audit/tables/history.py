@@ -74,8 +74,8 @@ class VersionedTable(AuditedTable):
         """Return the Parquet files in the table's folder, by name in the report; none if it is not a local one."""
 
     @abstractmethod
-    def current_files(self) -> Iterable[VersionedFile]:
-        """Return the files of the newest version now."""
+    def newest(self) -> VersionedTable:
+        """Open the version that is the newest one now. Raises TableUnreadable."""
 
     def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
         """Yield the offsets of all rows of the version, without deleted ones."""
@@ -89,7 +89,7 @@ class VersionedTable(AuditedTable):
                     yield file, part
             except FileIsGone:
                 # A file that a newer version has replaced may have been vacuumed during the audit.
-                if str(file) not in {str(current) for current in self.current_files()}:
+                if str(file) not in {str(current) for current in self.newest().files()}:
                     raise
                 if str(file) not in self.lost_files:
                     self.lost_files.append(str(file))
@@ -152,8 +152,11 @@ class VersionedTable(AuditedTable):
     def orphans(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Orphan]:
         """Return files of the folder that no searched version has, and that hold missing rows."""
         orphans: list[Orphan] = []
-        for name, path in self.stored_files():
-            if name in self._listed:
+        # Order: list the folder first; all files that are in it by a commit are then in a version.
+        stored = list(self.stored_files())
+        listed = self._listed | self._newer_files()
+        for name, path in stored:
+            if name in listed:
                 continue
             held = PartitionOffsets(missing)
             # A writer that was killed leaves torn files.
@@ -164,6 +167,15 @@ class VersionedTable(AuditedTable):
                 Orphan(name, partition, count_offsets(ranges)) for partition, ranges in held.among(missing).items()
             ]
         return orphans
+
+    def _newer_files(self) -> set[str]:
+        """Return the files of versions that were committed during the audit."""
+        newer: set[str] = set()
+        for version in self.newest().versions():
+            if str(version.number) == self.version:
+                break
+            newer.update(str(file) for file in version.after)
+        return newer
 
     @cached_property
     def _listed(self) -> set[str]:

@@ -6,7 +6,6 @@ the table unreadable here: rows that are deleted would otherwise count.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -63,6 +62,7 @@ class IcebergTable(VersionedTable):
 
     def __init__(self, address: str, options: Mapping[str, str], version: int | None = None) -> None:
         super().__init__()
+        self._address, self._options = address, options
         with translate_errors(address, *_ERRORS):
             self._table = _load(address, options)
             snapshot = self._table.current_snapshot()
@@ -88,13 +88,9 @@ class IcebergTable(VersionedTable):
             files.append(ReferencedFile(task.file.file_path, references[task.file.file_path], task))
         return files
 
-    def current_files(self) -> Iterable[VersionedFile]:
-        """Return the files of the current snapshot now; of a metadata file, its own."""
-        with translate_errors(self._table.name(), *_ERRORS), contextlib.suppress(NotImplementedError):
-            self._table.refresh()
-        with translate_errors(self._table.name(), *_ERRORS):
-            snapshot = self._table.current_snapshot()
-            return self._files_of(snapshot.snapshot_id if snapshot else None)
+    def newest(self) -> IcebergTable:
+        """Open the snapshot that is the current one now; of a metadata file, its own. Raises TableUnreadable."""
+        return IcebergTable(self._address, self._options)
 
     def batches_of(
         self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()
