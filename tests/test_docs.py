@@ -6,6 +6,7 @@ import json
 import logging
 import pkgutil
 import re
+import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +38,7 @@ README = ROOT / "README.md"
 GUIDES = [README, *(ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG"))]
 NAMED = [page for page in [*GUIDES, *PAGES] if page.name != "CHANGELOG.md"]
 """What names only what there is; the changelog has what was, too."""
+AUDITED_TABLES = [page for page in PAGES if page.parent.name == "audit" and page.stem not in ("tables", "columns")]
 FORMATS = DOCS / "compatibility.md"
 OF_DATA = ("topics", "buffers", "relays", "tables", "landed", "quarantine")
 """Folders of a data directory."""
@@ -158,6 +160,19 @@ def test_commands_and_options_in_the_text_exist(page: Path, commands: typer.core
         options = {name for parameter in command.params for name in parameter.opts} | {"--help"}
         used_options = {word for word in words if re.fullmatch(r"--?[a-z][a-z_-]*", word)}
         assert used_options <= options, f"penstock {line}"
+
+
+@pytest.mark.parametrize("page", AUDITED_TABLES, ids=name_of)
+def test_page_of_an_audited_table_begins_with_a_valid_command(page: Path, commands: typer.core.TyperGroup) -> None:
+    text = page.read_text()
+    first, *others = re.findall(r"^    penstock audit (.+)$", text, re.MULTILINE)
+    assert text.index(first) < text.index("\n## ")
+    for line in (first, *others):
+        source, table, *_ = words = shlex.split(line)
+        context = commands.commands["audit"].make_context("audit", words)
+        assert (context.params["source"], context.params["table"]) == (source, table)
+    headings = set(re.findall(r"^## (.+)$", text, re.MULTILINE))
+    assert headings >= {"Install", "Where the offsets are", "What is read", "Limits"}
 
 
 @pytest.mark.parametrize("page", NAMED, ids=name_of)
