@@ -75,6 +75,16 @@ class Forwarder(FrameReader):
             # A slow broker is not a hung handler: the process beats while the handler waits within its own limit.
             handler.on_wait = self.write_statistics_if_due
 
+    def close(self) -> None:
+        """Close the account's file and the file for the stack of a hung handler. Call it after `run` has returned."""
+        # The handler refers to this forwarder: without a close, both files stay open until a garbage collection.
+        if hasattr(self._handler, "on_wait"):
+            self._handler.on_wait = _do_nothing
+        self._accounts.close()
+        if self._traceback_file is not None:
+            self._traceback_file.close()
+            self._traceback_file = None
+
     # Position and account
 
     def mark(self, position: ReaderPosition) -> int:
@@ -247,6 +257,10 @@ class Forwarder(FrameReader):
         self._accounts.write_statistics({**stat(), **totals.pruned(), **self._heartbeat.beat()})
 
 
+def _do_nothing() -> None:
+    """Take the place of a closed forwarder's callback."""
+
+
 def _read_metadata(frames: Iterable[Frame]) -> Iterator[FrameMetadata]:
     """Yield the metadata of intact frames. The total in the next intact frame covers the messages of damaged frames."""
     for frame in frames:
@@ -310,6 +324,8 @@ def main() -> None:
     close = getattr(instance, "close", None)
     if close:
         close()
+    # Order: after the handler, which writes statistics while it waits for its last deliveries.
+    forwarder.close()
     lock.close()
 
 

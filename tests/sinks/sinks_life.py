@@ -43,12 +43,14 @@ def publish(life: Life, *payloads: bytes) -> None:
     life.publisher.publish(body(list(payloads)), counts, 0)
 
 
-def forward(folder: Path, handler: Handler) -> Forwarder:
+def forward(folder: Path, handler: Handler) -> None:
     """Forward all frames that are present."""
     forwarder = Forwarder(folder, "events", "mine", handler, None)
     forwarder.stop()
-    forwarder.run()
-    return forwarder
+    try:
+        forwarder.run()
+    finally:
+        forwarder.close()
 
 
 def delivery_of(folder: Path) -> HandlerDelivery:

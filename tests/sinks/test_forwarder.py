@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -343,6 +345,21 @@ def test_balance_closes_after_any_damage(steps: list[tuple[str, Any]]) -> None:
         life.end()
         final_route = route(folder)
         assert (final_route.in_buffer, final_route.unaccounted) == (0, 0)
+
+
+def test_closed_forwarder_leaves_no_file_open(tmp_path: Path) -> None:
+    life = start(tmp_path)
+    publish(life, b"one")
+    gc.collect()
+    gc.disable()  # the files are closed by `close`, not by the collector
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            forward(tmp_path, RecordingHandler())
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()
+    life.end()
 
 
 class Steps:
