@@ -220,7 +220,12 @@ class Segment:
         self._ensure_open()
         if self._dirty:
             self._preallocated_end = 0
-            self._data.truncate(self.state.length)
+            try:
+                self._data.truncate(self.state.length)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._clear_tail()
+                raise
             self._sync_data()
             # Order: the cut of the data is synced before its index and copies are cut, and before the next append may
             # reuse the offsets: after a power failure the discarded rows must not come back beside new rows of the
@@ -228,6 +233,15 @@ class Segment:
             self._index.truncate(self._index_length - sum(len(packed) for _, packed in self._unwritten_records))
             self._copies.truncate(self.state.copied - sum(len(text) for _, text in self._unwritten_copies))
             self._dirty = False
+
+    def _clear_tail(self) -> None:
+        """Overwrite the remains of a failed append with zeros. Raises OSError."""
+        # Crash: if the process is killed before the cut succeeds, recovery would keep the refused rows; it cuts zeros.
+        # Rows with index records stay: recovery would take zeros in their place for damage of stored rows.
+        records = sum(len(packed) for _, packed in self._unwritten_records)
+        if self._fs.size(self.files.index) <= self._index_length - records:
+            length = self.state.length
+            self._data.write([bytes(self._fs.size(self.files.data) - length)], length)
 
     @property
     def _index_length(self) -> int:

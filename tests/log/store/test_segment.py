@@ -155,6 +155,20 @@ def test_failed_append_is_undone_even_if_the_first_undo_fails(tmp_path):
     active.release()
 
 
+def test_refused_row_is_not_recovered_if_its_cut_fails_too(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    append(active, b"a")
+    stored = active.files.data.read_bytes()[: active.state.length]
+    fs.failures = {"sync": errno.EIO, "truncate": errno.EIO}
+    with pytest.raises(OSError, match=r"\[Errno"):
+        append(active, b"lost")
+    # The process is killed here: recovery cuts zeros at the end, and would keep a whole row.
+    content = active.files.data.read_bytes()
+    assert content[: len(stored)] == stored
+    assert not any(content[len(stored) :])
+
+
 def test_failed_index_write_undoes_the_append(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
