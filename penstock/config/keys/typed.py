@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import date, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -35,6 +36,7 @@ _DECIMAL = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
 _ARRAY = re.compile(r"array<(.*)>")
 _STRUCT = re.compile(r"struct<(.*)>")
 _STRUCT_FIELD = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127}):(.+)")
+_TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,6})?(Z|[+-]\d{2}:\d{2})", re.ASCII)
 MAX_DIGITS = 38
 """Digits of a decimal in Arrow, Delta and Iceberg."""
 
@@ -114,6 +116,34 @@ class ColumnConfig(Section):
         None, description="Value of the column if the field is missing or null; of a plain type or a decimal."
     )
 
+    min: str | int | float | None = Field(
+        None, description="Least value; of a number, a decimal, a date or a timestamp, written like default."
+    )
+    max: str | int | float | None = Field(None, description="Greatest value, as min.")
+    pattern: str = Field(
+        "", description="Regular expression (RE2) that a string has to match somewhere; ^...$ for all of it."
+    )
+    enum: list[str | int] = Field(default_factory=list, description="Values that a string, int or bigint may have.")
+
+    @model_validator(mode="after")
+    def _check_contract(self) -> ColumnConfig:
+        """Refuse rules that the column's type cannot have, and rules that no value meets."""
+        bounds = {"min": self.min, "max": self.max}
+        for key, bound in bounds.items():
+            if bound is not None and not (_is_ordered(self.type) and _holds(self.type, bound)):
+                raise ValueError(f"{key}: {bound!r} is no bound of a column of the type {self.type}")
+        low, high = (None if bound is None else _in_order(self.type, bound) for bound in bounds.values())
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min: {self.min!r} is greater than max, {self.max!r}")
+        if self.pattern and self.type != "string":
+            raise ValueError(f"pattern: a column of the type {self.type} has none, only string")
+        if self.pattern:
+            _is_match(self.pattern, "")
+        for allowed in self.enum:
+            if self.type not in ("string", "int", "bigint") or not _holds(self.type, allowed):
+                raise ValueError(f"enum: {allowed!r} is no choice of a column of the type {self.type}")
+        return self
+
     @model_validator(mode="after")
     def _check_default(self) -> ColumnConfig:
         if self.default is not None:
@@ -121,7 +151,19 @@ class ColumnConfig(Section):
                 raise ValueError("default: a required field has none")
             if not _holds(self.type, self.default):
                 raise ValueError(f"default: {self.default!r} is no value of the type {self.type}")
+            if rule := self._rule_against(self.default):
+                raise ValueError(f"default: {self.default!r} violates {rule} of the column")
         return self
+
+    def _rule_against(self, default: str | bool | int | float) -> str:
+        """Return the rule that a default of the column's type violates; "" without one."""
+        if self.enum and default not in self.enum:
+            return "enum"
+        if self.pattern and not _is_match(self.pattern, str(default)):
+            return "pattern"
+        if self.min is not None and _in_order(self.type, default) < _in_order(self.type, self.min):
+            return "min"
+        return "max" if self.max is not None and _in_order(self.type, default) > _in_order(self.type, self.max) else ""
 
 
 class TypedConfig(Section):
@@ -132,6 +174,13 @@ class TypedConfig(Section):
         "rest",
         description=(
             "Destination of a field that does not fit its column: rest = the column rest; quarantine = the whole event."
+        ),
+    )
+    on_violation: Literal["rest", "quarantine"] = Field(
+        "rest",
+        description=(
+            "Destination of a field that violates its column's min, max, pattern or enum: rest = the column rest; "
+            "quarantine = the whole event."
         ),
     )
     columns: dict[
@@ -160,6 +209,29 @@ class TypedConfig(Section):
         return self
 
 
+def _is_ordered(kind: str) -> bool:
+    return kind in ("int", "bigint", "double", "date", "timestamp") or decimal_digits(kind) is not None
+
+
+def _in_order(kind: str, bound: str | bool | int | float) -> Any:
+    """Return a bound of the configuration as what compares like the column's values."""
+    if kind == "timestamp":
+        return datetime.fromisoformat(str(bound))
+    return bound if kind in ("int", "bigint", "double", "date") else Decimal(bound)
+
+
+def _is_match(pattern: str, text: str) -> bool:
+    """Report whether a text matches. Raises ValueError for a text that is no pattern."""
+    # Fast path: only a configuration with patterns loads Arrow.
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        return bool(pc.match_substring_regex(pa.scalar(text), pattern).as_py())
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"pattern: {pattern!r} is no regular expression of RE2: {error}") from None
+
+
 def _holds(kind: str, value: str | bool | int | float) -> bool:
     """Report whether a column of this type can have a value of the configuration."""
     if kind in ("int", "bigint"):
@@ -184,8 +256,9 @@ def _is_time(kind: str, text: str) -> bool:
     try:
         if kind == "date":
             return date.fromisoformat(text).isoformat() == text
-        return datetime.fromisoformat(text).tzinfo is not None and "T" in text
-    except ValueError:
+        # The forms and years that the column can hold, or the bound would be null.
+        return _TIMESTAMP.fullmatch(text) is not None and datetime.fromisoformat(text).astimezone(UTC) is not None
+    except (ValueError, OverflowError):
         return False
 
 

@@ -10,6 +10,7 @@ __all__ = [  # noqa: RUF022 reading order
     "columns",
     "column_types",
     "evaluation",
+    "contracts",
     "conversion",
     "typed_delta",
     "typed_files",

@@ -128,10 +128,25 @@ def _quoted(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule of a column's contract: ``name`` is its key (min, max, pattern, enum), ``bounds`` are JSON texts."""
+
+    name: str
+    bounds: tuple[str, ...]
+
+    @property
+    def needs(self) -> str:
+        """The rule in words."""
+        words = {"min": "at least", "max": "at most", "pattern": "a match of", "enum": "one of"}
+        return f"{words[self.name]} {', '.join(self.bounds)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """A column for a field of ``data``; ``type`` as in ``column_type``, ``field`` a path as in ``config.json_path``.
 
-    ``default``: the JSON text of the value for a field that is missing or null; "" without one.
+    ``default``: the JSON text of the value for a field that is missing or null; "" without one. ``rules``: what the
+    values have to meet (``penstock.landing.typed.contracts``).
     """
 
     name: str
@@ -139,6 +154,7 @@ class Column:
     field: str
     required: bool = False
     default: str = ""
+    rules: tuple[Rule, ...] = ()
 
     @property
     def path(self) -> Path:

@@ -24,6 +24,7 @@ from penstock.landing.rows.type_schemas import FieldRule
 from penstock.landing.table_paths import TYPED_MARK
 from penstock.landing.table_schema import LANDED
 from penstock.landing.typed.column_types import Column, column_type
+from penstock.landing.typed.contracts import rules_of
 from penstock.landing.typed.evaluation import Evaluation
 
 REST = "rest"
@@ -33,12 +34,15 @@ LANDED_COLUMNS = tuple(name for name in OWN_COLUMNS if name not in (REST, "date"
 
 @dataclass(frozen=True, slots=True)
 class TypedTable:
-    """The table ``events_<name>`` of the events of a type; with ``strict``, events that do not fit are quarantined."""
+    """The table ``events_<name>`` of the events of a type; with ``strict``, events that do not fit are quarantined,
+    with ``strict_contracts`` events that violate the rules of a column.
+    """
 
     name: str
     type: str
     columns: tuple[Column, ...] = ()
     strict: bool = False
+    strict_contracts: bool = False
 
     @property
     def key(self) -> str:
@@ -67,8 +71,10 @@ class TypedTable:
         return {**evaluation.values(), REST: evaluation.rest()}
 
     def judge(self, data: pa.Array[Any]) -> list[tuple[FieldRule, Mask]]:
-        """Return each rule with a mask of the JSON texts that meet it."""
-        return self.evaluate(data).judge()
+        """Return each rule whose violation leads to quarantine, with a mask of the JSON texts that meet it."""
+        evaluation = self.evaluate(data)
+        contracts = evaluation.judge_contracts() if self.strict_contracts else []
+        return [*(evaluation.judge() if self.strict else []), *contracts]
 
 
 def configured_tables(pipeline: PipelineConfig) -> tuple[TypedTable, ...]:
@@ -77,19 +83,21 @@ def configured_tables(pipeline: PipelineConfig) -> tuple[TypedTable, ...]:
 
 
 def strict_tables(tables: Iterable[TypedTable]) -> tuple[TypedTable, ...]:
-    """Return the tables whose events must fit."""
-    return tuple(table for table in tables if table.strict)
+    """Return the tables whose events must fit, or meet contracts."""
+    return tuple(table for table in tables if table.strict or table.strict_contracts)
 
 
 def _configured_table(name: str, config: TypedConfig) -> TypedTable:
-    columns = (
+    columns = tuple(
         Column(
             name_of_column,
             column.type,
             column.field or name_of_column,
             column.required,
             "" if column.default is None else json.dumps(column.default),
+            rules_of(column),
         )
         for name_of_column, column in config.columns.items()
     )
-    return TypedTable(name, config.type or name, tuple(columns), config.on_misfit == "quarantine")
+    strict_contracts = config.on_violation == "quarantine" and any(column.rules for column in columns)
+    return TypedTable(name, config.type or name, columns, config.on_misfit == "quarantine", strict_contracts)

@@ -27,6 +27,7 @@ from penstock.landing.typed.column_types import (
     numbered_paths,
     structs,
 )
+from penstock.landing.typed.contracts import meets
 from penstock.landing.typed.conversion import convert, convert_in_sql, replace_rows, take_rows
 
 _FIELDS = "CASE WHEN starts_with(data, '{{') THEN TRY(json_extract(data, [{0}]::VARCHAR[])) END"
@@ -59,6 +60,12 @@ class Evaluation:
             path: ~self._present[path] | as_mask(pc.equal(text, "null")) for path, text in self._texts.items()
         }
         self._held: dict[Column, pa.Array[Any]] = {leaf: self._convert(leaf) for leaf in self._leaves}
+        self._contracts: dict[Column, list[Mask]] = {}
+        for leaf in (leaf for leaf in self._leaves if leaf.rules):
+            met = [meets(rule, leaf.type, self._held[leaf]) for rule in leaf.rules]
+            self._contracts[leaf] = met
+            # Invariant: a violation leaves the column like a misfit, so that it is in the rest.
+            self._held[leaf] = _where(np.logical_and.reduce(met), self._held[leaf])
 
     def text(self, path: Path) -> pa.Array[Any]:
         """Return the JSON texts at a path; null if there is none."""
@@ -78,8 +85,18 @@ class Evaluation:
             )
         for leaf in self._leaves:
             mask = as_mask(pc.is_valid(self._held[leaf])) if leaf.required else self._fits(leaf)
-            judged.append((FieldRule(leaf.path, leaf.type), mask))
+            met = self._contracts.get(leaf, [])
+            # A value that violates the contract fits its type.
+            judged.append((FieldRule(leaf.path, leaf.type), mask | ~np.logical_and.reduce(met) if met else mask))
         return judged
+
+    def judge_contracts(self) -> list[tuple[FieldRule, Mask]]:
+        """Return the rules of the columns' contracts, with masks of the texts that meet them."""
+        return [
+            (FieldRule(leaf.path, rule.needs), mask)
+            for leaf, met in self._contracts.items()
+            for rule, mask in zip(leaf.rules, met, strict=True)
+        ]
 
     def rest(self) -> pa.Array[Any]:
         """Return the objects without the values that are in columns; null if no value remains."""

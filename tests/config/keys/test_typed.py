@@ -72,6 +72,25 @@ def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
         ),
         ('pipeline.typed.click.columns={a={type="int", field="items[0].id"}}', r"columns\.a\.field: 'items\[0\]\.id'"),
         ("pipeline.typed.click.on_misfit=drop", "on_misfit"),
+        ("pipeline.typed.click.on_violation=drop", "on_violation"),
+        ('pipeline.typed.click.columns={a={type="int", min=2, max=1}}', r"columns\.a.*min: 2 is greater than max, 1"),
+        (
+            'pipeline.typed.click.columns={a={type="int", min=0.5}}',
+            r"min: 0\.5 is no bound of a column of the type int",
+        ),
+        ('pipeline.typed.click.columns={a={type="string", max="z"}}', "max: 'z' is no bound"),
+        ('pipeline.typed.click.columns={a={type="timestamp", max="2026-01-01T00Z"}}', "max: '2026-01-01T00Z' is no"),
+        ('pipeline.typed.click.columns={a={type="timestamp", min="0001-01-01T00:00:00+05:00"}}', "is no bound"),
+        ('pipeline.typed.click.columns={a={type="string", pattern="(a"}}', r"pattern: '\(a' is no regular expression"),
+        ('pipeline.typed.click.columns={a={type="string", pattern="(?=a)"}}', "is no regular expression of RE2"),
+        ('pipeline.typed.click.columns={a={type="int", pattern="1"}}', "pattern: a column of the type int has none"),
+        ('pipeline.typed.click.columns={a={type="int", enum=["a"]}}', "enum: 'a' is no choice of a column of the type"),
+        ('pipeline.typed.click.columns={a={type="json", enum=["a"]}}', "enum: 'a' is no choice"),
+        ('pipeline.typed.click.columns={a={type="int", min=1, default=0}}', "default: 0 violates min"),
+        (
+            'pipeline.typed.click.columns={a={type="string", pattern="^a", default="b"}}',
+            "default: 'b' violates pattern",
+        ),
     ],
 )
 def test_invalid_typed_table_is_named(options: str, expected: str) -> None:
