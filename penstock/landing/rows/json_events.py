@@ -29,7 +29,7 @@ from penstock.landing.event_rules import (
 from penstock.landing.rows.data_text import as_sent, ends_with_data
 from penstock.landing.rows.engine import Mask, as_mask, compute, pc, text_bytes
 from penstock.landing.rows.strict_json import loads, not_strict
-from penstock.landing.rows.type_schemas import Schema, violates_schema
+from penstock.landing.rows.type_schemas import Schema, find_violations, is_of_contract
 from penstock.landing.table_schema import MICROS
 
 FIELDS = ("type", "uuid", "host", "timestamp", "data")
@@ -61,7 +61,7 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
     fields = _extract(texts)
     strings = {name: json_strings(fields[name]) for name in ("type", "uuid", "host")}
     micros, bad_time = _micros(fields["timestamp"], texts)
-    broken = {
+    broken: dict[str, Mask] = {
         Reason.BAD_JSON: ~as_mask(fields["is_json"]),
         Reason.MISSING_TYPE: _is_absent(fields["type"]),
         Reason.BAD_TYPE: _is_bad_type(strings["type"]),
@@ -73,7 +73,9 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
         is_allowed = pc.is_in(strings["type"], value_set=pa.array(rules.event_types, pa.string()))
         broken[Reason.TYPE_NOT_ALLOWED] = ~as_mask(is_allowed)
     if rules.schemas:
-        broken[Reason.SCHEMA_NOT_MET] = violates_schema(strings["type"], fields["data"], rules.schemas)
+        violations = find_violations(strings["type"], fields["data"], rules.schemas)
+        # Order: a field that does not fit its type before contracts, which its table judges by values that fit.
+        broken |= {reason: violations[reason] for reason in sorted(violations, key=is_of_contract)}
     reason = _first_reasons(broken, len(payloads))
     columns = {**strings, "data": fields["data"], "event_time": micros}
     is_valid = pc.is_null(reason)
@@ -225,8 +227,8 @@ def _has_bad_length(texts: pa.Array[Any], max_bytes: int) -> Mask:
     return is_bad
 
 
-def _first_reasons(broken: dict[Reason, Mask], rows: int) -> pa.Array[Any]:
-    names: Sequence[Reason] = list(broken)
+def _first_reasons(broken: dict[str, Mask], rows: int) -> pa.Array[Any]:
+    names: Sequence[str] = list(broken)
     reason_index = np.full(rows, -1, np.int32)
     # Order: from the last rule to the first, so that the first broken rule wins.
     for number in reversed(range(len(names))):

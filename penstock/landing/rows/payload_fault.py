@@ -14,7 +14,7 @@ from typing import Any
 from penstock.landing.event_rules import MAX_TYPE_BYTES, MAX_UUID_BYTES, Reason
 from penstock.landing.rows.data_text import inner_values, scan_value
 from penstock.landing.rows.strict_json import loads
-from penstock.landing.rows.type_schemas import Schema, first_misfit
+from penstock.landing.rows.type_schemas import Schema, first_misfit, is_of_contract
 from penstock.wire.json_text import MAX_DEPTH, deep_recursion
 
 _FOREIGN_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|Infinity)\b)', re.DOTALL)
@@ -64,13 +64,14 @@ def find_fault(reason: str, payload: bytes, schemas: Sequence[Schema] = ()) -> F
         return Fault(f"not UTF-8 at byte {error.start + 1}", error.start, error.end, error.start + 1)
     if reason == Reason.BAD_JSON:
         return _find_bad_json(text)
-    if reason not in _OF_FIELDS:
+    is_of_schema = reason == Reason.SCHEMA_NOT_MET or is_of_contract(reason)
+    if reason not in _OF_FIELDS and not is_of_schema:
         return _without(reason)
-    field, complaint = _OF_FIELDS[Reason(reason)]
+    field, complaint = _OF_FIELDS[Reason.SCHEMA_NOT_MET if is_of_schema else Reason(reason)]
     begin, end = _find_field(text, field)
     if begin is None or end is None:
         return Fault(f"{field} is missing")
-    if reason == Reason.SCHEMA_NOT_MET and (misfit := _find_misfit(text, begin, schemas)):
+    if is_of_schema and (misfit := _find_misfit(text, begin, schemas)):
         return misfit
     if text[begin:end] == "null":
         complaint = "is null"

@@ -13,10 +13,12 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
+from penstock.landing.event_rules import Reason
 from penstock.landing.rows.engine import Mask, as_mask, compute, json_pointer, pc
 
 WHOLE, NUMBER, BOOLEAN, TEXT, LIST, OBJECT = "whole", "number", "boolean", "text", "list", "object"
 _WORDS = {WHOLE: "whole number", "": "value"}
+_CONTRACT = "contract."
 _JSON_TYPES = {
     WHOLE: ("BIGINT", "UBIGINT"),
     NUMBER: ("BIGINT", "UBIGINT", "DOUBLE"),
@@ -29,10 +31,14 @@ _JSON_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class FieldRule:
-    """A condition on the field at ``path`` of ``data``: what it needs, in words."""
+    """A condition on the field at ``path`` of ``data``: what it needs, in words.
+
+    ``reason``: why an event that does not meet it is in quarantine.
+    """
 
     path: tuple[str, ...]
     needs: str
+    reason: str = Reason.SCHEMA_NOT_MET
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,16 @@ class TypeSchema:
         return [(rule, as_mask(mask)) for (rule, _), mask in zip(conditions, masks, strict=True)]
 
 
+def contract_reason(table: str, column: str, rule: str) -> str:
+    """Return the reason of events that violate a rule of a column (``contract.order.amount.min``)."""
+    return f"{_CONTRACT}{table}.{column}.{rule}"
+
+
+def is_of_contract(reason: str) -> bool:
+    """Report whether a reason is of a column's contract."""
+    return reason.startswith(_CONTRACT)
+
+
 class Schema(Protocol):
     """Conditions on the ``data`` of the events of a type."""
 
@@ -119,15 +135,20 @@ def _schema(document: Mapping[str, Any]) -> TypeSchema:
     return TypeSchema(str(document["type"]), tuple(fields))
 
 
-def violates_schema(types: pa.Array[Any], data: pa.Array[Any], schemas: Sequence[Schema]) -> Mask:
-    """Return a mask of the rows whose data (JSON text or null) violates the schema of their type."""
-    is_violated = np.zeros(len(types), bool)
+def find_violations(types: pa.Array[Any], data: pa.Array[Any], schemas: Sequence[Schema]) -> dict[str, Mask]:
+    """Return masks, by reason, of the rows whose data (JSON text or null) violates a schema of their type."""
+    violations: dict[str, Mask] = {}
     # One query per type: its conditions name the fields of that type only.
     for schema in schemas:
         is_of_type = as_mask(pc.equal(types, pa.scalar(schema.type)))
         if is_of_type.any():
-            is_violated[is_of_type] = ~meets_schema(data.filter(pa.array(is_of_type)), schema)
-    return is_violated
+            met_by_reason: dict[str, list[Mask]] = {}
+            for rule, met in schema.judge(data.filter(pa.array(is_of_type))):
+                met_by_reason.setdefault(rule.reason, []).append(met)
+            for reason, masks in met_by_reason.items():
+                mask = violations.setdefault(reason, np.zeros(len(types), bool))
+                mask[is_of_type] |= ~np.logical_and.reduce(masks)
+    return violations
 
 
 def meets_schema(data: pa.Array[Any], schema: Schema) -> Mask:

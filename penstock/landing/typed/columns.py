@@ -73,8 +73,8 @@ class TypedTable:
     def judge(self, data: pa.Array[Any]) -> list[tuple[FieldRule, Mask]]:
         """Return each rule whose violation leads to quarantine, with a mask of the JSON texts that meet it."""
         evaluation = self.evaluate(data)
-        contracts = evaluation.judge_contracts() if self.strict_contracts else []
-        return [*(evaluation.judge() if self.strict else []), *contracts]
+        rules = [] if self.strict_contracts and not self.strict else evaluation.judge()
+        return [*rules, *evaluation.judge_contracts(self.name)] if self.strict_contracts else rules
 
 
 def configured_tables(pipeline: PipelineConfig) -> tuple[TypedTable, ...]:

@@ -18,7 +18,7 @@ from penstock.config.json_path import Path
 from penstock.landing.rows.engine import Mask, as_mask, compute, json_pointer, pc, sql_literal
 from penstock.landing.rows.json_events import mask_invalid
 from penstock.landing.rows.long_numbers import AS_NUMBER, mark_long_numbers, unmarked
-from penstock.landing.rows.type_schemas import OBJECT, FieldRule
+from penstock.landing.rows.type_schemas import OBJECT, FieldRule, contract_reason
 from penstock.landing.typed.column_types import (
     Column,
     fields_of,
@@ -90,10 +90,10 @@ class Evaluation:
             judged.append((FieldRule(leaf.path, leaf.type), mask | ~np.logical_and.reduce(met) if met else mask))
         return judged
 
-    def judge_contracts(self) -> list[tuple[FieldRule, Mask]]:
-        """Return the rules of the columns' contracts, with masks of the texts that meet them."""
+    def judge_contracts(self, table: str) -> list[tuple[FieldRule, Mask]]:
+        """Return the rules of the columns' contracts in a table, with masks of the texts that meet them."""
         return [
-            (FieldRule(leaf.path, rule.needs), mask)
+            (FieldRule(leaf.path, rule.needs, contract_reason(table, leaf.name, rule.name)), mask)
             for leaf, met in self._contracts.items()
             for rule, mask in zip(leaf.rules, met, strict=True)
         ]

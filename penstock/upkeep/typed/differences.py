@@ -52,7 +52,7 @@ def find_misfits(layout: Layout, configured: TypedTable, max_events: int, max_ex
     misfits: dict[int, Misfit] = {}
     for events in recent_events(layout, configured.type, max_events, EXAMPLE_COLUMNS):
         evaluation = configured.evaluate(events["data"])
-        for n, (rule, fits) in enumerate([*evaluation.judge(), *evaluation.judge_contracts()]):
+        for n, (rule, fits) in enumerate([*evaluation.judge(), *evaluation.judge_contracts(configured.name)]):
             misfit = misfits.get(n) or Misfit(format_path(rule.path) or "data", rule.needs, 0, [])
             rows = np.flatnonzero(~fits)
             misfits[n] = replace(misfit, events=misfit.events + len(rows))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.landing.rows.engine import Mask
 from penstock.landing.rows.type_schemas import (
     BOOLEAN,
     LIST,
@@ -19,7 +21,7 @@ from penstock.landing.rows.type_schemas import (
     WHOLE,
     Field,
     TypeSchema,
-    violates_schema,
+    find_violations,
 )
 
 KINDS: dict[str, Any] = {
@@ -31,6 +33,13 @@ KINDS: dict[str, Any] = {
     OBJECT: st.dictionaries(st.text(max_size=3), st.integers(0, 3), max_size=2),
 }
 ODD = ["a", "a b", "a'b", 'a"b', "a\\b", "a.b", "$", "a[0]", "*", "é", "", "~", "/", "~1", "0", "#", " "]
+
+
+def violates_schema(types: pa.Array[Any], data: pa.Array[Any], schemas: list[TypeSchema]) -> Mask:
+    """Return a mask of the rows that violate a schema, which has one reason."""
+    violations = find_violations(types, data, schemas)
+    assert set(violations) <= {"schema_not_met"}
+    return violations.get("schema_not_met", np.zeros(len(types), bool))
 
 
 def meets_schema(data: object, *fields: Field) -> bool:
@@ -90,6 +99,12 @@ def test_event_without_data_violates_schema() -> None:
 )
 def test_value_fits_its_type(cast: str, value: object, fits: bool) -> None:
     assert meets_schema({"f": value}, Field("f", "", cast)) is fits
+
+
+def test_event_has_to_meet_all_schemas_of_its_type() -> None:
+    schemas = [TypeSchema("a", (Field("f", TEXT),)), TypeSchema("a", (Field("g", TEXT),))]
+    data = pa.array(['{"f":1}', '{"g":1}', "{}"])
+    assert violates_schema(pa.array(["a"] * 3), data, schemas).tolist() == [True, True, False]
 
 
 def test_each_type_has_its_schema() -> None:

@@ -112,7 +112,7 @@ def test_fault_names_the_rule() -> None:
 
 def test_quarantined_event_shows_value_and_rule() -> None:
     payload = b'{"type":"t","uuid":"a","data":{"ms":-1}}'
-    fault = find_fault("schema_not_met", payload, [configured(on_violation="quarantine")])
+    fault = find_fault("contract.t.ms.min", payload, [configured(on_violation="quarantine")])
     assert fault.text == "data.ms is number -1, it has to be at least 0, at character 37"
 
 
@@ -120,7 +120,7 @@ def test_landed_violations_are_in_the_rest_or_in_quarantine(tmp_path: Path) -> N
     rows = [(0, event("a", "t", ms=1)), (1, event("b", "t", ms=2, code="de")), (2, event("c", "t", ms="1"))]
     expected = {
         "rest": ([("a", 1, None), ("b", None, '{"ms":2,"code":"de"}'), ("c", None, '{"ms":"1"}')], []),
-        "quarantine": ([("a", 1, None), ("c", None, '{"ms":"1"}')], [(1, "schema_not_met")]),
+        "quarantine": ([("a", 1, None), ("c", None, '{"ms":"1"}')], [(1, "contract.t.ms.enum")]),
     }
     for place, (typed, quarantined) in expected.items():
         layout = Layout.for_tables(tmp_path / place)
