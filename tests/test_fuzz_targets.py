@@ -315,6 +315,7 @@ PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memo
 NO_PARSERS = {
     "upkeep/typed/refill.py": "names of files beneath a checksum that ``files.checked_document`` has checked",
     "landing/landing_lock.py": KERNEL,
+    "landing/typed/contracts.py": "bounds of the configuration, checked when it is read",
     "landing/storage/bloom_filters.py": "48 bytes of a filter; one that is not understood excludes nothing",
     "cli/tables/explain.py": "bytes of a payload, parsed in wire and landing",
     "upkeep/explain.py": "decoders and protocols of wire, and the rules of the landing",

@@ -170,6 +170,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/upkeep/iceberg/synced_io.py": "a class that PyIceberg loads by its name",
     "penstock/upkeep/quarantine/preview.py": "reads only, apart from the code that sends",
     "penstock/upkeep/typed/fill.py": "one command",
+    "penstock/landing/typed/contracts.py": "rules on values, apart from types and from events",
     "penstock/landing/damaged_files.py": "a file format of its own",
 }
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
