@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from penstock.wire.json_text import Members, exact, find_error, is_json, readable
+from penstock.wire.json_text import Members, NotJson, exact, find_error, is_json, readable, text_of_exact
 from penstock.wire.message_ids import message_id
 from penstock.wire.requests import (
     KIND,
@@ -173,9 +173,13 @@ def _parse_action(line: bytes) -> tuple[str, dict[str, Any]]:
     """Return an action and its parameters. Raises Refused: what follows it cannot be separated."""
     try:
         ((action, parameters),) = orjson.loads(line).items()
+        is_exact = isinstance(parameters, dict) and not any(
+            isinstance(parameter, int | float) for parameter in parameters.values()
+        )
     except (ValueError, AttributeError):
-        fault = find_error(line) or "one object with one action is expected"
-        raise Refused(400, SYNTAX, f"Malformed action/metadata line: {fault}") from None
+        is_exact = False
+    if not is_exact:
+        action, parameters = _parse_exactly(line)
     if action not in (*_WRITES, "update", "delete") or not isinstance(parameters, dict):
         raise Refused(400, SYNTAX, f"Malformed action/metadata line: [{action}] is not an action")
     # Fast path: each member has one colon; only a line with more of them may repeat a member, whose last one orjson
@@ -183,6 +187,19 @@ def _parse_action(line: bytes) -> tuple[str, dict[str, Any]]:
     if line.count(b":") > 1 + len(parameters) and (name := _repeated_name(line)):
         raise Refused(400, SYNTAX, f"Malformed action/metadata line: Duplicate field '{name}'")
     return str(action), parameters
+
+
+def _parse_exactly(line: bytes) -> tuple[str, Any]:
+    """Return an action whose parameters orjson changes or refuses: numbers in their text, and half surrogates."""
+    try:
+        document = exact(line)
+        ((action, members),) = document if isinstance(document, Members) else Members()
+        if not isinstance(members, Members):
+            return action, members
+        return action, {name: text_of_exact(parameter) for name, parameter in members if parameter is not None}
+    except (NotJson, ValueError):
+        fault = find_error(line) or "one object with one action is expected"
+        raise Refused(400, SYNTAX, f"Malformed action/metadata line: {fault}") from None
 
 
 def _repeated_name(line: bytes) -> str:

@@ -54,6 +54,33 @@ def test_repeated_document_has_the_same_uuid_and_others_differ() -> None:
     assert uuid("/logs/_bulk", b'{"index":{"_id":"7"}}', b'{"m":1}') is None, "it may become again what it was"
 
 
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ("1.10", "1.10"),
+        ("1E5", "1E5"),
+        ("1e400", "1e400"),
+        ("18446744073709551617", "18446744073709551617"),
+        ('"\\ud83d"', "\ufffd"),
+        ("true", "true"),
+    ],
+)
+def test_id_and_routing_are_stored_as_sent(sent: str, stored: str) -> None:
+    """Numbers that a parser rounds would give two documents one uuid; half a surrogate pair must not refuse others."""
+    body = f'{{"create":{{"_id":{sent},"routing":{sent}}}}}\n{{"a":1}}\n{{"index":{{}}}}\n{{"a":2}}\n'
+    (_, annotations), second = rows(BulkProtocol().receive(make_request("/logs/_bulk", body.encode())))
+    assert (annotations["id"], annotations["routing"]) == (stored, stored)
+    assert second == (b'{"a":2}', {"index": "logs"})
+
+
+@pytest.mark.parametrize(
+    "action", ["[]", '[["index",[]]]', '{"index":[]}', '{"index":5}', '{"index":{"_id":NaN}}', "5"]
+)
+def test_line_that_is_no_action_refuses_the_request(action: str) -> None:
+    answer = refusal_of(BulkProtocol(), make_request("/logs/_bulk", f'{action}\n{{"a":1}}\n'.encode()))
+    assert answer.status == 400
+
+
 def test_refused_items_are_answered_one_by_one() -> None:
     body = (
         b'{"index":{}}\nnope\n{"delete":{"_id":"1"}}\n{"update":{"_id":"2"}}\n{"doc":{}}\n{"index":{}}\n[1]\n'
