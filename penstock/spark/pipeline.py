@@ -119,7 +119,10 @@ def run(
     try:
         # Lock: only the process that lands writes the page.
         if heartbeat is not None:
-            lock.enter_context(publish_heartbeat(heartbeat))
+            try:
+                lock.enter_context(publish_heartbeat(heartbeat))
+            except OSError as error:
+                _LOGGER.warning("the console cannot see whether the pipeline is stopped: %s", error)
         if landing.layout.store is not None:
             retry_while_away(lambda: begin_table(landing.layout), stop)
         clock = BelievedClock(landing.layout, ledger)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable
 
@@ -125,8 +124,11 @@ def _split_objects(line: bytes, max_messages: int) -> list[bytes]:
         text = line.decode()
     except UnicodeDecodeError:
         return []
-    # Limit: no more than a request may have is kept.
-    spans = list(itertools.islice(Scanner(text).documents(), max_messages + 1))
-    check_message_count(len(spans), max_messages)
-    is_sound = all(not span.error and text[span.begin] == "{" for span in spans)
-    return [text[span.begin : span.end].encode() for span in spans] if is_sound else []
+    documents: list[bytes] = []
+    for span in Scanner(text).documents():
+        # Limit: the first error ends it, because the search for what follows an error reads the rest of the line.
+        if span.error or text[span.begin] != "{":
+            return []
+        documents.append(text[span.begin : span.end].encode())
+        check_message_count(len(documents), max_messages)
+    return documents

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -238,7 +238,7 @@ def _holds(kind: str, value: str | bool | int | float) -> bool:
         bits = 31 if kind == "int" else 63
         return type(value) is int and -(1 << bits) <= value < 1 << bits
     if kind == "double":
-        return not isinstance(value, bool | str) and math.isfinite(value)
+        return not isinstance(value, bool | str) and abs(value) <= sys.float_info.max
     if digits := decimal_digits(kind):
         # A number of TOML with a point is a double, which would have other digits.
         return type(value) in (int, str) and _fits_decimal(str(value), *digits)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.config.keys.typed import ColumnConfig
+from penstock.config.keys.typed import ColumnConfig, decimal_digits
 from penstock.landing.rows.engine import Mask, as_mask, pc
 from penstock.landing.typed.column_types import Rule
 from penstock.landing.typed.conversion import convert
@@ -39,8 +39,10 @@ def rules_of(config: ColumnConfig) -> tuple[Rule, ...]:
         "pattern": [config.pattern] if config.pattern else [],
         "enum": config.enum,
     }
+    # As a text a decimal has all of its digits; JSON's numbers beyond 64 bits have not.
+    is_decimal = decimal_digits(config.type) is not None
     return tuple(
-        Rule(name, tuple(json.dumps(bound, ensure_ascii=False) for bound in written))
+        Rule(name, tuple(json.dumps(str(bound) if is_decimal else bound, ensure_ascii=False) for bound in written))
         for name, written in bounds.items()
         if written
     )

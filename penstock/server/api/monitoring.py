@@ -83,7 +83,9 @@ class MonitoringApi:
             for label in (handler.label for handler in listener.forwarded):
                 forwarder = _published(account_file(folder, name, label), FORWARDER_TEXTS)
                 statistics[f"forwarder {name} {label}"] = forwarder
-        statistics[PIPELINE] = _published(pipeline_state_file(self.settings.data_dir), PIPELINE_TEXTS)
+        # The page of a pipeline that another user has run cannot be opened; what else there is must be shown.
+        with contextlib.suppress(OSError):
+            statistics[PIPELINE] = _published(pipeline_state_file(self.settings.data_dir), PIPELINE_TEXTS)
         return {process: take_pulse(published) for process, published in statistics.items() if published}
 
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ConfigError, load
+from penstock.config.keys.typed import ColumnConfig
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable, configured_tables
 
@@ -96,3 +97,8 @@ def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
 def test_invalid_typed_table_is_named(options: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         load(None, [options], environment={})
+
+
+def test_bound_that_no_double_has_is_named() -> None:
+    with pytest.raises(ValueError, match="min: 1000"):
+        ColumnConfig(type="double", min=10**400)

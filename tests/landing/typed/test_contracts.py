@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import load
+from penstock.config.keys.typed import ColumnConfig
 from penstock.landing.rows.payload_fault import find_fault
 from penstock.landing.rows.type_schemas import first_misfit, meets_schema
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column, Rule
 from penstock.landing.typed.columns import TypedTable, configured_tables
+from penstock.landing.typed.contracts import meets, rules_of
 from penstock.upkeep.typed.differences import find_misfits
 from tests.landing.typed.typed_life import Life, event
 from tests.landing.writing.messages import source
@@ -149,3 +153,10 @@ def test_column_without_contract_has_no_rules() -> None:
     assert table.columns == (Column("a", "int", "a"),)
     assert table.strict_contracts is False
     assert configured().columns[0].rules[:2] == (Rule("min", ("0",)), Rule("max", ("100",)))
+
+
+@pytest.mark.parametrize("bound", [2**63, 2**64, 10**37])
+def test_bounds_of_decimals_have_all_their_digits(bound: int) -> None:
+    (rule,) = rules_of(ColumnConfig(type="decimal(38,0)", max=bound))
+    values = pa.array([Decimal(1), Decimal(bound), Decimal(bound + 1), None], pa.decimal128(38, 0))
+    assert meets(rule, "decimal(38,0)", values).tolist() == [True, True, False, True]
