@@ -174,9 +174,7 @@ class MonitoringApi:
             if SILENT in handler
         ]
         pulse = self.pulses().get(PIPELINE)
-        pipeline_silences: list[tuple[dict[str, str], float]] = (
-            [({}, round(pulse.silent_s, 1))] if pulse is not None and pulse.is_running else []
-        )
+        pipeline_silence = round(pulse.silent_s, 1) if pulse is not None and pulse.is_running else 0.0
         topics = topic_families(self._log)
         relays = {
             relay.name: _published(relay_state_file(self.settings.data_dir, relay.name), RELAY_TEXTS)
@@ -193,7 +191,10 @@ class MonitoringApi:
                 silent_forwarders,
             ),
             Family(
-                "penstock_pipeline_silent_seconds", "gauge", "Time since the pipeline last reported", pipeline_silences
+                "penstock_pipeline_silent_seconds",
+                "gauge",
+                "Time since the pipeline last reported",
+                [({}, pipeline_silence)],
             ),
             *self._sender_families(),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
