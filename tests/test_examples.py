@@ -59,7 +59,7 @@ def test_metrics_and_labels_of_an_expression_exist(title: str, expression: str, 
     assert set(used) <= labels_by_family.keys(), title
     labels = set.union(*(labels_by_family[name] for name in used))
     used_labels = set(re.findall(r"(\w+)(?:=~?)\"", expression))
-    used_labels |= {name.strip() for group in re.findall(r"by \(([^)]+)\)", expression) for name in group.split(",")}
+    used_labels |= {name.strip() for group in re.findall(r"by \(([^)]*)\)", expression) for name in group.split(",")}
     assert used_labels <= labels, title
     bare = re.sub(r"\"[^\"]*\"|\[[^\]]*\]|\{[^}]*\}|by \([^)]*\)|penstock_\w+", "", expression)
     assert set(re.findall(r"[a-z_]+", bare)) <= FUNCTIONS, title

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MINUTE = 60
@@ -269,14 +270,14 @@ def expression(condition: Condition) -> str:
         case NotZero():
             return f"{condition.metric} != 0"
         case Above():
-            return f"max by ({', '.join(condition.by)}) ({condition.metric}) > {condition.limit:g}"
+            return f"{_aggregated('max', condition.by, condition.metric)} > {condition.limit:g}"
         case Behind():
             return f"time() - {condition.metric} > {condition.seconds}"
         case Share():
             total = _promql_sum("rate", condition.of, is_total=True)
             return f"{_promql_sum('rate', condition.of)} > {condition.part:g} * {total}"
         case Stuck():
-            waiting = f"sum by ({', '.join(condition.progress.by)}) ({condition.waiting})"
+            waiting = _aggregated("sum", condition.progress.by, condition.waiting)
             return f"{waiting} > 0 and {_promql_sum('rate', condition.progress)} == 0"
         case Away():
             # Only Prometheus can evaluate this: a daemon that is away evaluates nothing.
@@ -288,4 +289,9 @@ def _promql_sum(function: str, growth: Growth, is_total: bool = False) -> str:
     sign = "=~" if "*" in pattern or "|" in pattern else "="
     matched = pattern if sign == "=~" else growth.names[0]
     selector = "" if is_total else f'{{{growth.label}{sign}"{matched}"}}'
-    return f"sum by ({', '.join(growth.by)}) ({function}({growth.metric}{selector}[{growth.window // MINUTE}m]))"
+    return _aggregated("sum", growth.by, f"{function}({growth.metric}{selector}[{growth.window // MINUTE}m])")
+
+
+def _aggregated(operator: str, labels: Sequence[str], series: str) -> str:
+    """Return an aggregation in PromQL, by labels or, without any, of all series."""
+    return f"{operator} by ({', '.join(labels)}) ({series})" if labels else f"{operator}({series})"
