@@ -154,6 +154,8 @@ class VersionedTable(AuditedTable):
         orphans: list[Orphan] = []
         # Order: list the folder first; all files that are in it by a commit are then in a version.
         stored = list(self.stored_files())
+        if not stored:
+            return []
         listed = self._listed | self._newer_files()
         for name, path in stored:
             if name in listed:

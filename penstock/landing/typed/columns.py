@@ -73,8 +73,9 @@ class TypedTable:
     def judge(self, data: pa.Array[Any]) -> list[tuple[FieldRule, Mask]]:
         """Return each rule whose violation leads to quarantine, with a mask of the JSON texts that meet it."""
         evaluation = self.evaluate(data)
-        rules = [] if self.strict_contracts and not self.strict else evaluation.judge()
-        return [*rules, *evaluation.judge_contracts(self.name)] if self.strict_contracts else rules
+        misfits = evaluation.judge() if self.strict or not self.strict_contracts else []
+        violations = evaluation.judge_contracts(self.name) if self.strict_contracts else []
+        return [*misfits, *violations]
 
 
 def configured_tables(pipeline: PipelineConfig) -> tuple[TypedTable, ...]:

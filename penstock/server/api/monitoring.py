@@ -83,10 +83,14 @@ class MonitoringApi:
             for label in (handler.label for handler in listener.forwarded):
                 forwarder = _published(account_file(folder, name, label), FORWARDER_TEXTS)
                 statistics[f"forwarder {name} {label}"] = forwarder
+        statistics[PIPELINE] = self._published_by_pipeline()
+        return {process: take_pulse(published) for process, published in statistics.items() if published}
+
+    def _published_by_pipeline(self) -> dict[str, Any]:
         # The page of a pipeline that another user has run cannot be opened; what else there is must be shown.
         with contextlib.suppress(OSError):
-            statistics[PIPELINE] = _published(pipeline_state_file(self.settings.data_dir), PIPELINE_TEXTS)
-        return {process: take_pulse(published) for process, published in statistics.items() if published}
+            return _published(pipeline_state_file(self.settings.data_dir), PIPELINE_TEXTS)
+        return {}
 
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the balance; ``bucket`` selects one minute, ``since`` and ``until`` a range (seconds since the
@@ -173,7 +177,7 @@ class MonitoringApi:
             for handler in published.get("handlers", ())
             if SILENT in handler
         ]
-        pulse = self.pulses().get(PIPELINE)
+        pulse = take_pulse(pipeline) if (pipeline := self._published_by_pipeline()) else None
         pipeline_silence = round(pulse.silent_s, 1) if pulse is not None and pulse.is_running else 0.0
         topics = topic_families(self._log)
         relays = {
