@@ -7,7 +7,9 @@ line cannot exhaust memory.
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -198,13 +200,13 @@ def framing_of(listener: ListenerConfig) -> Framing:
     return codec_of(listener.codec).framing if listener.framing == "auto" else listener.framing
 
 
-def make_splitter_for(listener: ListenerConfig) -> LineSplitter | ForwardSplitter:
-    """Return a new splitter for one connection."""
-    make_splitter = codec_of(listener.codec).splitter
-    if make_splitter:
-        return make_splitter(listener)
+def splitters_of(listener: ListenerConfig) -> Callable[[], LineSplitter | ForwardSplitter]:
+    """Return the factory of splitters, one for each connection of ``listener``."""
+    make_splitters = codec_of(listener.codec).splitters
+    if make_splitters:
+        return make_splitters(listener)
     splitter_class = {"syslog": UncompressedSplitter, "gelf": GelfSplitter}.get(listener.codec, LineSplitter)
-    return splitter_class(listener.max_line, framing_of(listener))
+    return partial(splitter_class, listener.max_line, framing_of(listener))
 
 
 def make_joiner(listener: ListenerConfig) -> LineJoiner | None:

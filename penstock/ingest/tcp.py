@@ -28,7 +28,7 @@ from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_
 from penstock.handover.sender_table import ACCEPTED, OVERLONG, REFUSED, named_arrivals, sender_counts
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.acknowledgements import Acknowledgements
-from penstock.ingest.connections import Connection, Connections, make_joiner, make_splitter_for
+from penstock.ingest.connections import Connection, Connections, make_joiner, splitters_of
 from penstock.ingest.local_sockets import peer_credentials
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
@@ -111,8 +111,9 @@ class TcpReceiver:
         self._next_round_at = 0.0  # time of ``clock``: an earlier round is not worth its cost
         codec = codec_of(listener.codec)
         self._growth, self._codec, self._annotates = codec.growth, codec, listener.annotate_source
+        self._make_splitter = splitters_of(listener)
         self._tls, self._networks = _tls_sockets(listener), networks_of(listener)
-        self._acknowledgements = Acknowledgements(publisher, readers) if codec.splitter else None
+        self._acknowledgements = Acknowledgements(publisher, readers) if codec.splitters else None
         self._waiting: list[_PendingLines] = []
         self._commands_to_answer: list[tuple[Connection, Command]] = []
         self._busy: deque[Connection] = deque()
@@ -227,7 +228,7 @@ class TcpReceiver:
                 self._counts[f"{Name.CONNECTION_CLOSED}tls"] += 1
                 sock.close()
                 return
-        splitter = make_splitter_for(self._listener)
+        splitter = self._make_splitter()
         joiner = make_joiner(self._listener)
         connection = Connection(sock, address, splitter, self._clock(), joiner, shaking=self._tls is not None)
         if self._listener.is_local:
@@ -345,6 +346,8 @@ class TcpReceiver:
 
     def _forget(self, connection: Connection) -> None:
         self._connections.remove(connection)
+        if connection.dialogue is not None:
+            connection.dialogue.abandon()
         self._selector.unregister(connection.sock)
         connection.sock.close()
 

@@ -17,7 +17,7 @@ from penstock.config import ListenerConfig, LogHandler, Settings
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.handover.topic_requests import requested_topics
-from penstock.ingest.connections import make_splitter_for
+from penstock.ingest.connections import splitters_of
 from penstock.ingest.receiver import make_decoder
 from penstock.landing.event_rules import FOREIGN_CODECS, VIEWS, MessageKind
 from penstock.landing.from_kafka.rows import ROW
@@ -148,7 +148,7 @@ def _lines_or_datagram(payload: bytes, listener: ListenerConfig) -> _Decoded:
         decoded = decoder.decode(Datagrams.from_bytes([payload]), time.monotonic())
         waiting = {"waits for more fragments": decoder.open_messages} if decoder.open_messages else {}
         return _Decoded(listener.codec, decoded.body, {**_refusals(decoded.counts), **waiting})
-    splitter = make_splitter_for(listener)
+    splitter = splitters_of(listener)()
     parts = [splitter.feed(payload), splitter.finish()]
     decoded = decoder.decode_lines(pa.concat_arrays([part.lines for part in parts]))
     refused = Counts({"overlong": sum(part.overlong for part in parts)})

@@ -31,8 +31,9 @@ class CodecEntry:
 
     ``decoder``: makes the decoder from a listener's settings. ``growth``: bytes by which a message's annotations may
     exceed the text they came from. ``framing``: default framing on TCP. ``reserves``: lines that begin with a NUL are
-    commands. ``keeps_empty``: an empty line is a message, as in plog. ``splitter``: makes the parser of a connection
-    whose messages are not lines and whose senders are answered (``forward.splitter``).
+    commands. ``keeps_empty``: an empty line is a message, as in plog. ``splitters``: makes the factory of a
+    listener's parsers of connections whose messages are not lines and whose senders are answered
+    (``forward.splitter``).
     """
 
     decoder: Callable[[Any], Any]
@@ -40,7 +41,7 @@ class CodecEntry:
     framing: Framing = "lf"
     reserves: bool = False
     keeps_empty: bool = False
-    splitter: Callable[[Any], ForwardSplitter] | None = None
+    splitters: Callable[[Any], Callable[[], ForwardSplitter]] | None = None
 
 
 def _plog(listener: Any) -> Any:
@@ -64,15 +65,20 @@ def _forward(listener: Any) -> Any:
     return _class("penstock.wire.forward.codec", "ForwardDecoder")()
 
 
-def _forward_splitter(listener: Any) -> ForwardSplitter:
+def _forward_splitters(listener: Any) -> Callable[[], ForwardSplitter]:
     from penstock.wire.forward.handshake import Handshake
-    from penstock.wire.forward.splitter import ForwardSplitter
+    from penstock.wire.forward.splitter import ForwardSplitter, RequestMemory
 
     key = listener.shared_key
-    # Workaround: Fluentd refuses a server that presents Fluentd's own host name, hence the prefix.
-    handshake = Handshake(key, f"penstock-{socket.gethostname()}", os.urandom(NONCE_SIZE)) if key else None
     max_request_bytes = min(listener.max_body, listener.max_unfinished)
-    return ForwardSplitter(listener.max_line, max_request_bytes, handshake, listener.max_messages)
+    memory = RequestMemory(max_request_bytes)
+
+    def make_splitter() -> ForwardSplitter:
+        # Workaround: Fluentd refuses a server that presents Fluentd's own host name, hence the prefix.
+        handshake = Handshake(key, f"penstock-{socket.gethostname()}", os.urandom(NONCE_SIZE)) if key else None
+        return ForwardSplitter(listener.max_line, max_request_bytes, handshake, listener.max_messages, memory)
+
+    return make_splitter
 
 
 def _raw(listener: Any) -> Any:
@@ -83,7 +89,7 @@ CODECS = {
     "plog": CodecEntry(_plog, MAX_GROWTH_BYTES, reserves=True, keeps_empty=True),
     "syslog": CodecEntry(_syslog, len(FIELDS) * MAX_GROWTH_BYTES, "auto", reserves=True),
     "gelf": CodecEntry(_gelf, framing="auto"),
-    "forward": CodecEntry(_forward, splitter=_forward_splitter),
+    "forward": CodecEntry(_forward, splitters=_forward_splitters),
     "raw": CodecEntry(_raw),
 }
 

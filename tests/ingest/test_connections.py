@@ -120,7 +120,7 @@ def test_lines_of_turns_are_those_of_one_read(counts: list[int], per_turn: int, 
     try:
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            connection = connections.Connection(ours, "", connections.make_splitter_for(listener), 0.0)
+            connection = connections.Connection(ours, "", connections.splitters_of(listener)(), 0.0)
             parts, expected = [], []
             for count in counts:
                 octets, lines = many_lines(count)

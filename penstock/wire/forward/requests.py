@@ -31,6 +31,8 @@ from penstock.wire.unpacking import Bomb, NotPacked, arrow_parts, unpacked_parts
 NUL = b"\0"
 MAX_TAG_BYTES = 16 << 10
 """Limit: bytes of a tag, and of a request's options."""
+ROW_OVERHEAD_BYTES = 64
+"""Memory of a row besides its bytes."""
 BYTES_PER_UNIT = 2048
 """Unit of work: as many bytes take as long to decompress or to read as one event."""
 MAX_FIELDS = 4
@@ -86,7 +88,8 @@ class RequestReader:
     """Reader of one request, a msgpack object, in parts, between which the senders of other connections are served.
 
     ``refused`` counts refused events by reason; ``chunk`` is the id to acknowledge, if any; ``is_read``: all events are
-    read, and ``take_rows`` returns their rows. Its methods raise NotForward.
+    read, and ``take_rows`` returns their rows; ``work_done``: units of work of all calls of ``read``. Its methods raise
+    NotForward.
     """
 
     def __init__(self, data: bytes, limits: RequestLimits) -> None:
@@ -94,12 +97,13 @@ class RequestReader:
         self.refused: Counter[str] = Counter()
         self.chunk: str | None = None
         self.is_read = False
+        self.work_done = 0
         self._uuid: MessageIdBuilder | None = None
         self._rows: list[bytes] = []
         self._rows_taken = 0
         self._packed: Iterator[bytes] | None = None
         self._unpacked_parts: list[bytes] = []
-        self._events_read = self._row_bytes = 0
+        self._events_read = self._row_bytes = self._unpacked_bytes = 0
         try:
             self._begin(data)
         except NotForward:
@@ -138,10 +142,17 @@ class RequestReader:
             self._uuid.add(self.chunk.encode("utf-8", "replace"))
         self._tag = tag.replace("\0", " ").encode()
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory of the unpacked request and its rows."""
+        return self._unpacked_bytes + self._row_bytes + ROW_OVERHEAD_BYTES * len(self._rows)
+
     def read(self, work: int) -> int:
         """Do up to ``work`` units of work (an event, or BYTES_PER_UNIT); return the work done."""
         try:
-            return self._read(work)
+            work_done = self._read(work)
+            self.work_done += work_done
+            return work_done
         except Bomb:
             raise NotForward(f"holds more than {self._limits.max_unpacked} bytes unpacked", OVERSIZE) from None
         except (NotPacked, pa.ArrowException, OSError) as error:
@@ -160,6 +171,7 @@ class RequestReader:
                 self._unpacked_parts = []
                 break
             self._unpacked_parts.append(part)
+            self._unpacked_bytes += len(part)
             work_done += len(part) // BYTES_PER_UNIT
             if work_done >= work:
                 return work_done

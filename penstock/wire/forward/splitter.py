@@ -26,8 +26,40 @@ WORK_PER_TURN = 2048
 """Limit: events, or units of bytes, read before other connections have their turn: 2 to 4 us each, so 8 ms; and rows
 returned at once, which the caller decodes in 12 ms.
 """
+FREE_WORK = 128
+"""Limit: units of work that are always done at once, so that small requests wait for no large one: 256 KiB."""
 PROTOCOL, KEY = "protocol", "key"
 """Reasons to close a connection."""
+
+
+class RequestMemory:
+    """Bytes of the requests that all connections of a listener are reading.
+
+    Limit: 100 KiB unpack to ``max_body``, and each of 10,000 connections may send them. Beyond ``limit`` one request
+    at a time is read further.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held: dict[ForwardSplitter, int] = {}
+        self._sum = 0
+        self._first: ForwardSplitter | None = None
+
+    def may_grow(self, splitter: ForwardSplitter) -> bool:
+        """Return whether the request of ``splitter`` may be read further now."""
+        if self._sum < self._limit:
+            return True
+        if self._first is None:
+            self._first = splitter
+        return self._first is splitter
+
+    def hold(self, splitter: ForwardSplitter, size: int) -> None:
+        """Record the bytes that the request of ``splitter`` holds; 0 at its end."""
+        self._sum += size - self._held.pop(splitter, 0)
+        if size:
+            self._held[splitter] = size
+        elif self._first is splitter:
+            self._first = None
 
 
 class ForwardSplitter:
@@ -36,14 +68,21 @@ class ForwardSplitter:
     ``replies`` must be sent at once, ``acknowledgements`` once the log has the rows before them; the caller removes
     both. An empty acknowledgement is not sent: the log must have the rows before it, and more of the request follows.
     ``closed``: the reason why the connection cannot continue, or "". ``has_work``: whether ``feed`` must be
-    called again without new bytes before more of the connection is read.
+    called again without new bytes before more of the connection is read. ``memory`` is shared by the connections of a
+    listener; the caller calls ``abandon`` if the connection ends early.
     """
 
     waits = False
 
     def __init__(
-        self, max_line: int, max_unpacked: int, handshake: Handshake | None = None, max_events: int = MAX_MESSAGES
+        self,
+        max_line: int,
+        max_unpacked: int,
+        handshake: Handshake | None = None,
+        max_events: int = MAX_MESSAGES,
+        memory: RequestMemory | None = None,
     ) -> None:
+        self._memory = memory or RequestMemory(max_unpacked)
         self._limits = RequestLimits(max_line, max_unpacked, max_events)
         self._handshake = handshake
         self._max_request_bytes = min(MAX_REQUEST_BYTES, max_unpacked)
@@ -66,6 +105,20 @@ class ForwardSplitter:
         """Return the events of the requests that ``data`` completes, as far as one turn reads them."""
         if self.closed:
             return Lines(NO_LINES)
+        lines = self._feed(data)
+        self._memory.hold(self, self.held_bytes)
+        return lines
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory of the request being read, unpacked and as rows."""
+        return self._reader.held_bytes if self._reader else 0
+
+    def abandon(self) -> None:
+        """Release the memory of a request that is not read to its end."""
+        self._memory.hold(self, 0)
+
+    def _feed(self, data: bytes | memoryview) -> Lines:
         self._pending += data
         rows: list[bytes] = []
         refused: Counter[str] = Counter()
@@ -94,13 +147,22 @@ class ForwardSplitter:
                 room -= 1
                 continue
             if not self._reader.is_read:
-                room -= self._reader.read(room)
+                work = self._allowed_work(self._reader, room)
+                self.has_work = not work
+                if not work:
+                    return
+                room -= self._reader.read(work)
             # Order: no row leaves before the request is read to its end, because a later event may refuse it.
             if self._reader.is_read:
                 rows += self._reader.take_rows(WORK_PER_TURN - len(rows))
                 self._end_turn(self._reader, refused)
                 if self._reader is not None:
                     room = 0
+
+    def _allowed_work(self, reader: RequestReader, room: int) -> int:
+        """Return how many units of work may be done now."""
+        free = FREE_WORK - reader.work_done
+        return min(room, free) if free > 0 else room if self._memory.may_grow(self) else 0
 
     def _end_turn(self, reader: RequestReader, refused: Counter[str]) -> None:
         """Forget a request whose rows are all taken; its acknowledgement covers the rows of all turns."""
@@ -117,6 +179,7 @@ class ForwardSplitter:
             return Lines(NO_LINES)
         rows = reader.take_rows()
         self._end_turn(reader, refused)
+        self.abandon()
         return Lines(pa.array(rows, pa.binary()), refused=refused)
 
     def finish(self) -> Lines:
@@ -126,6 +189,9 @@ class ForwardSplitter:
         """
         parts: list[pa.Array[Any]] = [NO_LINES]
         refused: Counter[str] = Counter()
+        # Order: the connection has ended, and a request that waits for others would never be read.
+        self.abandon()
+        self._memory = RequestMemory(self._limits.max_unpacked)
         while self.has_work and not self.closed:
             lines = self.feed(b"")
             parts.append(lines.lines)

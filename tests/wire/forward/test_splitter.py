@@ -23,7 +23,7 @@ from penstock.counts import open_books
 from penstock.wire.codecs import codec_of
 from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.handshake import Handshake
-from penstock.wire.forward.splitter import WORK_PER_TURN, ForwardSplitter
+from penstock.wire.forward.splitter import WORK_PER_TURN, ForwardSplitter, RequestMemory
 from penstock.wire.lines import line_counts
 from penstock.wire.plog.statistics import Statistics
 from penstock.wire.requests import MAX_MESSAGES
@@ -376,11 +376,11 @@ def test_unit_of_a_time_follows_from_its_magnitude(time: int, written: str) -> N
 
 
 def test_handshake_uses_another_name_than_fluentd_on_this_machine() -> None:
-    make = codec_of("forward").splitter
-    assert make is not None
-    connection = make(
+    make_splitters = codec_of("forward").splitters
+    assert make_splitters is not None
+    connection = make_splitters(
         SimpleNamespace(shared_key="key", max_line=1000, max_unfinished=1000, max_body=1 << 20, max_messages=1000)
-    )
+    )()
     connection.feed(msgpack.packb(["PING", socket.gethostname(), b"salt", "digest", "", ""]))
     assert msgpack.unpackb(connection.replies[-1])[3] == f"penstock-{socket.gethostname()}"
 
@@ -410,3 +410,33 @@ def test_map_with_many_keys_has_no_repeated_ones() -> None:
         connection = ForwardSplitter(4 << 20, 16 << 20)
         ((payload, _),) = messages([connection.feed(msgpack.packb(["t", 1, record]))])
         assert json.loads(payload) == record
+
+
+def test_large_requests_of_a_listener_are_unpacked_one_after_the_other() -> None:
+    limit = 8 << 20
+    memory = RequestMemory(limit)
+    events = gzip.compress(msgpack.packb([1, {"log": "x" * 1_000}]) * 5_000)
+    request = msgpack.packb(["t", events, {"compressed": "gzip"}])
+    connections = [ForwardSplitter(10_000, limit, memory=memory) for _ in range(40)]
+    largest = 0
+    counts = [len(connection.feed(request).lines) for connection in connections]
+    for connection in connections[:5]:  # those that end early give back what they hold
+        connection.abandon()
+    busy = list(range(5, len(connections)))
+    while busy:
+        for number in busy:
+            counts[number] += len(connections[number].feed(b"").lines)
+            largest = max(largest, sum(each.held_bytes for each in connections))
+        busy = [number for number in busy if connections[number].has_work]
+    assert counts[5:] == [5_000] * 35
+    assert largest < 6 * limit, "all of them hold 350 MB"
+
+
+def test_small_request_does_not_wait_for_large_ones() -> None:
+    memory = RequestMemory(1 << 20)
+    large = msgpack.packb(["t", msgpack.packb([1, {"log": "x" * 1_000}]) * 3_000])
+    for _ in range(3):
+        ForwardSplitter(10_000, 8 << 20, memory=memory).feed(large)
+    small = ForwardSplitter(10_000, 8 << 20, memory=memory)
+    assert len(small.feed(msgpack.packb(["t", [[1, {}]] * 100])).lines) == 100
+    assert not small.has_work
