@@ -47,6 +47,7 @@ PenstockError
         UnsafeFile
     RoutesUnknown  (handover.drain)
     GaveUp  (handover.writer)
+    ClientLeft  (ingest.large_requests)
     CannotListen  (ingest.sockets)
     CannotFetch  (java.jars)
     NoJava  (java.runtime)

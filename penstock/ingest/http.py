@@ -18,7 +18,7 @@ from penstock.config import ListenerConfig
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.admission import check_token, decompress, decompress_if_small
-from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
+from penstock.ingest.large_requests import INLINE_BYTES, ClientLeft, LargeRequests
 from penstock.ingest.networks import networks_of
 from penstock.ingest.request_writer import Sender
 from penstock.ingest.submissions import Submissions
@@ -52,6 +52,8 @@ KEEP_ALIVE_S = 75
 """Default silence of a connection between two requests."""
 LIMIT_KEYS = ("listener.max_unfinished", "listener.max_connections", "listener.request_timeout")
 ENCODING = "content-encoding"
+LEFT = "left"
+"""Reason of refusals: the client disconnected before its large request was parsed."""
 _SLASHES = re.compile("/{2,}")
 _LOGGER = logging.getLogger(__name__)
 
@@ -205,19 +207,22 @@ class RequestApp:
             body = await _read_body(receive, request.headers, self._listener.max_body)
             if body is None:
                 return None
-            received = await self._parse(protocol, replace(request, body=body))
+            received = await self._parse(protocol, replace(request, body=body), receive)
             if isinstance(received, Answer):
                 return received
             await self._submissions.store(received, protocol.codec, sender)
             return received.answer
+        except ClientLeft:
+            self._submissions.count_refusal(LEFT)
+            return None
         except Refused as refusal:
             self._submissions.count_refusal(refusal.reason)
             return (
                 protocol.refusal(refusal, request) if protocol else json_answer({"error": str(refusal)}, refusal.status)
             )
 
-    async def _parse(self, protocol: RequestProtocol, packed: Request) -> Received | Answer:
-        """Decompress and parse a request, on a thread if it is large. Raises Refused."""
+    async def _parse(self, protocol: RequestProtocol, packed: Request, receive: Receive) -> Received | Answer:
+        """Decompress and parse a request, on a thread if it is large. Raises Refused and ClientLeft."""
         encoding, max_body = packed.headers.get(ENCODING, ""), self._listener.max_body
         inner_growth = getattr(protocol, "inner_growth", 1)
         if inner_growth > 1 and encoding.strip().lower() == "snappy":
@@ -228,7 +233,8 @@ class RequestApp:
             if content is not None:
                 return protocol.receive(replace(packed, body=content))
         return await self._large.run(
-            lambda: protocol.receive(replace(packed, body=decompress(packed.body, encoding, max_body)))
+            lambda: protocol.receive(replace(packed, body=decompress(packed.body, encoding, max_body))),
+            _disconnection(receive),
         )
 
 
@@ -282,6 +288,12 @@ async def _read_body(receive: Receive, headers: Mapping[str, str], max_bytes: in
     except TinyChunks as error:
         raise Refused(413, CHUNKS, str(error)) from None
     return b"".join(parts)
+
+
+async def _disconnection(receive: Receive) -> None:
+    """Wait until the client of a request whose body is read has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        continue
 
 
 async def _send(send: Send, answer: Answer) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from penstock.errors import PenstockError
 from penstock.wire.requests import Refused
 
 INLINE_BYTES = 64 << 10
@@ -21,6 +22,10 @@ SWITCH_INTERVAL_S = 0.0005
 T = TypeVar("T")
 
 
+class ClientLeft(PenstockError, ConnectionError):
+    """The client of a request has disconnected before the request was parsed."""
+
+
 class LargeRequests:
     """Thread that parses one request at a time, in order of arrival.
 
@@ -30,9 +35,21 @@ class LargeRequests:
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
 
-    async def run(self, read: Callable[[], T]) -> T:
-        """Return what ``read`` returns, or raise what it raises."""
-        return await asyncio.wrap_future(self.submit(read))
+    async def run(self, read: Callable[[], T], leave: Coroutine[Any, Any, object]) -> T:
+        """Return what ``read`` returns, or raise what it raises.
+
+        ``leave`` completes when the client disconnects. Raises ClientLeft if it does before ``read`` has begun: under
+        overload, senders give up and repeat their requests, and the thread would parse only those without a client.
+        """
+        parsing, leaving = self.submit(read), asyncio.ensure_future(leave)
+        parsed = asyncio.wrap_future(parsing)
+        try:
+            await asyncio.wait((parsed, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not parsed.done() and parsing.cancel():
+                raise ClientLeft("the client disconnected before its request was parsed")
+            return await parsed
+        finally:
+            leaving.cancel()
 
     def submit(self, read: Callable[[], T]) -> Future[T]:
         """Call ``read`` on the thread, after the requests before."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.handover import stored_waits
+from penstock.ingest.http import HttpReceiver
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates
@@ -281,6 +282,21 @@ def test_client_that_stops_in_the_middle_is_disconnected(tmp_path: Path) -> None
                     pass
         assert httpx.post(f"http://127.0.0.1:{port}/", content=DOCUMENT).status_code == 200
         assert len(running.rows) == 1
+
+
+def test_large_request_whose_client_has_left_is_not_parsed(tmp_path: Path) -> None:
+    """A sender that gives up and repeats its request must not double the work of a receiver that is late."""
+    body = DOCUMENT + b"\n" + DOCUMENT * 10_000
+    with requests_to(tmp_path, "http") as (running, port):
+        assert isinstance(running.receiver, HttpReceiver)
+        earlier = threading.Event()
+        running.receiver._large.submit(earlier.wait)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=0.3)
+        wait_until(lambda: running.counts["request_refused.left"] == 1)
+        earlier.set()
+        assert httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=60).status_code == 200
+        assert len(running.rows) == 10_001
 
 
 def test_many_requests_at_once_share_frames(web: tuple[Requests, httpx.Client]) -> None:
