@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.event_rules import MessageKind
+from penstock.landing.event_rules import MAX_TYPE_BYTES, UNSAFE_IN_TYPE, MessageKind
 from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc, sql_literal
 from penstock.landing.table_schema import FOREIGN_COLUMNS, SYSLOG_COLUMNS
 from penstock.landing.transform.json_texts import with_contents, with_members
@@ -27,6 +27,8 @@ from penstock.wire.json_text import without_blanks
 
 TEXT_COLUMNS = ("host", "message", "type_url", *SYSLOG_COLUMNS, *(FOREIGN_COLUMNS.keys() - SYSLOG_COLUMNS.keys()))
 """Columns of plain text that patterns apply to, in addition to payload, key, data and annotations."""
+REDACTED_TYPE = "redacted"
+"""Type of an event if the replacement leaves no valid one."""
 HASH_LETTERS = 32
 """128 bits, so that different values have different hashes."""
 _ANCHORED = re.compile(r"(?<!\[)\^|\$|\\[Az]")
@@ -50,6 +52,7 @@ class Patterns:
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         is_json = _is_json(rows)
         changed = {name: self._replace(rows[name]) for name in (*TEXT_COLUMNS, "key")}
+        changed["type"] = self._replace_types(rows["type"])
         changed["payload"] = self._replace_payloads(rows["payload"], is_json)
         changed["data"] = self._replace_json(rows["data"])
         changed["annotations"] = self._replace_annotations(rows["annotations"])
@@ -60,6 +63,17 @@ class Patterns:
             if pc.any(pc.match_substring_regex(column, pattern)).as_py():
                 column = pc.replace_substring_regex(column, pattern, self.replacement)
         return column
+
+    def _replace_types(self, column: pa.Array[Any]) -> pa.Array[Any]:
+        replaced = self._replace(column)
+        if replaced is column:
+            return column
+        # A replacement may be empty, long, or hold control characters, and a row without a type could not land.
+        sizes = pc.binary_length(replaced)
+        invalid = pc.or_(pc.equal(sizes, pa.scalar(0)), pc.greater(sizes, pa.scalar(MAX_TYPE_BYTES)))
+        invalid = pc.or_(invalid, pc.match_substring_regex(replaced, UNSAFE_IN_TYPE))
+        types: pa.Array[Any] = pc.if_else(pc.fill_null(invalid, False), pa.scalar(REDACTED_TYPE), replaced)
+        return types
 
     def _replace_payloads(self, payloads: pa.Array[Any], is_json: Mask) -> pa.Array[Any]:
         if not is_json.any():

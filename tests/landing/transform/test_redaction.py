@@ -148,6 +148,25 @@ def test_all_text_columns_are_redacted() -> None:
     assert "example" not in str(row)
 
 
+@pytest.mark.parametrize(
+    ("replacement", "expected"), [("***", "mail ***"), ("", "mail "), ("\t", "redacted"), ("x" * 300, "redacted")]
+)
+def test_type_is_redacted_and_stays_a_type(replacement: str, expected: str) -> None:
+    rules = TransformRules(patterns=(MAIL,), replacement=replacement)
+    sent = [b'{"type":"mail ann@example.org","uuid":"u","timestamp":1}', b'{"type":"a","uuid":"v","timestamp":1}']
+    rows = land(rules, *sent)
+    assert [(row["kind"], row["type"], row["reason"]) for row in rows] == [
+        ("event", expected, "redacted"),
+        ("event", "a", None),
+    ]
+    assert b"ann@" not in rows[0]["payload"]
+
+
+def test_type_that_is_redacted_altogether_stays_a_type() -> None:
+    (row,) = land(TransformRules(patterns=(MAIL,), replacement=""), b'{"type":"a@b","uuid":"u","timestamp":1}')
+    assert (row["kind"], row["type"]) == ("event", "redacted")
+
+
 def test_syslog_columns_are_redacted() -> None:
     header = b'<34>1 - h@x.org a@x.org p@x.org m@x.org [o who@x.org="w@x.org"] from f@x.org'
     given_rows = source([(0, header)], codec="syslog").rows
