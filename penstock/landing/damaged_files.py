@@ -8,7 +8,9 @@ from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.table_paths import Layout
 
 REPORTED, REMOVING, REPAIRED = "reported", "removing", "repaired"
-"""States of a damaged file: it stays in the table; it leaves the table; its rows were asked for again."""
+"""States of a damaged file: it stays in the table; it leaves the table; it was replaced, or its rows asked
+for again.
+"""
 Ranges = Mapping[str, tuple[int, int]]
 """Offsets [begin, end) by topic."""
 

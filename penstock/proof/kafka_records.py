@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.landing.from_kafka.partitions import KafkaPartitions
     from penstock.proof.group_offsets import GroupOffsets
-    from penstock.proof.reread import RereadSource
+    from penstock.proof.reread_kafka import KafkaRecords
 
 
-def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> RereadSource | None:
+def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> KafkaRecords | None:
     """Return the records of Kafka; None without ``kafka``, the properties of its client."""
     if kafka is None:
         return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +13,12 @@ from confluent_kafka import KafkaException
 from penstock.counts import Name, SourceBucket
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange
 from penstock.kafka.client.broker_answers import end_offset
+from penstock.kafka.errors import KafkaAway
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
-from penstock.landing.from_kafka.rows import SOURCE, rows_from_records
-from penstock.landing.offset_runs import PARTITION_MARK, Runs, difference, runs_of
+from penstock.landing.from_kafka.rows import ROW, SOURCE, rows_from_records
+from penstock.landing.offset_runs import PARTITION_MARK, Runs, difference, is_inside, runs_of
 from penstock.log.store.gaps import Gap
 from penstock.proof.reread import Reread, Suspect, suspects_in
 from penstock.records import concatenated
@@ -30,8 +33,11 @@ GAP_REASONS = {
     Absence.UNKNOWN: "absent",
 }
 """Reasons of gaps by what Kafka's batches show. An offset with a record is no gap: it is unaccounted."""
+ABSENCE_WORDS = {Absence.PRESENT: "", Absence.UNDECIDED: "behind the end of the partition"}
+"""Words for reasons that are not named well enough by themselves."""
 EXPIRED_BEFORE = "expired_before"
 """Reason of a gap at offset 0: Kafka had dropped the head before the pipeline's first batch."""
+ANSWER_TIMEOUT_S = 10.0
 MAX_SKIPPED_OFFSETS = 1000
 """Limit: a longer distance between two wanted offsets is skipped by a seek; a shorter one is read through."""
 
@@ -82,20 +88,65 @@ class KafkaRecords:
         ]
         return reread
 
+    def messages(self, topic: str, runs: Runs) -> Iterator[pa.RecordBatch]:
+        """Yield the messages (ROW) at these offsets; of a large message, the offset of its last chunk.
+
+        Raises CannotReadBack, KafkaAway.
+        """
+        name, _, partition = topic.rpartition(PARTITION_MARK)
+        partition_key = (name, int(partition))
+        with _translate_errors(topic), consumer(self._kafka) as client:
+            # A missing topic, and brokers that do not answer, are an error at once: reading waits for records.
+            end_offset(client, partition_key, ANSWER_TIMEOUT_S)
+            for part in _split_at_distances(runs):
+                assembler = RangeAssembler(LookBack(self._kafka, self._gap), self._gap)
+                # Chunks of a message lie at offsets without a row, so everything in between is read.
+                records = _gather(read(client, partition_key, int(part[0, 0]), int(part[-1, 1])))
+                for rows in chain(chain.from_iterable(map(assembler.add_batch, records)), _finished(assembler)):
+                    yield rows.filter(pa.array(is_inside(rows["offset"].to_numpy(), part))).select(ROW.names)
+
+    def absences(self, topic: str, runs: Runs) -> list[tuple[int, int, str]]:
+        """Return ranges [begin, end) and why they have no record; an empty reason for an existing one.
+
+        Raises CannotClassify, KafkaAway.
+        """
+        name, _, partition = topic.rpartition(PARTITION_MARK)
+        with _translate_errors(topic):
+            spans = self._absent_offsets.classify((name, int(partition)), runs.tolist())
+        return [(span.begin, span.end, ABSENCE_WORDS.get(span.absence, span.absence)) for span in spans]
+
     def _read(self, partition_key: TopicAndPartition, runs: Runs) -> Iterator[pa.RecordBatch]:
         """Yield the existing records at these offsets."""
-        splits = np.flatnonzero(runs[1:, 0] - runs[:-1, 1] >= MAX_SKIPPED_OFFSETS) + 1
         with consumer(self._kafka) as client:
-            parts = np.split(runs, splits) if len(runs) else []
             yield from _gather(
                 batch
-                for part in parts
+                for part in _split_at_distances(runs)
                 for batch in read(client, partition_key, int(part[0, 0]), int(part[-1, 1]), part)
             )
 
     def _suspects(self, rows: pa.RecordBatch) -> Iterator[Suspect]:
         origins = _origins_by_offset(rows)
         return suspects_in(rows, [origins[offset] for offset in rows["offset"].to_numpy().tolist()], self._event_types)
+
+
+@contextmanager
+def _translate_errors(topic: str) -> Iterator[None]:
+    """Raise KafkaAway for errors of the client."""
+    try:
+        yield
+    except KafkaException as error:
+        raise KafkaAway(f"Kafka does not give {topic}: {error.args[0].str()}") from None
+
+
+def _finished(assembler: RangeAssembler) -> Iterator[pa.RecordBatch]:
+    # Order: a generator, so that it runs after the last record was added.
+    yield from assembler.finish()
+
+
+def _split_at_distances(runs: Runs) -> list[Runs]:
+    """Split runs where a seek is cheaper than reading on."""
+    splits = np.flatnonzero(runs[1:, 0] - runs[:-1, 1] >= MAX_SKIPPED_OFFSETS) + 1
+    return np.split(runs, splits) if len(runs) else []
 
 
 def _gather(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -166,7 +166,13 @@ def _background_work(
     landing.layout.scratch.mkdir()
     upkeep = Upkeep(landing.merge_files_every, landing.window, landing.retention, landing.typed)
     maintenance = Maintenance(
-        landing.layout, upkeep, clock, lambda: proof_worker.settled, _local_topics(landing), follow
+        landing.layout,
+        upkeep,
+        clock,
+        lambda: proof_worker.settled,
+        _local_topics(landing),
+        follow,
+        landing.row_sources(),
     )
     iceberg = landing.iceberg
     mirror = IcebergMirror(landing.layout, iceberg, clock.settled_now) if iceberg.catalog else None

@@ -26,6 +26,7 @@ from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions, request_expired
+from penstock.upkeep.reread_rows import RowSources
 from penstock.upkeep.scrub import Scrub
 
 REQUEST_POLL_S = 2.0
@@ -79,15 +80,18 @@ class Maintenance:
         settled: Callable[[], bool] = lambda: True,
         topics: Path | None = None,
         follow: Follow | None = None,
+        sources: RowSources | None = None,
     ) -> None:
-        """``topics``: the folder of the log, if it is on this machine; ``follow``: settings that a reload changes."""
+        """``topics``: the folder of the log, if it is on this machine; ``follow``: settings that a reload changes;
+        ``sources``: Kafka, if its topics are landed.
+        """
         self._follow, self._follow_at = follow, time.monotonic()
         # A pipeline that is restarted after a reload has the settings from before it, until it has read the new ones.
         self._is_current = follow is None or not follow.is_binding
         self._followed: Sequence[str] | None = None
         self._change_typed: Callable[[Sequence[TypedTable]], None] | None = None
         self._refused: Sequence[TypedTable] | None = None
-        self._scrub, self._scrub_at = Scrub(layout, topics), time.monotonic() + SCRUB_INTERVAL_S
+        self._scrub, self._scrub_at = Scrub(layout, topics, sources), time.monotonic() + SCRUB_INTERVAL_S
         self._layout, self._upkeep, self._clock, self._settled = layout, upkeep, clock, settled
         self._expire_at = time.monotonic()
         self._merge_at = time.monotonic() + upkeep.merge_every

@@ -1,8 +1,9 @@
 """A slow check of all files of the tables, and the repair of damaged ones from the log.
 
 Every page of a file is read and compared with its checksum. A damaged file is reported and counted. If the log still
-has all of its rows, the file leaves the table and its rows land again, as a request of ``backfill_planner``. A file of
-a typed table is replaced by its rows of ``landed``.
+has all of its rows, the file leaves the table and its rows land again, as a request of ``backfill_planner``. A file
+with rows of Kafka is replaced by one with the same rows (``restore``), and a file of a typed table by its rows of
+``landed``.
 
 Crash: the name of a file is written down before it leaves the table, so that the next start asks for its rows if this
 one did not.
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import PenstockError
 from penstock.landing.damaged_files import REMOVING, REPAIRED, REPORTED, files_being_removed, note_damaged_file
 from penstock.landing.journal import REFILL_MARK, landed_ends
 from penstock.landing.landing_lock import hold_upkeep_lock
@@ -38,6 +40,8 @@ from penstock.upkeep.backfill_planner import (
     hold_backfill_lock,
     request_backfill,
 )
+from penstock.upkeep.reread_rows import RowSources
+from penstock.upkeep.restore import restore_rows
 from penstock.upkeep.typed.fill import CannotRestore, restore_file
 
 _LOGGER = logging.getLogger(__name__)
@@ -82,10 +86,14 @@ class _Bounds(NamedTuple):
 
 
 class Scrub:
-    """The check of one set of tables. ``topics``: the folder of the log; without it damaged files are only reported."""
+    """The check of one set of tables.
 
-    def __init__(self, layout: Layout, topics: Path | None = None) -> None:
-        self._layout, self._topics = layout, topics
+    ``topics``: the folder of the log that is landed; ``sources``: Kafka, if its topics are landed. Without both damaged
+    files of ``landed`` are only reported.
+    """
+
+    def __init__(self, layout: Layout, topics: Path | None = None, sources: RowSources | None = None) -> None:
+        self._layout, self._topics, self._sources = layout, topics, sources
         self._queue: deque[tuple[DeltaTable, TableFile]] = deque()
         self._has_resumed = False
 
@@ -116,9 +124,7 @@ class Scrub:
             return
         plans = self._plan(file)
         if not plans:
-            cause = self._explain_missing_rows(file)
-            _LOGGER.error("%s is damaged and stays in the table, because %s: %s", name, cause, reason)
-            note_damaged_file(self._layout, name, REPORTED)
+            self._restore(name, file, reason, typed)
             return
         with hold_backfill_lock(self._layout), hold_upkeep_lock(self._layout):
             ranges = {plan.topic: (plan.begin, plan.end) for plan in plans}
@@ -129,6 +135,21 @@ class Scrub:
         _LOGGER.error(
             "%s is damaged and has left the table; its %d rows land again from the log: %s", name, rows, reason
         )
+
+    def _restore(self, name: str, file: TableFile, reason: str, typed: Sequence[TypedTable]) -> None:
+        """Replace a damaged file by one with the same rows, or report why that is impossible."""
+        try:
+            if self._sources is None:
+                raise CannotRestore(self._explain_missing_rows(file))
+            rows = restore_rows(self._layout, file, self._sources, typed)
+        except (PenstockError, pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # such as a full disk: it is tried again
+                raise
+            _LOGGER.error("%s is damaged and stays in the table, because %s: %s", name, error, reason)
+            note_damaged_file(self._layout, name, REPORTED)
+            return
+        note_damaged_file(self._layout, name, REPAIRED)
+        _LOGGER.error("%s is damaged and has been replaced by its %d rows, read again: %s", name, rows, reason)
 
     def _restore_typed(self, table: DeltaTable, file: TableFile, reason: str, typed: Sequence[TypedTable]) -> None:
         """Replace a damaged file of a typed table by its rows of ``landed``, or report why that is impossible."""
@@ -202,9 +223,13 @@ class Scrub:
 
     def _resume(self) -> None:
         """Ask for the rows of files that had left the table when the process was killed."""
-        removing = files_being_removed(self._layout) if self._topics is not None else {}
+        removing = files_being_removed(self._layout)
         active = {f"{self._layout.landed}/{file}" for file in table_of(self._layout).active()} if removing else set()
         for name, ranges in removing.items():
-            if name not in active:
+            if name in active:
+                continue
+            if not ranges:  # it was replaced by a file with its rows
+                note_damaged_file(self._layout, name, REPAIRED)
+            elif self._topics is not None:
                 with hold_backfill_lock(self._layout):
                     self._request_rows(name, self._survey(ranges, without=""))

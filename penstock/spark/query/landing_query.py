@@ -28,15 +28,17 @@ from penstock.landing.journal import CommitInProgress, planned_ranges
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
-from penstock.landing.rows.type_schemas import Schema, save_schemas
+from penstock.landing.rows.type_schemas import Schema, load_schemas, save_schemas
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
+from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.typed.columns import TypedTable
+from penstock.landing.typed.columns import TypedTable, strict_tables
 from penstock.landing.typed.typed_tables import TypedTables
 from penstock.landing.writing.background_commit import BackgroundCommit
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job
+from penstock.proof.kafka_records import kafka_records as proof_records
 from penstock.spark.extensions import KAFKA
 from penstock.spark.package_zip import send_module
 from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
@@ -44,6 +46,7 @@ from penstock.spark.query.landing_tasks import Sources, kafka_messages, log_mess
 from penstock.spark.query.type_schemas import parse_schemas
 from penstock.spark.source.landing_ranges import register_landing
 from penstock.upkeep.checkpoint_repair import check_batches, check_source, take_back
+from penstock.upkeep.reread_rows import LogMessages, RowSources
 
 MIN_TRIGGER_S = 0.1
 """Shortest interval between micro-batches; a micro-batch takes longer."""
@@ -104,6 +107,20 @@ class Landing:
         if self.schemas:
             save_schemas(self.layout.type_schemas, self.schemas, schemas)
         return lambda strict: Rules(EventRules(self.event_types, (*schemas, *strict)), self.keep_payload)
+
+    def row_sources(self) -> RowSources | None:
+        """Return the sources of the rows of damaged files; None for the log's topics, whose rows land again."""
+        kafka = proof_records(self.kafka, self.expiry_gap, self.event_types)
+        if kafka is None:
+            return None
+
+        def rules(typed: Sequence[TypedTable]) -> Rules:
+            schemas = load_schemas(self.layout.type_schemas, self.schemas)
+            return Rules(EventRules(self.event_types, (*schemas, *strict_tables(typed))), self.keep_payload)
+
+        # A pipeline that was moved to Kafka has rows of the log, too.
+        log = LogMessages(FolderStore(self.topics)) if self.log is None else None
+        return RowSources(kafka, log, rules, self.transform, self.window)
 
 
 class RunningLanding:

@@ -1,0 +1,381 @@
+"""Replace a damaged file of ``landed`` by one with the same rows; what is lost of them is read again.
+
+The file is copied row group by row group. Columns that cannot be read come from the messages at the same offsets.
+Invariant: the file is replaced only if a message was found for each of its rows, and if it agrees with all that can
+still be read: columns, and the footer's statistics of lost columns. A topic that was created again, a changed
+transformation or an expired record leave the file in the table. Rows that were deleted are not in the file's offsets.
+
+Start with ``restore_rows``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.landing.damaged_files import REMOVING, note_damaged_file
+from penstock.landing.duplicates.decision import StreamJudge
+from penstock.landing.duplicates.events_seen import EventsSeen
+from penstock.landing.duplicates.hash_run import HashRun
+from penstock.landing.event_rules import WITH_UUID
+from penstock.landing.journal import REFILL_MARK, landed_ends, read_journal
+from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.offset_runs import (
+    NO_RUNS,
+    PARTITION_MARK,
+    Offsets,
+    Runs,
+    as_runs,
+    count_offsets,
+    difference,
+    intersection,
+    runs_of,
+)
+from penstock.landing.requests.deletions import DeletionRecord
+from penstock.landing.row_sums import with_partitions
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import table_of
+from penstock.landing.table.table_file import RowReader, TableFile, open_rows
+from penstock.landing.table_paths import Layout, kind_and_day
+from penstock.landing.table_schema import FILE_SCHEMA
+from penstock.landing.typed.columns import TypedTable
+from penstock.landing.writing.batch_commit import read_events
+from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile, in_current_columns
+from penstock.upkeep.compaction.compaction import removed_on_failure
+from penstock.upkeep.reread_rows import RereadRows, RowSources, offsets_by_topic
+from penstock.upkeep.typed.fill import CannotRestore
+
+MAX_CANDIDATES = 8 * ROW_GROUP
+"""Limit: messages that are read for a row group whose offsets are lost."""
+MAX_STATISTIC_BYTES = 60
+"""Limit: other engines cut longer texts in statistics (64 bytes in parquet-rs)."""
+KEY = ("topic", "partition", "offset")
+NOT_COMPARED = "landed_at"
+"""Column that no message has."""
+Column: TypeAlias = "pa.Array[Any]"
+Indices = npt.NDArray[np.int64]
+
+
+def restore_rows(layout: Layout, damaged: TableFile, sources: RowSources, typed: Sequence[TypedTable] = ()) -> int:
+    """Replace a damaged file by one with the same rows, and return their number.
+
+    Raises CannotRestore and other PenstockErrors, ArrowInvalid, OSError; then nothing has changed.
+    """
+    with hold_upkeep_lock(layout):
+        table = table_of(layout)
+        current = next((file for file in table.active() if file == damaged), None)
+        if current is None:
+            raise CannotRestore("it has left the table since")
+        if current.live is not None:
+            raise CannotRestore("another program deleted rows of it by a deletion vector, which only it can apply")
+        with removed_on_failure(table) as written:
+            written.append(_FileRestore(layout, table, current, sources, typed).write())
+            # Crash: before the commit the next check begins again, after it the next start enters the repair.
+            note_damaged_file(layout, f"{table.folder}/{damaged}", REMOVING)
+            # Crash: one commit removes the file and adds the new one.
+            table.replace([damaged], written)
+    return written[0].rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Statistics:
+    """The footer's statistics of a lost column of a row group; ``low`` and ``high`` None if it has none."""
+
+    low: Any
+    high: Any
+    nulls: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _RowGroup:
+    """The columns of a row group that can be read, and the statistics of the lost ones."""
+
+    rows: int
+    columns: Mapping[str, Column]
+    lost: Mapping[str, _Statistics]
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the offsets of the rows can be read."""
+        return not {*KEY} & {*self.lost}
+
+
+@dataclass(slots=True)
+class _FileRestore:
+    """The restoration of one file, under the lock of upkeep."""
+
+    layout: Layout
+    table: DeltaTable
+    damaged: TableFile
+    sources: RowSources
+    typed: Sequence[TypedTable]
+    reread: RereadRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.reread = RereadRows(self.sources, self.typed, *kind_and_day(self.damaged))
+
+    def write(self) -> WrittenFile:
+        """Write the file's rows into a new one."""
+        form, (kind, day) = self.table.form, kind_and_day(self.damaged)
+        with (
+            open_rows(self.table.folder, self.damaged) as file,
+            FileWriter(self.table.folder, kind, day, form=form) as writer,
+        ):
+            # The footer has no checksum; the table's log has the number of rows, too.
+            if self.damaged.written_rows not in (0, file.rows):
+                raise CannotRestore(f"its footer states {file.rows:,} rows, and not {self.damaged.written_rows:,}")
+            for number in file.groups():
+                columns = self._restore_group(_read_group(file, number), file)
+                batch = pa.RecordBatch.from_arrays([columns[name] for name in file.columns], names=file.columns)
+                writer.write(in_current_columns(batch, form.schema))
+            written = writer.close()
+        if written.rows != file.rows:
+            raise CannotRestore(f"{written.rows:,} of its {file.rows:,} rows were found")
+        return written
+
+    def _restore_group(self, group: _RowGroup, file: RowReader) -> Mapping[str, Column]:
+        """Return all columns of a row group."""
+        if not group.lost:
+            return group.columns
+        if foreign := {*group.lost} - {*FILE_SCHEMA.names}:
+            raise CannotRestore(f"its columns {', '.join(sorted(foreign))} are another program's")
+        rows = self._find_rows(group, file)
+        _check_columns(group, rows)
+        columns = {**group.columns, **{name: rows[name] for name in group.lost}}
+        if NOT_COMPARED in group.lost:
+            columns[NOT_COMPARED] = self._landing_times(columns, group.lost[NOT_COMPARED])
+        for name, statistics in group.lost.items():
+            _check_statistics(name, columns[name], statistics)
+        return columns
+
+    def _find_rows(self, group: _RowGroup, file: RowReader) -> pa.RecordBatch:
+        """Return the rows of a row group, in its order, as messages make them today."""
+        runs = _offsets(group) if group.has_key else self._possible_offsets(group, file)
+        candidates = self.reread.read(runs)
+        if not group.has_key and self.reread.kind in WITH_UUID:
+            candidates = self._without_duplicates(candidates)
+        names = KEY if group.has_key else _comparable(group)
+        indices = _match(group, candidates, names)
+        if (indices < 0).any():
+            present = offsets_by_topic(*_streams(candidates["topic"], candidates["partition"]), _numbers(candidates))
+            absent = {topic: difference(all_runs, present.get(topic, NO_RUNS)) for topic, all_runs in runs.items()}
+            text = self.reread.explain({topic: rest for topic, rest in absent.items() if len(rest)})
+            missing = int((indices < 0).sum())
+            raise CannotRestore(f"{missing:,} of its rows cannot be read again" + (f": {text}" if text else ""))
+        return candidates.take(pa.array(indices, pa.int64()))
+
+    def _possible_offsets(self, group: _RowGroup, file: RowReader) -> dict[str, Runs]:
+        """Return the offsets that the rows may have: committed ones in the bounds that no other row has."""
+        topics, partitions = group.columns.get("topic"), group.columns.get("partition")
+        inside = _bounds_as_runs(group)
+        possible: dict[str, Runs] = {}
+        for name, end in landed_ends(self.layout).items():
+            topic, _, partition = name.rpartition(PARTITION_MARK) if PARTITION_MARK in name else (name, "", "")
+            is_named = topic in pc.unique(topics).to_pylist() if topics is not None else _is_within(topic, group)
+            if partitions is not None:
+                is_named &= (int(partition) if partition else None) in pc.unique(partitions).to_pylist()
+            if is_named and REFILL_MARK not in name:
+                possible[name] = intersection(inside, as_runs([(0, end)]))
+        deleted, landed = DeletionRecord(self.layout).runs(), self._other_offsets(group, file, {*possible})
+        for name, runs in possible.items():
+            rest = difference(runs, deleted.get(name, NO_RUNS))
+            possible[name] = difference(rest, landed.get(name, NO_RUNS))
+        if (count := sum(map(count_offsets, possible.values()))) > MAX_CANDIDATES:
+            raise CannotRestore(f"its offsets cannot be read, and {count:,} messages may be its rows")
+        return {name: runs for name, runs in possible.items() if len(runs)}
+
+    def _other_offsets(self, group: _RowGroup, file: RowReader, topics: set[str]) -> dict[str, Runs]:
+        """Return the offsets of these topics that other rows of the table have."""
+        runs_by_topic: dict[str, list[Runs]] = {}
+        for rows in self._other_keys(group, file):
+            for name, runs in offsets_by_topic(*_streams(rows["topic"], rows["partition"]), _numbers(rows)).items():
+                if name in topics:
+                    runs_by_topic.setdefault(name, []).append(runs)
+        return {name: as_runs(np.concatenate(parts)) for name, parts in runs_by_topic.items()}
+
+    def _other_keys(self, group: _RowGroup, file: RowReader) -> Iterator[pa.RecordBatch | pa.Table]:
+        """Yield the keys of the rows of other row groups and files. Raises what a damaged one raises."""
+        for number in file.groups():
+            keys = _read_group(file, number, KEY)
+            if keys.has_key:
+                yield pa.table(dict(keys.columns))
+        bounds = group.lost.get("offset")
+        for name in self.table.active():
+            if name != self.damaged:
+                with open_rows(self.table.folder, name) as rows:
+                    extremes = rows.bounds("offset")
+                    is_near = bounds is None or extremes is None or bounds.low is None
+                    if is_near or (extremes[0] <= bounds.high and bounds.low <= extremes[1]):  # type: ignore[index,union-attr]
+                        yield rows.read(KEY)
+
+    def _without_duplicates(self, candidates: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows without events that landed in other files, or repeat an earlier one of these."""
+        has_uuid = pc.is_valid(candidates["uuid"])
+        events = candidates.filter(has_uuid)
+        parts = [read_events(self.table.folder, name) for name in self.table.active() if name != self.damaged]
+        landed = EventsSeen.concat([*parts, *DeletionRecord(self.layout).keys()])
+        order = pc.sort_indices(events, [("partition", "ascending"), ("offset", "ascending")])
+        events = events.take(order)
+        judge = StreamJudge([HashRun.from_events(landed)], self.sources.window)
+        before, repeats = judge.judge(EventsSeen.from_rows(events))
+        remaining = events.filter(pa.array(~before & ~repeats))
+        without_uuid = candidates.filter(pc.invert(has_uuid))
+        return pa.Table.from_batches([remaining, without_uuid]).combine_chunks().to_batches()[0]
+
+    def _landing_times(self, columns: Mapping[str, Column], statistics: _Statistics) -> Column:
+        """Return ``landed_at`` of rows, from the footer or the journal. Raises CannotRestore."""
+        kind, rows = FILE_SCHEMA.field(NOT_COMPARED).type, len(columns["offset"])
+        if statistics.low is not None and statistics.low == statistics.high:
+            constant: Column = pa.repeat(pa.scalar(statistics.low, kind), rows)
+            return constant
+        names, codes = _streams(columns["topic"], columns["partition"])
+        offsets, micros = columns["offset"].to_numpy(), np.zeros(rows, np.int64)
+        for commit in read_journal(self.layout):
+            for name, (begin, end) in commit.ranges().items() if commit.first is None else ():
+                if name in names:
+                    is_of_batch = (codes == names.index(name)) & (offsets >= begin) & (offsets < end)
+                    micros[is_of_batch] = commit.written_at
+        if not micros.all():
+            raise CannotRestore("the journal no longer has the times at which its rows landed")
+        landed_at: Column = pa.array(micros, pa.int64()).cast(kind)
+        return landed_at
+
+
+def _read_group(file: RowReader, number: int, names: Sequence[str] = ()) -> _RowGroup:
+    """Return a row group; ``names``: only these columns."""
+    footer: Any = file.footer.row_group(number)
+    columns, lost = {}, {}
+    for name in names or file.columns:
+        try:
+            columns[name] = _one_chunk(file.read_group(number, [name])[name])
+        except (pa.ArrowInvalid, OSError) as error:
+            # Workaround: pyarrow raises OSError without a number for content that it cannot read.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            lost[name] = _statistics(footer, name)
+    return _RowGroup(footer.num_rows, columns, lost)
+
+
+def _one_chunk(column: pa.ChunkedArray[Any]) -> Column:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _statistics(footer: Any, name: str) -> _Statistics:
+    leaves = [footer.column(index) for index in range(footer.num_columns)]
+    statistics = next((leaf.statistics for leaf in leaves if leaf.path_in_schema == name), None)
+    if statistics is None:
+        return _Statistics(None, None, None)
+    nulls = statistics.null_count if statistics.has_null_count else None
+    low, high = (statistics.min, statistics.max) if statistics.has_min_max else (None, None)
+    return _Statistics(low, high, nulls)
+
+
+def _streams(topics: Any, partitions: Any) -> tuple[list[str], Offsets]:
+    """Return the distinct topics (``events/0`` for a partition of Kafka), and the index of each row's topic."""
+    names = with_partitions(topics, partitions)
+    plain = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
+    encoded: Any = plain if pa.types.is_dictionary(plain.type) else plain.dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
+
+
+def _numbers(rows: pa.RecordBatch | pa.Table) -> Offsets:
+    offsets: Offsets = rows["offset"].to_numpy()
+    return offsets
+
+
+def _offsets(group: _RowGroup) -> dict[str, Runs]:
+    """Return the offsets of a row group by topic."""
+    columns = group.columns
+    return offsets_by_topic(*_streams(columns["topic"], columns["partition"]), columns["offset"].to_numpy())
+
+
+def _bounds_as_runs(group: _RowGroup) -> Runs:
+    """Return the offsets that the rows of a group may have, of any topic. Raises CannotRestore."""
+    if (offsets := group.columns.get("offset")) is not None:
+        return runs_of(np.unique(offsets.to_numpy()))
+    bounds = group.lost["offset"]
+    if bounds.low is None:
+        raise CannotRestore("its offsets can neither be read nor be bounded")
+    return as_runs([(bounds.low, bounds.high + 1)])
+
+
+def _is_within(topic: str, group: _RowGroup) -> bool:
+    bounds = group.lost["topic"]
+    return bounds.low is None or bool(bounds.low <= topic <= bounds.high)
+
+
+def _comparable(group: _RowGroup) -> list[str]:
+    """Return the columns by which a row whose offset is lost is recognized."""
+    fields = [field for field in FILE_SCHEMA if field.name in group.columns and field.name != NOT_COMPARED]
+    return [field.name for field in fields if not pa.types.is_nested(field.type)]
+
+
+def _match(group: _RowGroup, candidates: pa.RecordBatch, names: Sequence[str]) -> Indices:
+    """Return for each row of a group the index of the candidate with the same values; -1 without one.
+
+    Raises CannotRestore if there are more candidates than rows.
+    """
+    codes = _value_codes(group, candidates, names)
+    row_codes, candidate_codes = codes[: group.rows], codes[group.rows :]
+    size = int(codes.max(initial=0)) + 1
+    rows_by_code = np.bincount(row_codes, minlength=size)
+    candidates_by_code = np.bincount(candidate_codes, minlength=size)
+    landed: Any = group.columns[NOT_COMPARED].cast(pa.int64()) if NOT_COMPARED in group.columns else None
+    micros = np.zeros(group.rows, np.int64) if landed is None else landed.to_numpy()
+    # Order: of equal rows of one partition, earlier offsets landed earlier; partitions have no common order.
+    is_ordered = {"topic", "partition"} <= {*names} or (micros == micros[:1]).all()
+    if ((candidates_by_code > rows_by_code) & (rows_by_code > 0)).any() or not (is_ordered or rows_by_code.max() == 1):
+        raise CannotRestore("its offsets cannot be read, and it is not certain which messages are its rows")
+    row_order = np.lexsort((micros, row_codes))
+    candidate_order = np.lexsort((_numbers(candidates), candidate_codes))
+    rank = np.arange(group.rows) - (np.cumsum(rows_by_code) - rows_by_code)[row_codes[row_order]]
+    has_candidate = rank < candidates_by_code[row_codes[row_order]]
+    first = (np.cumsum(candidates_by_code) - candidates_by_code)[row_codes[row_order]]
+    indices = np.full(group.rows, -1, np.int64)
+    indices[row_order[has_candidate]] = candidate_order[(first + rank)[has_candidate]]
+    return indices
+
+
+def _value_codes(group: _RowGroup, candidates: pa.RecordBatch, names: Sequence[str]) -> Indices:
+    """Return a number for each row of the group, then for each candidate; equal for equal values of the columns."""
+    codes = np.zeros(group.rows + len(candidates), np.int64)
+    for name in names:
+        kind = FILE_SCHEMA.field(name).type
+        joined: Any = pa.concat_arrays([group.columns[name].cast(kind), candidates[name]])
+        numbers = joined.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+        # Limit: both factors are below the number of rows, so the product fits 63 bits.
+        codes = np.unique(codes * (int(numbers.max(initial=0)) + 1) + numbers, return_inverse=True)[1].astype(np.int64)
+    return codes
+
+
+def _check_columns(group: _RowGroup, rows: pa.RecordBatch) -> None:
+    """Raise CannotRestore if a column that can be read differs from the rows that messages make today."""
+    readable = {name: column for name, column in group.columns.items() if name in FILE_SCHEMA.names}
+    before = in_current_columns(pa.RecordBatch.from_pydict(readable))
+    different = [name for name in readable if name != NOT_COMPARED and not before[name].equals(rows[name])]
+    if different:
+        raise CannotRestore(
+            f"its messages make other rows today ({', '.join(different)} differ): the topic was created again, or the "
+            "pipeline's settings have changed"
+        )
+
+
+def _check_statistics(name: str, column: Column, statistics: _Statistics) -> None:
+    """Raise CannotRestore if a column differs from the footer's statistics."""
+    extremes: Any = (None, None)
+    if statistics.low is not None:
+        bounds: Any = pc.min_max(column).as_py()
+        extremes = bounds["min"], bounds["max"]
+    is_cut = any(isinstance(bound, str | bytes) and len(bound) >= MAX_STATISTIC_BYTES for bound in extremes)
+    has_other_bounds = not is_cut and extremes != (statistics.low, statistics.high)
+    if has_other_bounds or (statistics.nulls is not None and statistics.nulls != column.null_count):
+        raise CannotRestore(
+            f"its messages make other rows today ({name} differs): the topic was created again, or the pipeline's "
+            "settings have changed"
+        )

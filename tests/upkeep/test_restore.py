@@ -1,0 +1,346 @@
+"""Damaged files with rows of a real Kafka, replaced by the same rows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from penstock.kafka.broker import Broker
+from penstock.landing.damaged_files import damaged_files
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.table.landed_table import table_of
+from penstock.landing.table.table_file import open_rows
+from penstock.landing.table_paths import Layout
+from penstock.landing.transform.rules import TransformRules
+from penstock.proof.proofs import Proof
+from penstock.proof.proofs_table import ProofAppender
+from penstock.proof.prover import rebuild
+from penstock.proof.reread_kafka import KafkaRecords
+from penstock.spark.query.landing_query import Landing, start_landing
+from penstock.spark.query.proof_worker import ProofWorker
+from penstock.testing.pipe import wait_until
+from penstock.upkeep.compaction.compaction import compact_table
+from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.scrub import Scrub, find_damaged_files
+from tests.proof.proof_sql import differences
+from tests.spark.query.test_kafka_landing import segments
+from tests.spark.spark_helpers import event
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+WINDOW = 600_000_000
+Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
+
+
+def leaf(path: Path, group: int, column: str) -> Any:
+    metadata = pq.ParquetFile(path).metadata.row_group(group)
+    leaves = [metadata.column(number) for number in range(metadata.num_columns)]
+    return next(leaf for leaf in leaves if leaf.path_in_schema.split(".")[0] == column)
+
+
+def flip_column(path: Path, column: str, group: int = 0) -> None:
+    """Flip the last bit of the pages of a column of a row group."""
+    chunk = leaf(path, group, column)
+    content = bytearray(path.read_bytes())
+    begin = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
+    content[begin + chunk.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+
+
+def zero_pages(path: Path) -> None:
+    """Overwrite all pages with zeros; the footer stays."""
+    length = int.from_bytes(path.read_bytes()[-8:-4], "little") + 8
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + bytes(len(content) - 4 - length) + content[-length:])
+
+
+def dump(layout: Layout) -> list[str]:
+    """Return all rows with all columns, sorted."""
+    rows = []
+    for name in table_of(layout).active():
+        with open_rows(layout.landed, name) as file:
+            rows += [f"{name.rpartition('/')[0]} {row}" for row in file.read().to_pylist()]
+    return sorted(rows)
+
+
+class Topics:
+    """Topics of a broker for one run of tests; the records of each lie on a day of their own."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.kafka = {"bootstrap.servers": broker.address}
+        self.admin = AdminClient(self.kafka)
+        self.prefix = f"r{uuid.uuid4().hex[:8]}"
+
+    def create(self, name: str, partitions: int = 1) -> str:
+        topic = f"{self.prefix}-{name}"
+        self.admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        return topic
+
+    def send(
+        self, topic: str, records: Iterable[Record], partition: int = 0, *, day: int = 0, outcome: str = ""
+    ) -> None:
+        """Send records; ``outcome``: of a transaction, commit or abort."""
+        more = {"transactional.id": uuid.uuid4().hex} if outcome else {}
+        producer = Producer({**self.kafka, "linger.ms": 0, **more})
+        if outcome:
+            producer.init_transactions(30)
+            producer.begin_transaction()
+        for number, (content, key, headers) in enumerate(records):
+            moment = NOW - timedelta(days=day) + timedelta(milliseconds=number)
+            producer.produce(
+                topic, content, key, partition, headers=headers, timestamp=round(moment.timestamp() * 1000)
+            )
+        assert producer.flush(30) == 0
+        if outcome == "commit":
+            producer.commit_transaction(30)
+        elif outcome:
+            producer.abort_transaction(30)
+
+    def delete_before(self, topic: str, offset: int) -> None:
+        partition = TopicPartition(topic, 0, offset)
+        self.admin.delete_records([partition])[partition].result(30)
+
+
+def plain(*contents: bytes) -> list[Record]:
+    return [(content, None, []) for content in contents]
+
+
+def send_all(topics: Topics) -> None:
+    """Send what the landing makes rows of: transactions, aborts, large messages, repeats, keys, headers, bad JSON."""
+    rich = topics.create("rich", 2)
+    large = event(100, data={"text": "x" * 5000})
+    topics.send(rich, plain(event(1), event(2, "view"), event(1), b"{bad", b"text", event(3, host="web-2")))
+    topics.send(rich, plain(event(50), event(51)), outcome="abort")
+    topics.send(rich, [(event(4), b"k4", [("colour", b"red"), ("_x", b"1")]), *plain(event(5), b"")], outcome="commit")
+    topics.send(rich, [*segments(large, 2000), *plain(b"after")], 1)
+    topics.send(rich, plain(*(event(n, ("click", "view")[n % 2]) for n in range(200, 230)), event(2, "view")), 1)
+    for day, name in enumerate(("expired", "again", "gone"), 1):
+        topics.send(topics.create(name), plain(*(event(1000 * day + n) for n in range(10))), day=day)
+
+
+class Landed:
+    """Tables that were landed from the topics, and the scrub of them."""
+
+    def __init__(self, topics: Topics, landing: Landing) -> None:
+        self.topics, self.landing, self.layout = topics, landing, landing.layout
+
+    def scrub(self, landing: Landing | None = None) -> None:
+        scrub = Scrub(self.layout, None, (landing or self.landing).row_sources())
+        for _ in range(len(table_of(self.layout).active()) + 1):
+            scrub.check_next()
+
+    def file(self, kind: str = "event", day: int = 0) -> str:
+        date = (NOW - timedelta(days=day)).date().isoformat()
+        return next(name for name in table_of(self.layout).active() if name.startswith(f"kind={kind}/date={date}/"))
+
+    def damage(self, damage: Callable[..., None], name: str, *arguments: Any) -> str:
+        damage(self.layout.landed / name, *arguments)
+        return name
+
+    def state(self, name: str) -> str | None:
+        return damaged_files(self.layout).get(f"{self.layout.landed}/{name}")
+
+
+@pytest.fixture(scope="module")
+def landed_once(spark: SparkSession, kafka_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Landed:
+    topics, folder = Topics(kafka_broker), tmp_path_factory.mktemp("landed")
+    send_all(topics)
+    landing = Landing(
+        folder / "topics", folder / "tables", topic=f"{topics.prefix}-*", kafka=topics.kafka, expiry_gap=50
+    )
+    (folder / "topics").mkdir()
+    start_landing(spark, landing, available_now=True).wait(240)
+    topics.send(f"{topics.prefix}-rich", plain(*(event(n) for n in range(300, 305))))
+    start_landing(spark, landing, available_now=True).wait(240)
+    worker = ProofWorker(landing, None)
+    worker.enter()
+    worker.step()
+    ProofAppender(landing.layout).step(now=True)
+    return Landed(topics, landing)
+
+
+@pytest.fixture
+def landed(landed_once: Landed, tmp_path: Path) -> Landed:
+    """A copy of the tables for one test."""
+    shutil.copytree(landed_once.layout.tables, tmp_path / "tables")
+    return Landed(landed_once.topics, replace(landed_once.landing, tables=tmp_path / "tables"))
+
+
+def assert_accounted(landed: Landed) -> None:
+    """Let the rebuild and the documented SQL compare the table with its proofs."""
+    kafka = KafkaRecords(landed.topics.kafka, 50)
+    proofs = list(rebuild(landed.landing.topics, landed.layout, kafka=kafka))
+    assert proofs
+    assert all(isinstance(proof, Proof) and proof.holds for proof in proofs), proofs
+    assert differences(landed.layout) == []
+
+
+@pytest.mark.parametrize("kind", ["event", "message", "quarantine"])
+def test_rows_are_the_same_after_damage_of_any_column(landed: Landed, kind: str) -> None:
+    before = dump(landed.layout)
+    assert_accounted(landed)
+    for column in pq.ParquetFile(landed.layout.landed / landed.file(kind)).schema_arrow.names:
+        name = landed.damage(flip_column, landed.file(kind), column)
+        assert [path for path, _ in find_damaged_files(landed.layout)] == [f"{landed.layout.landed}/{name}"]
+        landed.scrub()
+        assert landed.state(name) == "repaired", column
+        assert name not in table_of(landed.layout).active()
+        assert dump(landed.layout) == before, column
+    assert find_damaged_files(landed.layout) == []
+    assert_accounted(landed)
+
+
+@pytest.mark.parametrize("column", ["offset", "landed_at", "payload", "partition"])
+def test_merged_file_keeps_the_landing_time_of_each_batch(landed: Landed, column: str) -> None:
+    compact_table(landed.layout.landed)
+    before = dump(landed.layout)
+    assert len(set(pq.read_table(landed.layout.landed / landed.file(), columns=["landed_at"])["landed_at"])) == 2
+    name = landed.damage(flip_column, landed.file(), column)
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+    assert_accounted(landed)
+
+
+@pytest.mark.parametrize("kind", ["event", "message", "quarantine"])
+def test_rows_are_the_same_if_only_the_footer_is_left(landed: Landed, kind: str) -> None:
+    compact_table(landed.layout.landed)
+    before = dump(landed.layout)
+    name = landed.damage(zero_pages, landed.file(kind))
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+    assert_accounted(landed)
+
+
+@pytest.mark.parametrize("damage", [flip_column, zero_pages])
+def test_deleted_rows_stay_deleted(landed: Landed, damage: Callable[..., None]) -> None:
+    deleted = [json.loads(event(n))["uuid"] for n in (2, 3, 202, 301)]
+    names = ", ".join(f"'{name}'" for name in deleted)
+    request_deletion(landed.layout, REQUESTED, parse_conditions(f"uuid in ({names})"))
+    assert execute_deletions(landed.layout, WINDOW) == 1
+    assert_accounted(landed)  # also the repeat of a deleted event in another partition
+    before = dump(landed.layout)
+    for name in [name for name in table_of(landed.layout).active() if name.startswith("kind=event")]:
+        landed.damage(damage, name, *(["offset"] if damage is flip_column else []))
+        landed.scrub()
+        assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+    assert not [row for row in before if any(f"'{name}'" in row for name in deleted)]
+    assert_accounted(landed)
+
+
+def test_expired_rows_are_reported_by_their_offsets(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"{landed.topics.prefix}-expired"
+    name = landed.damage(flip_column, landed.file(day=1), "payload")
+    before = table_of(landed.layout).active()
+    landed.topics.delete_before(topic, 4)
+    landed.scrub()
+    assert f"because 4 of its rows cannot be read again: {topic}/0: 0-3 (expired): " in caplog.text
+    assert table_of(landed.layout).active() == before
+    assert landed.state(name) == "reported"
+    assert not [file for file in (landed.layout.landed).rglob("*.parquet") if not names_it(file, before)]
+
+
+def names_it(file: Path, names: Sequence[str]) -> bool:
+    return any(str(file).endswith(name) for name in names)
+
+
+def test_topic_that_was_created_again_does_not_give_other_rows(
+    landed: Landed, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = f"{landed.topics.prefix}-again"
+    name = landed.damage(flip_column, landed.file(day=2), "payload")
+    landed.topics.admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in landed.topics.admin.list_topics(timeout=10).topics, 30)
+    landed.scrub()
+    assert f"because Kafka does not give {topic}/0: " in caplog.text
+    assert "Unknown partition" in caplog.text
+    landed.topics.create("again")
+    landed.topics.send(topic, plain(*(event(9000 + n) for n in range(10))), day=2)
+    landed.scrub()
+    assert "its messages make other rows today (uuid, event_time differ): the topic was created again" in caplog.text
+    assert name in table_of(landed.layout).active()
+    assert landed.state(name) == "reported"
+
+
+def test_changed_settings_do_not_change_rows(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
+    name, before = landed.damage(flip_column, landed.file(), "payload"), table_of(landed.layout).active()
+    landed.scrub(replace(landed.landing, transform=TransformRules(patterns=("web",))))
+    assert "its messages make other rows today (host" in caplog.text
+    landed.scrub(replace(landed.landing, event_types=("view",)))
+    assert "cannot be read again" in caplog.text
+    assert "the record exists, but makes no such row" in caplog.text
+    landed.scrub(replace(landed.landing, keep_payload=False))
+    assert "its messages make other rows today (payload differs)" in caplog.text
+    assert table_of(landed.layout).active() == before
+    assert landed.state(name) == "reported"
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+
+
+def test_unavailable_kafka_is_reported_and_tried_again(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
+    before = dump(landed.layout)
+    name = landed.damage(flip_column, landed.file(), "payload")
+    away = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "1000", "reconnect.backoff.max.ms": "100"}
+    landed.scrub(replace(landed.landing, kafka=away))
+    assert landed.state(name) == "reported", caplog.text
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.spark.query.landing_query import Landing
+from penstock.landing.table.landed_table import table_of
+from penstock.upkeep.scrub import Scrub
+
+moment, folder, server = sys.argv[1:]
+replace = DeltaTable.replace
+
+def replace_and_die(self, removed, files):
+    if moment == "after":
+        replace(self, removed, files)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+DeltaTable.replace = replace_and_die
+landing = Landing(Path(folder) / "topics", Path(folder), kafka={"bootstrap.servers": server}, expiry_gap=50)
+scrub = Scrub(landing.layout, None, landing.row_sources())
+for _ in table_of(landing.layout).active():
+    scrub.check_next()
+"""
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_kill_around_the_commit_leaves_each_row_once(landed: Landed, moment: str) -> None:
+    before = dump(landed.layout)
+    name = landed.damage(flip_column, landed.file(), "payload")
+    arguments = [moment, str(landed.layout.tables), landed.topics.kafka["bootstrap.servers"]]
+    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert (name in table_of(landed.layout).active()) is (moment == "before")
+    assert landed.state(name) == "removing"
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+    assert find_damaged_files(landed.layout) == []
+    assert_accounted(landed)
