@@ -36,6 +36,7 @@ from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.process.server_loop import ServerLoop
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from penstock.wire.requests import (
+    JSON,
     Answer,
     Received,
     Refused,
@@ -228,8 +229,9 @@ class RequestApp:
         if inner_growth > 1 and encoding.strip().lower() == "snappy":
             encoding = ""  # the body is snappy in any case, and its protocol decompresses it
         # Fast path: a small request is parsed here; passing it to the thread costs about 0.1 ms.
-        if len(packed.body) * inner_growth <= INLINE_BYTES:
-            content = decompress_if_small(packed.body, encoding, max_body, INLINE_BYTES)
+        inline_bytes = INLINE_BYTES // (getattr(protocol, "json_cost", 1) if packed.content_type == JSON else 1)
+        if len(packed.body) * inner_growth <= inline_bytes:
+            content = decompress_if_small(packed.body, encoding, max_body, inline_bytes)
             if content is not None:
                 return protocol.receive(replace(packed, body=content))
         return await self._large.run(

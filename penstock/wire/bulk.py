@@ -24,6 +24,7 @@ from penstock.wire.requests import (
     Request,
     annotation_text,
     json_answer,
+    split_lines,
 )
 
 VERSION = "8.17.0"
@@ -50,6 +51,8 @@ _INFO = {
 _LICENSE = {"license": {"status": "active", "type": "basic", "uid": "penstock", "mode": "basic"}}
 _HEALTH = {"cluster_name": "penstock", "status": "green", "timed_out": False, "number_of_nodes": 1}
 _QUESTIONS: dict[str, Any] = {"/": _INFO, "/_license": _LICENSE, "/_cluster/health": _HEALTH}
+MAX_ACTION_BYTES = 64 << 10
+"""Limit: bytes of an action; Elasticsearch's ids have up to 512."""
 _WRITES = ("index", "create")
 _SHARDS = {"total": 1, "successful": 1, "failed": 0}
 _INDEX = re.compile(r"/[^_/+-][^/]*")
@@ -94,7 +97,7 @@ class BulkProtocol:
             answer = {"acknowledged": True, "shards_acknowledged": True, "index": request.path.strip("/")}
             return json_answer(answer, headers=PRODUCT)
         messages, items = Messages(request), _Items(in_path[1] or "")
-        lines = iter(request.text.split(b"\n"))
+        lines = split_lines(request.text)
         for line in lines:
             if line.strip():
                 action, parameters = _parse_action(line)
@@ -171,6 +174,8 @@ class _Items:
 
 def _parse_action(line: bytes) -> tuple[str, dict[str, Any]]:
     """Return an action and its parameters. Raises Refused: what follows it cannot be separated."""
+    if len(line) > MAX_ACTION_BYTES:
+        raise Refused(413, OVERSIZE, f"an action of {len(line)} bytes is larger than {MAX_ACTION_BYTES} bytes")
     try:
         ((action, parameters),) = orjson.loads(line).items()
         is_exact = isinstance(parameters, dict) and not any(
@@ -206,9 +211,11 @@ def _repeated_name(line: bytes) -> str:
     """Return the name of the first member that an action, or its parameters, repeat; "" without one."""
     actions = exact(line)
     for members in (actions, *(parameters for _, parameters in actions if isinstance(parameters, Members))):
-        names = [readable(name) for name, _ in members]
-        if len(set(names)) < len(names):
-            return next(name for index, name in enumerate(names) if name in names[:index])
+        earlier_names = set[str]()
+        for name in (readable(name) for name, _ in members):
+            if name in earlier_names:
+                return name
+            earlier_names.add(name)
     return ""
 
 
@@ -220,7 +227,7 @@ def _add_document(
         messages.refuse(KIND)
         return 400, f"[{action}] is not supported: documents can only be added"
     document = line.strip()
-    is_object = document.startswith(b"{") and is_json(document)
+    is_object = document.startswith(b"{") and (messages.is_undecodable(document) or is_json(document))
     values = {"index": index, "id": parameters.get("_id"), "routing": parameters.get("routing")}
     annotations = {name: annotation_text(value) for name, value in values.items() if value not in (None, "")}
     # Only ``create`` has a uuid: a document that is indexed again under its id may have had other content in between.

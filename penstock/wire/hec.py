@@ -24,10 +24,15 @@ from penstock.wire.requests import (
     Received,
     Refused,
     Request,
+    SharedAnnotations,
     annotation_text,
+    check_message_count,
+    check_value_count,
     decode_json,
+    join_repeated,
     json_answer,
     payload_bytes,
+    split_lines,
 )
 
 ROOT = "/services/collector"
@@ -134,17 +139,17 @@ class _HecRefused(Refused):
 
 def _add_lines(request: Request, messages: Messages) -> _HecRefused | None:
     """Add raw lines with the metadata of the query; stop at the first line that is too large and return its error."""
-    metadata = {name: request.query[name] for name in _METADATA if request.query.get(name)}
-    lines = [line for line in request.text.replace(b"\r\n", b"\n").split(b"\n") if line]
-    for number, line in enumerate(lines):
-        if messages.add(line, metadata):
+    metadata = SharedAnnotations({name: request.query[name] for name in _METADATA if request.query.get(name)})
+    lines = (line.removesuffix(b"\r") for line in split_lines(request.text))
+    for number, line in enumerate(filter(None, lines)):
+        if messages.add(line, shared=metadata):
             return _HecRefused(*_TOO_LARGE, 413, number, messages.oversize_text)
     return None
 
 
 def _add_events(request: Request, messages: Messages) -> _HecRefused | None:
     """Add events; stop at the first bad one and return its error."""
-    for number, event in enumerate(_events(request.text)):
+    for number, event in enumerate(_events(request.text, request.max_message_bytes, request.max_messages)):
         error = _add_event(event, messages)
         if error is not None:
             text, code = error
@@ -186,14 +191,18 @@ def _annotations(event: dict[str, Any]) -> dict[str, str]:
     return annotations
 
 
-def _events(data: bytes) -> Iterator[dict[str, Any] | str]:
-    """Yield the objects of a body, concatenated or in lists; for a document that is no object, why.
+def _events(data: bytes, max_message_bytes: int, max_messages: int) -> Iterator[dict[str, Any] | str]:
+    """Yield the objects of a body, concatenated or in lists; for a document that is no object, why. Raises Refused.
 
     Numbers and nested values that orjson would change are the sent JSON text without blanks.
     """
     # Fast path: most senders write one event directly behind the other. The same two characters within a string would
     # leave pieces that are no JSON, and the whole body is scanned.
-    lines = [line for line in data.replace(b"}{", b"}\n{").split(b"\n") if line.strip()]
+    lines = [line for line in split_lines(data.replace(b"}{", b"}\n{")) if line.strip()]
+    # Limit: only lines that are longer than an event may be much work before the first event is looked at.
+    if max(map(len, lines), default=0) > max_message_bytes:
+        check_value_count(data)
+    check_message_count(len(lines), max_messages)
     try:
         documents = [orjson.loads(line) for line in lines]
     except ValueError:
@@ -213,9 +222,10 @@ def _events(data: bytes) -> Iterator[dict[str, Any] | str]:
         text = data.decode()
     except UnicodeDecodeError:
         # Each line is decoded by itself: a line that is not UTF-8 is one bad event and does not hide those before it.
-        for line in data.split(b"\n"):
-            yield from [_BINARY] if _is_binary(line) else _events(line)
+        for line in split_lines(data):
+            yield from [_BINARY] if _is_binary(line) else _events(line, max_message_bytes, max_messages)
         return
+    check_value_count(data)
     yield from _scan(Scanner(text))
 
 
@@ -254,12 +264,9 @@ def _as_sent(scanner: Scanner, begin: int) -> dict[str, Any] | str:
 
 def _join_repeated(scanner: Scanner, fields: list[tuple[str, Span]]) -> dict[str, str | None]:
     """Return the sent texts of indexed fields; a repeated name has its texts joined by NUL, as in the tables."""
-    texts: dict[str, str | None] = {}
-    for field, member in fields:
-        name, text = readable(field), _cut(scanner, member)
-        earlier = texts.get(name)
-        texts[name] = text if earlier is None else earlier if text is None else f"{earlier}\0{text}"
-    return texts
+    pairs = [(readable(field), _cut(scanner, member)) for field, member in fields]
+    # A null has no text; a name that has only nulls stays null.
+    return dict(pairs) | join_repeated((name, text) for name, text in pairs if text is not None)
 
 
 def _cut(scanner: Scanner, span: Span) -> str | None:

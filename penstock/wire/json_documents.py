@@ -16,8 +16,10 @@ from penstock.wire.requests import (
     Refused,
     Request,
     check_message_count,
+    check_value_count,
     encode_json,
     json_answer,
+    split_lines,
 )
 
 _BETWEEN_OBJECTS = re.compile(rb"\}\s*\{")
@@ -61,6 +63,7 @@ class JsonProtocol:
 
 def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str, str]]:
     """Add the sent text of an array's elements, without blanks; return index, reason and text of refused ones."""
+    check_value_count(data)
     try:
         documents = orjson.loads(data)
     except ValueError:
@@ -92,14 +95,14 @@ def _add_lines(data: bytes, messages: Messages, max_messages: int) -> list[tuple
     the index of the line, reason and text of refused ones.
     """
     refused: list[tuple[int, str, str]] = []
-    for number, line in enumerate(data.split(b"\n"), 1):
+    for number, line in enumerate(split_lines(data), 1):
         line = line.strip()
         if not line:
             continue
-        if is_json(line):
+        if messages.is_undecodable(line) or is_json(line):
             reason = messages.add(line)
         # Only the first line decides this, so that the whole body is parsed at most once more.
-        elif number == 1 and is_json(data):
+        elif number == 1 and not messages.is_undecodable(data) and is_json(data):
             reason = messages.add(data)
             return [(1, reason, messages.oversize_text)] if reason else []
         elif _BETWEEN_OBJECTS.search(line) and (documents := _split_objects(line, max_messages)):

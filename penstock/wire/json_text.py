@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import orjson
 
 from penstock.errors import PenstockError
@@ -29,6 +30,10 @@ _TOKEN = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\n\r]+', re.DOTALL)
 _LEVELS = re.compile(r'"(?:[^"\\\n]|\\.)*"|[\[{]|[\]}]')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _STEP = {"[": 1, "{": 1, "]": -1, "}": -1}
+_SLICE_BYTES = 1 << 20
+"""Bytes whose values are counted at once, in about 3 ms."""
+_BEGINS_VALUE = np.zeros(256, np.bool_)
+_BEGINS_VALUE[list(b"[{,")] = True
 
 
 class NotJson(PenstockError, ValueError):
@@ -81,6 +86,22 @@ class Span(NamedTuple):
     error: str = ""
 
 
+def count_values(data: bytes) -> int:
+    """Return the number of brackets and commas outside of strings: about the number of values, without reading them."""
+    count, is_inside, begin = 0, False, 0
+    while begin < len(data):
+        part = data[begin : begin + _SLICE_BYTES]
+        if (len(part) - len(part.rstrip(b"\\"))) % 2:
+            part = data[begin : begin + len(part) + 1]  # the last backslash escapes the next character
+        begin += len(part)
+        octets = np.frombuffer(part.replace(b"\\\\", b"").replace(b'\\"', b""), np.uint8)
+        if len(octets):
+            inside = np.logical_xor.accumulate(octets == ord('"')) ^ is_inside
+            count += int(np.count_nonzero(_BEGINS_VALUE[octets] & ~inside))
+            is_inside = bool(inside[-1])
+    return count
+
+
 def is_unchanged(data: bytes, document: Any) -> bool:
     """Return whether orjson would write ``document`` exactly like ``data``, except blanks."""
     try:
@@ -112,8 +133,14 @@ def exact(data: bytes) -> Any:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise NotJson(describe_error(error)) from None
+    # Functions of Python, although the classes would do: other threads can take the interpreter lock at each call, and
+    # not while the decoder calls a class without Python code.
     decoder = json.JSONDecoder(
-        object_pairs_hook=Members, parse_int=Number, parse_float=Number, parse_constant=Foreign, strict=False
+        object_pairs_hook=lambda pairs: Members(pairs),
+        parse_int=lambda text: Number(text),
+        parse_float=lambda text: Number(text),
+        parse_constant=Foreign,
+        strict=False,
     )
     try:
         try:

@@ -6,15 +6,28 @@ Invariant: a bad entry or bad labels refuse only the entries concerned; the answ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
 
 from penstock.wire.json_text import Foreign, Members, NotJson, Number, exact, readable, text_of_exact
-from penstock.wire.protobuf import BYTES, VARINT, Malformed, Message, Values
-from penstock.wire.requests import JSON, SYNTAX, Answer, Messages, Received, Refused, Request
+from penstock.wire.protobuf import BYTES, VARINT, Malformed, Message, TooManyFields, Values, check_field_count
+from penstock.wire.requests import (
+    JSON,
+    OVERSIZE,
+    SYNTAX,
+    Answer,
+    Messages,
+    Received,
+    Refused,
+    Request,
+    SharedAnnotations,
+    check_message_count,
+    check_value_count,
+    join_repeated,
+)
 from penstock.wire.sender_text import text
 from penstock.wire.unpacking import MAX_SNAPPY_RATIO, Bomb, NotPacked, snappy_block
 
@@ -72,40 +85,46 @@ class LokiProtocol:
 
 def _add_json(request: Request, messages: Messages) -> str:
     """Add the entries of a push; return the first error. Raises Refused."""
+    check_value_count(request.text)
     try:
         document = exact(request.text)
     except NotJson as error:
         raise Refused(400, SYNTAX, f"the body is {error}") from None
-    streams = _member(document, "the body", "streams") if isinstance(document, Members) else None
-    if not isinstance(streams, list) or not all(isinstance(stream, Members) for stream in streams):
+    try:
+        streams = document.get("streams") if isinstance(document, Members) else None
+    except NotJson as error:
+        raise Refused(400, SYNTAX, f"the body: {error}") from None
+    if not isinstance(streams, list) or isinstance(streams, Members):
         raise Refused(
             400, SYNTAX, 'the body is not a push: {"streams": [{"stream": {...}, "values": [...]}]} is expected'
         )
+    check_message_count(len(streams), request.max_messages, "streams")
     first_error = ""
     for number, stream in enumerate(streams, 1):
-        entries = _member(stream, f"stream {number}", "values", "entries")
-        if not isinstance(entries, list):
-            raise Refused(400, SYNTAX, f"stream {number} has no list of values")
-        try:
-            labels = _labels_in_json(stream)
-        except (NotJson, Malformed) as error:
-            stream_error = f"stream {number}: its labels: {error}"
-            for _ in entries:
-                messages.refuse(SYNTAX)
-        else:
-            stream_error = _add_entries(entries, labels, messages, f"stream {number}")
+        stream_error = _add_stream(stream, f"stream {number}", messages)
         first_error = first_error or stream_error
     return first_error
 
 
-def _member(members: Members, subject: str, *names: str) -> Any:
+def _add_stream(stream: Any, subject: str, messages: Messages) -> str:
+    """Add the entries of a stream; return the first error. One without entries that can be read counts as one."""
     try:
-        return members.get(*names)
+        entries = stream.get("values", "entries") if isinstance(stream, Members) else None
+        if not isinstance(entries, list) or isinstance(entries, Members):
+            raise NotJson("has no list of values")
     except NotJson as error:
-        raise Refused(400, SYNTAX, f"{subject}: {error}") from None
+        messages.refuse(SYNTAX)
+        return f"{subject} {error}"
+    try:
+        labels = SharedAnnotations(_labels_in_json(stream))
+    except (NotJson, Malformed) as error:
+        for _ in entries:
+            messages.refuse(SYNTAX)
+        return f"{subject}: its labels: {error}"
+    return _add_entries(entries, labels, messages, subject)
 
 
-def _add_entries(entries: list[Any], labels: Mapping[str, str], messages: Messages, stream: str) -> str:
+def _add_entries(entries: list[Any], labels: SharedAnnotations, messages: Messages, stream: str) -> str:
     first_error = ""
     for number, entry in enumerate(entries, 1):
         try:
@@ -114,12 +133,12 @@ def _add_entries(entries: list[Any], labels: Mapping[str, str], messages: Messag
             first_error = first_error or f"{stream}, entry {number}: {error}"
             messages.refuse(SYNTAX)
         else:
-            messages.add(line, {"time": time, **labels, **metadata})
+            messages.add(line, {"time": time, **metadata}, labels)
             first_error = first_error or messages.oversize_text
     return first_error
 
 
-def _labels_in_json(stream: Members) -> Mapping[str, str]:
+def _labels_in_json(stream: Members) -> dict[str, str]:
     """Parse labels: an object, or text such as ``{app="x"}`` in /api/prom/push. Raises NotJson, Malformed."""
     labels = stream.get("stream", "labels")
     return _parse_labels(readable(labels).encode()) if isinstance(labels, str) else _texts("labels", labels)
@@ -156,10 +175,7 @@ def _texts(kind: str, members: Any) -> dict[str, str]:
     """Return labels or metadata as annotations; the texts of a repeated name are joined by NUL. Raises NotJson."""
     if not isinstance(members, Members):
         raise NotJson(f"{kind} are not an object")
-    texts: dict[str, str] = {}
-    for name, value in members:
-        _add_text(texts, f"{kind}.{readable(name)}", text_of_exact(value))
-    return texts
+    return join_repeated((f"{kind}.{readable(name)}", text_of_exact(value)) for name, value in members)
 
 
 def _add_protobuf(request: Request, messages: Messages) -> str:
@@ -167,30 +183,36 @@ def _add_protobuf(request: Request, messages: Messages) -> str:
     try:
         message = Message(_decompress(request))
         streams = message.top_level().with_tag(1, BYTES)
+        check_message_count(len(streams.owner), request.max_messages, "streams")
         fields = message.fields(streams.begin, streams.end)
         label_texts = _by_owner(message, fields.with_tag(1, BYTES), len(streams.owner), b"")
         entries = fields.with_tag(2, BYTES).in_order()
         entry_fields = message.fields(entries.begin, entries.end)
         count = len(entries.owner)
+        check_message_count(count, request.max_messages)
         lines = _by_owner(message, entry_fields.with_tag(2, BYTES), count, b"")
         times = _times(message, entry_fields.with_tag(1, BYTES), count)
         pairs = _pairs(message, entry_fields.with_tag(3, BYTES), count)
+        # Limit: labels are counted before they are parsed, as fields are.
+        check_field_count(sum(label_text.count(b"=") for label_text in label_texts))
+    except TooManyFields as error:
+        raise Refused(413, OVERSIZE, f"the push has {error}") from None
     except Malformed as error:
         raise Refused(400, SYNTAX, f"the body is not a push: {error}") from None
-    labels: list[Mapping[str, str] | None] = []
+    labels: list[SharedAnnotations | str] = []
     first_error = ""
     for number, label_text in enumerate(label_texts, 1):
         try:
-            labels.append(_parse_labels(label_text))
+            labels.append(SharedAnnotations(_parse_labels(label_text)))
         except Malformed as error:
-            labels.append(None)
+            labels.append(SYNTAX)
             first_error = first_error or f"stream {number}: its labels: {error}"
     for owner, line, time, metadata in zip(entries.owner.tolist(), lines, times, pairs, strict=True):
         stream_labels = labels[owner]
-        if stream_labels is None:
-            messages.refuse(SYNTAX)
+        if isinstance(stream_labels, str):
+            messages.refuse(stream_labels)
         else:
-            messages.add(line, {"time": str(time), **stream_labels, **metadata})
+            messages.add(line, {"time": str(time), **join_repeated(metadata)}, stream_labels)
     return first_error or messages.oversize_text
 
 
@@ -221,22 +243,19 @@ def _times(message: Message, stamps: Values, count: int) -> list[int]:
     return times
 
 
-def _pairs(message: Message, values: Values, count: int) -> list[dict[str, str]]:
+def _pairs(message: Message, values: Values, count: int) -> list[list[tuple[str, str]]]:
     """Return the structured metadata of each entry."""
-    pairs: list[dict[str, str]] = [{} for _ in range(count)]
+    pairs: list[list[tuple[str, str]]] = [[] for _ in range(count)]
     fields = message.fields(values.begin, values.end)
     names, texts = (_by_owner(message, fields.with_tag(number, BYTES), len(values.owner), b"") for number in (1, 2))
     for owner, name, value in zip(values.owner.tolist(), names, texts, strict=True):
-        _add_text(pairs[owner], f"metadata.{text(name)}", text(value))
+        pairs[owner].append((f"metadata.{text(name)}", text(value)))
     return pairs
 
 
-def _parse_labels(data: bytes) -> Mapping[str, str]:
+def _parse_labels(data: bytes) -> dict[str, str]:
     """Parse ``{job="app", level="info"}`` to annotations. Raises Malformed."""
-    labels: dict[str, str] = {}
-    for name, value in _split_labels(text(data).strip()):
-        _add_text(labels, f"labels.{name}", value)
-    return labels
+    return join_repeated((f"labels.{name}", value) for name, value in _split_labels(text(data).strip()))
 
 
 def _split_labels(labels: str) -> Iterator[tuple[str, str]]:
@@ -258,8 +277,3 @@ def _unescape(escape: re.Match[bytes]) -> bytes:
         return bytes([int(escape["byte"], 16) if escape["byte"] else int(escape["octal"], 8)])
     point = int(escape["short"] or escape["long"], 16)
     return (chr(point) if point < 0x110000 and not 0xD800 <= point < 0xE000 else "\ufffd").encode()
-
-
-def _add_text(texts: dict[str, str], name: str, value: str) -> None:
-    """Add an annotation; the texts of a repeated name are joined by NUL, as in the tables."""
-    texts[name] = f"{texts[name]}\0{value}" if name in texts else value

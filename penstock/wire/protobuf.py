@@ -27,7 +27,7 @@ _MAX_VARINT_BYTES = 10
 _MAX_LENGTH = np.uint64(1 << 40)
 """Limit: lengths are cut here, so that adding one to a position cannot overflow."""
 _HIGH_TAG = -1
-"""Tag of all fields with numbers from 16 on, which are skipped: OTLP and Loki do not use them."""
+"""Tag of all fields with numbers from 16 on, which OTLP and Loki do not use; their value is the number."""
 _NO_INTS: Ints = np.zeros(0, np.int64)
 
 
@@ -87,12 +87,21 @@ class Fields:
         parts = self.parts.get(number << 3 | kind, [_EMPTY])
         return parts[0] if len(parts) == 1 else Values(*map(np.concatenate, zip(*parts, strict=True)))
 
+    def has_high(self, number: int) -> bool:
+        """Return whether a message has a field of a number from 16 on."""
+        return any((values.value == number).any() for values in self.parts.get(_HIGH_TAG, ()))
+
     def add(self, tag: int, values: Values) -> None:
         """Add fields of one tag. Raises TooManyFields."""
         self.parts.setdefault(tag, []).append(values)
         self.count += len(values.owner)
-        if self.count > MAX_FIELDS:
-            raise TooManyFields(f"more than {MAX_FIELDS} fields of one kind of message")
+        check_field_count(self.count)
+
+
+def check_field_count(count: int) -> None:
+    """Raise TooManyFields if a request has more than MAX_FIELDS fields of one kind of message."""
+    if count > MAX_FIELDS:
+        raise TooManyFields(f"more than {MAX_FIELDS} fields of one kind of message")
 
 
 class Message:
@@ -160,9 +169,10 @@ class Message:
         self, tag: int, rows: Any, owner: Ints, position: Ints, end: Ints
     ) -> tuple[int, Any, Values, Ints]:
         """Decode fields that begin with the same byte."""
-        wire_type, position = tag & 7, position + 1
+        wire_type, position, numbers = tag & 7, position + 1, None
         if tag >= 0x80:  # a field number of 16 or more
-            tag, (_, width) = _HIGH_TAG, self._varints(position)
+            rest, width = self._varints(position)
+            numbers, tag = rest << np.uint64(4) | np.uint64((tag & 0x7F) >> 3), _HIGH_TAG
             position = np.minimum(position + width, end)
         elif tag < 8:
             raise Malformed("a field has no number")
@@ -179,7 +189,7 @@ class Message:
             raise Malformed("a field is of no known kind")
         if (next_position > end).any():
             raise Malformed("a field does not end")
-        return tag, rows, Values(owner, begin, next_position, value), next_position
+        return tag, rows, Values(owner, begin, next_position, value if numbers is None else numbers), next_position
 
     def _varints(self, position: Ints) -> tuple[np.ndarray, Ints]:
         """Return the varints at ``position`` and their widths. Raises Malformed."""
@@ -217,12 +227,13 @@ class Message:
             else:
                 raise Malformed("a field is of no known kind")
             count += 1
-            if position > end or tag < 8 or max(count, len(begins)) > MAX_FIELDS:
-                raise Malformed("a field does not end, or there are too many")
+            check_field_count(max(count, len(begins)))
+            if position > end or tag < 8:
+                raise Malformed("a field does not end, or has no number")
             if wire_type != BYTES or tag >= 0x80:
                 begins.append(begin)
                 ends.append(position)
-                values.append(value)
+                values.append(value if tag < 0x80 else tag >> 3)
         for tag, (begins, ends, values) in by_tag.items():
             owners = np.full(len(begins), owner, np.int64)
             numbers = np.array(values, np.uint64) if values else np.zeros(len(begins), np.uint64)

@@ -6,7 +6,7 @@ sender. Start with ``RequestProtocol``; ``json_documents`` is the shortest one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,16 +16,22 @@ import pyarrow as pa
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.records import ANNOTATIONS, Body, Rows, body
-from penstock.wire.json_text import describe_error
+from penstock.wire.json_text import count_values, describe_error
 
 JSON = "application/json"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 OVERSIZE, SYNTAX, KIND = "oversize", "syntax", "kind"
 """Reasons to refuse a message: too large, malformed, or an operation other than an append."""
 MESSAGES = "messages"
-"""Reason to refuse a request: it has more than ``max_messages`` messages."""
+"""Reason to refuse a request: it has more than ``max_messages`` messages, or containers of one kind."""
 MAX_MESSAGES = 250_000
 """Limit: messages of one request; the default of ``max_messages``. 128 bytes each fill the default ``max_body``."""
+MAX_VALUES = 1 << 21
+"""Limit: values of JSON that is decoded at once, 16 bytes each in the default ``max_body``. They hold the interpreter
+lock for up to 100 ms.
+"""
+SPLIT_BYTES = 256 << 10
+"""Bytes that are split into lines at once."""
 MAX_ROWS = 20
 """Messages of one request that stay rows: their columns would cost more."""
 ROWS_PER_CONVERSION = 8192
@@ -140,6 +146,31 @@ def is_open(protocol: RequestProtocol, method: str, path: str) -> bool:
     return needs_no_token is not None and bool(needs_no_token(method, path))
 
 
+class SharedAnnotations:
+    """Annotations that several messages of a request repeat, and their bytes.
+
+    Limit: they are measured once: a request may have as many messages as annotations of them all.
+    """
+
+    def __init__(self, annotations: Mapping[str, str]) -> None:
+        self.pairs = list(annotations.items())
+        self.size = annotations_size(annotations)
+
+
+def annotations_size(annotations: Mapping[str, str]) -> int:
+    """Return the bytes of annotations."""
+    return sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
+
+
+def join_repeated(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return annotations; the texts of a repeated name are joined by NUL, as in the tables."""
+    texts: dict[str, list[str]] = {}
+    for name, text in pairs:
+        texts.setdefault(name, []).append(text)
+    # Limit: joined once, because a name may be repeated a million times.
+    return {name: "\0".join(of_name) for name, of_name in texts.items()}
+
+
 class Messages:
     """Collector of the messages of one request, which its protocol adds one by one."""
 
@@ -154,10 +185,14 @@ class Messages:
     def __len__(self) -> int:
         return len(self._payloads)
 
-    def add(self, payload: bytes, annotations: Mapping[str, str] | None = None) -> str:
-        """Add a message; return the reason if it is refused, else "". Raises Refused above ``max_messages``."""
-        pairs = list(annotations.items()) if annotations else None
-        size = len(payload) + sum(len(name.encode()) + len(text.encode()) for name, text in pairs or ())
+    def add(
+        self, payload: bytes, annotations: Mapping[str, str] | None = None, shared: SharedAnnotations | None = None
+    ) -> str:
+        """Add a message; return the reason if it is refused, else "". Raises Refused above ``max_messages``.
+
+        ``shared``: annotations that follow its own ones, with other names.
+        """
+        size = len(payload) + (annotations_size(annotations) if annotations else 0) + (shared.size if shared else 0)
         # Limit: the room of the whole request, not only of this message: labels that are stated once grow with each
         # message.
         if size > min(self._max_message_bytes, self._room):
@@ -165,9 +200,14 @@ class Messages:
             return self.refuse(OVERSIZE)
         self._count_message()
         self._room -= size
+        pairs = [*(annotations.items() if annotations else ()), *(shared.pairs if shared else ())]
         self._payloads.append(payload)
-        self._annotations.append(pairs)
+        self._annotations.append(pairs or None)
         return ""
+
+    def is_undecodable(self, text: bytes) -> bool:
+        """Return whether a JSON text is too large for a message, and decoding it would hold the interpreter lock."""
+        return len(text) > self._max_message_bytes and has_too_many_values(text)
 
     def refuse(self, reason: str) -> str:
         """Count a refused message and return ``reason``. Raises Refused above ``max_messages``."""
@@ -208,10 +248,35 @@ def oversize_text(size: int, max_message_bytes: int) -> str:
     return f"a message of {size} bytes lets its request grow too much by what is stated once for several messages"
 
 
-def check_message_count(count: int, max_messages: int) -> None:
-    """Raise Refused if a request has more messages than ``max_messages``."""
+def check_message_count(count: int, max_messages: int, kind: str = "messages") -> None:
+    """Raise Refused if a request has more messages, or containers of one ``kind``, than ``max_messages``.
+
+    Limit: containers count by themselves, so that only empty ones can be too many; each costs as much as a message.
+    """
     if count > max_messages:
-        raise Refused(413, MESSAGES, f"a request may have {max_messages} messages (max_messages)")
+        raise Refused(413, MESSAGES, f"a request may have {max_messages} {kind} (max_messages)")
+
+
+def has_too_many_values(data: bytes) -> bool:
+    """Return whether JSON text has more than MAX_VALUES values, without decoding it."""
+    # Fast path: a value takes a byte at least.
+    return len(data) > MAX_VALUES and count_values(data) > MAX_VALUES
+
+
+def check_value_count(data: bytes) -> None:
+    """Raise Refused if JSON text has more than MAX_VALUES values, before it is decoded."""
+    if has_too_many_values(data):
+        raise Refused(413, OVERSIZE, f"a request may have {MAX_VALUES} JSON values")
+
+
+def split_lines(data: bytes) -> Iterator[bytes]:
+    """Yield the lines of ``data``, split in parts: between them other threads can take the interpreter lock."""
+    begin = 0
+    while begin <= len(data):
+        end = data.find(b"\n", begin + SPLIT_BYTES)
+        end = len(data) if end < 0 else end
+        yield from data[begin:end].split(b"\n")
+        begin = end + 1
 
 
 def annotation_text(content: Any) -> str:

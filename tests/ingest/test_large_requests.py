@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs
@@ -18,6 +19,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeL
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 
+JSON, PROTOBUF = "application/json", "application/x-protobuf"
 SERVED_WITHIN_S = 1.0
 """Ten times the promise of 100 ms, as the machine that runs the tests is busy with other things."""
 EMPTY_RECORDS = ExportLogsServiceRequest(
@@ -94,7 +96,110 @@ def test_request_of_too_many_messages_is_refused_while_others_are_served(
     assert longest < SERVED_WITHIN_S
     assert resident_bytes() - before < MORE_MEMORY
     assert {row["payload"] for row in running.rows} <= {b'{"honest":0}', b'{"honest":1}'}
-    wait_until(lambda: running.counts["request_refused.messages"] == 3)
+    wait_until(lambda: refused_requests(running) == 3)
+
+
+def refused_requests(running: Requests) -> int:
+    """Return the number of requests that were refused because of their messages, or of their values."""
+    return running.counts["request_refused.messages"] + running.counts["request_refused.oversize"]
+
+
+BODY_BYTES = 32 << 20
+OTLP_RECORD = b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{%b}]}]}]}'
+
+
+def repeated(before: bytes, part: bytes, after: bytes, size: int = BODY_BYTES) -> bytes:
+    """Return ``part`` as often as ``size`` bytes hold it."""
+    return before + part * ((size - len(before) - len(after)) // len(part)) + after
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field of protobuf."""
+    size, octets = len(content), bytearray([number << 3 | 2])
+    while size > 127:
+        octets.append(size & 127 | 128)
+        size >>= 7
+    return bytes(octets) + bytes([size]) + content
+
+
+def snappy(body: bytes) -> bytes:
+    return bytes(pa.compress(body, codec="snappy", asbytes=True))
+
+
+OTLP_ATTRIBUTES = field(6, b"") * 16_000_000
+RESOURCE_ATTRIBUTES = field(1, b"") * 16_000_000
+CONTAINERS: dict[str, tuple[str, bytes, str, int]] = {
+    "otlp json resources": ("/v1/logs", repeated(b'{"resourceLogs":[', b"{},", b"{}]}"), JSON, 413),
+    "otlp json scopes": ("/v1/logs", repeated(b'{"resourceLogs":[', b'{"scopeLogs":[]},', b"{}]}"), JSON, 413),
+    "otlp json few resources": ("/v1/logs", b'{"resourceLogs":[%b{}]}' % (b"{}," * 300_000), JSON, 413),
+    "otlp json few scopes": ("/v1/logs", b'{"resourceLogs":[{"scopeLogs":[%b{}]}]}' % (b"{}," * 300_000), JSON, 413),
+    "otlp json attributes": ("/v1/logs", OTLP_RECORD % repeated(b'"attributes":[', b"{},", b"{}]"), JSON, 413),
+    "otlp json few attributes": ("/v1/logs", OTLP_RECORD % (b'"attributes":[%b{}]' % (b"{}," * 800_000)), JSON, 200),
+    "otlp json numbers": ("/v1/logs", repeated(b'{"resourceLogs":[],"x":[', b"1,", b"1]}"), JSON, 413),
+    "otlp resources": ("/v1/logs", field(1, b"") * 16_000_000, PROTOBUF, 413),
+    "otlp few resources": ("/v1/logs", field(1, b"") * 300_000, PROTOBUF, 413),
+    "otlp scopes": ("/v1/logs", field(1, field(2, b"") * 16_000_000), PROTOBUF, 413),
+    "otlp attributes": ("/v1/logs", field(1, field(2, field(2, OTLP_ATTRIBUTES))), PROTOBUF, 200),
+    "otlp array": ("/v1/logs", field(1, field(2, field(2, field(5, field(5, RESOURCE_ATTRIBUTES))))), PROTOBUF, 200),
+    "otlp resource": ("/v1/logs", field(1, field(1, RESOURCE_ATTRIBUTES) + field(2, field(2, b""))), PROTOBUF, 200),
+    "loki json streams": ("/loki/api/v1/push", repeated(b'{"streams":[', b'{"values":[]},', b"{}]}"), JSON, 413),
+    "loki json labels": (
+        "/loki/api/v1/push",
+        b'{"streams":[{"stream":{%b},"values":[["1","a"]]}]}' % repeated(b'"":""', b',"":""', b"", 9 << 20),
+        JSON,
+        400,
+    ),
+    "loki labels of many": (
+        "/loki/api/v1/push",
+        b'{"streams":[{"stream":{"a":"%b"},"values":[%b["1","a"]]}]}' % (b"a" * 1_100_000, b'["1","a"],' * 200_000),
+        JSON,
+        400,
+    ),
+    "loki streams": ("/loki/api/v1/push", snappy(field(1, b"") * 16_000_000), PROTOBUF, 413),
+    "loki labels": (
+        "/loki/api/v1/push",
+        snappy(field(1, field(1, repeated(b"{", b'a="",', b"}", 31 << 20)))),
+        PROTOBUF,
+        413,
+    ),
+    "loki metadata": ("/loki/api/v1/push", snappy(field(1, field(2, field(3, b"") * 8_000_000))), PROTOBUF, 413),
+    "hec array": ("/services/collector/event", repeated(b"[", b"0,", b"0]"), JSON, 413),
+    "hec fields": ("/services/collector/event", repeated(b'{"event":"a","fields":{', b'"":1,', b'"":1}}'), JSON, 413),
+    "hec repeated field": (
+        "/services/collector/event",
+        repeated(b'{"event":"a","fields":{', b'"":1,', b'"":1}}', 4 << 20),
+        JSON,
+        413,
+    ),
+    "json nested": ("/", repeated(b"[[", b"[],", b"0]]"), JSON, 413),
+    "json document": ("/", repeated(b'{"a":[', b"[],", b"0]}"), JSON, 413),
+    "json empty lines": ("/", repeated(b"1", b"\n", b"1"), JSON, 200),
+    "bulk empty lines": ("/_bulk", repeated(b'{"index":{"_index":"i"}}\n{}', b"\n", b""), JSON, 200),
+    "bulk action": ("/_bulk", repeated(b'{"index":{"_index":"i"', b',"":1', b"}}\n{}"), JSON, 413),
+    "bulk document": ("/i/_doc", repeated(b'{"a":[', b"1,", b"1]}"), JSON, 413),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_request_of_too_many_containers_is_refused_or_read_while_others_are_served(
+    web: tuple[Requests, str], name: str
+) -> None:
+    running, url = web
+    path, body, content_type, status = CONTAINERS[name]
+    headers = {"content-type": content_type, "content-encoding": "gzip"}
+    if content_type == PROTOBUF and path != "/v1/logs":
+        packed = body
+        del headers["content-encoding"]
+    else:
+        packed = gzip.compress(body, 1)
+    answers, longest = answers_during(
+        lambda: httpx.post(url + path, content=packed, headers=headers, timeout=60), 1, url
+    )
+    print(f"MEASURED {name}: {len(packed)} bytes, others waited {longest * 1000:.0f} ms, {answers[0].text[:100]}")
+    assert [answer.status_code for answer in answers] == [status]
+    assert longest < SERVED_WITHIN_S
+    if status == 413:
+        wait_until(lambda: refused_requests(running) + running.counts["refused.oversize"] == 1)
 
 
 @pytest.mark.parametrize(

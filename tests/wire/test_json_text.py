@@ -17,6 +17,7 @@ from penstock.wire.json_text import (
     Members,
     NotJson,
     Scanner,
+    count_values,
     exact,
     is_json,
     is_unchanged,
@@ -126,3 +127,19 @@ def test_bad_documents_take_linear_time(piece: str) -> None:
     seconds(100)
     few, many = max(seconds(4_000), 0.005), seconds(32_000)
     assert many < 40 * few
+
+
+@given(st.lists(VALUES, max_size=5), st.integers(1, 9))
+def test_counted_values_are_the_brackets_and_commas_outside_of_strings(documents: list[Any], slice_bytes: int) -> None:
+    def count(value: Any) -> int:
+        parts = list(value.values()) if isinstance(value, dict) else value
+        return 1 + max(len(parts) - 1, 0) + sum(map(count, parts)) if isinstance(value, dict | list) else 0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.wire.json_text._SLICE_BYTES", slice_bytes)
+        assert count_values(json.dumps(documents).encode()) == count(documents)
+
+
+@given(st.binary())
+def test_values_of_any_bytes_are_counted(data: bytes) -> None:
+    assert 0 <= count_values(data) <= len(data)

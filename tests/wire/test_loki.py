@@ -183,3 +183,37 @@ def test_bad_labels_in_protobuf_are_named_and_refuse_their_stream_alone() -> Non
     assert received.answer.status == 400
     assert b"stream 1: its labels" in received.answer.body
     assert received.counts == {"seen": 3, "accepted": 1, "refused.syntax": 2}
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        ("null", "stream 1 has no list of values"),
+        ("[]", "stream 1 has no list of values"),
+        ('{"stream":{},"values":null}', "stream 1 has no list of values"),
+        ('{"stream":{},"values":{}}', "stream 1 has no list of values"),
+        ('{"stream":{},"values":[],"entries":[]}', "stream 1 values or entries occurs more than once"),
+        ('{"stream":null,"values":[["1","x"]]}', "stream 1: its labels: labels are not an object"),
+        ('{"stream":{},"values":[null]}', "stream 1, entry 1: a list of a time and a line is expected"),
+    ],
+)
+def test_bad_stream_is_named_and_refused_alone(bad: str, error: str) -> None:
+    body = f'{{"streams":[{bad},{{"stream":{{}},"values":[["2","good"]]}}]}}'.encode()
+    received = LokiProtocol().receive(make_request(PUSH, body, JSON))
+    assert isinstance(received, Received)
+    assert rows(received) == [(b"good", {"time": "2"})]
+    assert received.refused == {"syntax": 1}
+    assert received.answer.status == 400
+    assert received.answer.body.decode().endswith(f"; {error}\n")
+
+
+@pytest.mark.parametrize("headers", [JSON, PROTOBUF])
+def test_empty_streams_are_limited_as_messages_are(headers: dict[str, str]) -> None:
+    def body(count: int) -> bytes:
+        stream = b'{"stream":{},"values":[]}'
+        text = b'{"streams":[%b]}' % b",".join([stream] * count)
+        return text if headers is JSON else packed(field(1, field(1, b"{}")) * count)
+
+    assert isinstance(LokiProtocol().receive(make_request(PUSH, body(3), headers, max_messages=3)), Received)
+    with pytest.raises(Refused, match="may have 3 streams"):
+        LokiProtocol().receive(make_request(PUSH, body(4), headers, max_messages=3))

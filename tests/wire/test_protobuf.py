@@ -113,7 +113,7 @@ def test_bytes_that_are_no_message_are_malformed(data: bytes, copies: int) -> No
 def test_more_fields_than_the_limit_are_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protobuf, "MAX_FIELDS", 1000)
     assert Message(b"\x08\x01" * 1000).top_level().count == 1000
-    with pytest.raises(Malformed, match="too many"):
+    with pytest.raises(Malformed, match="more than 1000 fields"):
         Message(b"\x08\x01" * 1001).top_level()
     with pytest.raises(Malformed, match="more than"):
         Message(b"\x08\x01" * 1001).fields(np.arange(1001) * 2, np.arange(1, 1002) * 2)

@@ -66,6 +66,8 @@ def read_few(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSAG
         request.DiscardUnknownFields()
         if request.ByteSize() != len(data):
             return None
+        if len(request.resource_logs) > MAX_FEW_RECORDS:
+            return None
         for logs in request.resource_logs:
             messages.add_resource(logs, min(MAX_FEW_RECORDS, max_messages))
     except (_Unusual, Malformed, DecodeError, UnicodeDecodeError):
@@ -90,6 +92,8 @@ class _Messages:
     def add_resource(self, logs: ResourceLogs, max_records: int) -> None:
         """Add the records of a resource. Raises _Unusual and Malformed."""
         resource = logs.resource.SerializeToString()
+        if len(logs.scope_logs) > max_records:
+            raise _Unusual
         for scope_logs in logs.scope_logs:
             records = scope_logs.log_records
             scope = scope_logs.scope.SerializeToString()

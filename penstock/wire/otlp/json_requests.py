@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf import json_format
-from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from penstock.wire.json_text import TOO_DEEP, Foreign, Members, NotJson, Number, exact, readable
 from penstock.wire.otlp.records import OLD_SCOPES
-from penstock.wire.requests import MAX_MESSAGES, SYNTAX, Refused, check_message_count
+from penstock.wire.requests import MAX_MESSAGES, SYNTAX, Refused, check_message_count, check_value_count
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -34,6 +36,7 @@ class JsonRequest:
     """A request in protobuf without its bad records; ``first_error`` is about the first of these."""
 
     request: ExportLogsServiceRequest = field(default_factory=ExportLogsServiceRequest)
+    scopes: int = 0
     records: int = 0
     refused: int = 0
     first_error: str = ""
@@ -47,6 +50,7 @@ class JsonRequest:
 
 def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> JsonRequest:
     """Translate a request to protobuf. Raises Refused if it is malformed or has no good record."""
+    check_value_count(data)
     try:
         document = exact(data)
     except NotJson as error:
@@ -55,12 +59,13 @@ def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> JsonRequest:
         raise Refused(400, SYNTAX, "the body is not an object")
     translated = JsonRequest()
     try:
-        resources = _objects(document, *_RESOURCES)
+        resources = _list(document, *_RESOURCES)
+        check_message_count(len(resources), max_messages, "resources")
         if document and not any(name in _RESOURCES for name, _ in document):
             # Otherwise spans or metrics that were sent to the path of logs would be accepted and lost.
             raise NotJson(f"it has {document[0][0]!r} and no resourceLogs")
-        for resource_logs in resources:
-            _add_resource(resource_logs, translated, max_messages)
+        for number, resource_logs in enumerate(resources, 1):
+            _add_resource(resource_logs, f"resourceLogs {number}", translated, max_messages)
     except NotJson as error:
         raise Refused(400, SYNTAX, f"the body is not a request: {error}") from None
     if translated.refused and not translated.records:
@@ -68,39 +73,77 @@ def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> JsonRequest:
     return translated
 
 
-def _add_resource(resource_logs: Members, translated: JsonRequest, max_messages: int) -> None:
-    scopes = _objects(resource_logs, "scopeLogs", "scope_logs")
-    if _objects(resource_logs, "instrumentationLibraryLogs", "instrumentation_library_logs"):
-        raise NotJson(OLD_SCOPES)
+def _add_resource(resource_logs: Any, subject: str, translated: JsonRequest, max_messages: int) -> None:
+    """Add the records of a resource; one that cannot be read is refused as one record, however many it has."""
+    try:
+        members = _members(resource_logs)
+        scopes = _list(members, "scopeLogs", "scope_logs")
+        if _list(members, "instrumentationLibraryLogs", "instrumentation_library_logs"):
+            raise NotJson(OLD_SCOPES)
+        resource = members.get("resource")
+    except NotJson as error:
+        translated.refuse(1, f"{subject}: {error}")
+        return
+    translated.scopes += len(scopes)
+    check_message_count(translated.scopes, max_messages, "scopes")
     target = translated.request.resource_logs.add()
-    resource_error = _parse(resource_logs.get("resource"), target.resource)
-    for scope_logs in scopes:
-        records = _list(scope_logs, "logRecords", "log_records")
-        # Limit: before the records of a scope become objects.
-        check_message_count(translated.records + translated.refused + len(records), max_messages)
-        of_scope = target.scope_logs.add()
-        if error := resource_error or _parse(scope_logs.get("scope"), of_scope.scope):
-            translated.refuse(len(records), f"its resource or scope cannot be read: {error}")
-            continue
-        for record in records:
-            if error := _parse(record, of_scope.log_records.add(), required=True):
-                del of_scope.log_records[-1]
-                translated.refuse(1, f"record {translated.records + translated.refused + 1}: {error}")
-            else:
-                translated.records += 1
+    resource_error = _parse(resource, target.resource)
+    for number, scope_logs in enumerate(scopes, 1):
+        _add_scope(scope_logs, f"{subject}, scopeLogs {number}", resource_error, target, translated, max_messages)
 
 
-def _parse(members: Any, target: Message, *, required: bool = False) -> str:
+def _add_scope(
+    scope_logs: Any, subject: str, resource_error: str, target: ResourceLogs, translated: JsonRequest, max_messages: int
+) -> None:
+    try:
+        members = _members(scope_logs)
+        records = _list(members, "logRecords", "log_records")
+        scope = members.get("scope")
+    except NotJson as error:
+        translated.refuse(1, f"{subject}: {error}")
+        return
+    # Limit: before the records of a scope become objects.
+    check_message_count(translated.records + translated.refused + len(records), max_messages)
+    of_scope = target.scope_logs.add()
+    if error_text := resource_error or _parse(scope, of_scope.scope):
+        translated.refuse(len(records), f"its resource or scope cannot be read: {error_text}")
+        return
+    for record in records:
+        if error_text := _parse(record, of_scope.log_records.add(), required=True):
+            del of_scope.log_records[-1]
+            translated.refuse(1, f"record {translated.records + translated.refused + 1}: {error_text}")
+        else:
+            translated.records += 1
+
+
+def _members(container: Any) -> Members:
+    if not isinstance(container, Members):
+        raise NotJson("an object is expected")
+    return container
+
+
+def _parse(members: Any, target: LogRecord | Resource | InstrumentationScope, *, required: bool = False) -> str:
     """Read a record, resource or scope into ``target``; return the error if it is malformed."""
     if members is None and not required:
         return ""
     try:
-        if not isinstance(members, Members):
-            raise NotJson("an object is expected")
-        fields = {name: _field(name, value) for name, value in members if value is not None}
-        if len(fields) < sum(value is not None for _, value in members):
-            raise NotJson("a member occurs more than once")
-        json_format.ParseDict(fields, target, ignore_unknown_fields=True)
+        fields: dict[str, Any] = {}
+        for name, content in _members(members):
+            if content is None:
+                continue
+            if name in fields:
+                raise NotJson("a member occurs more than once")
+            fields[name] = content
+        # Fast path: json_format takes four times as long for an attribute.
+        for pair in _list(members, "attributes"):
+            _add_attribute(pair, target)
+        fields.pop("attributes", None)
+        if isinstance(target, LogRecord) and "body" in fields:
+            text = _text(fields.pop("body"), nested=False)
+            if text is not None:
+                target.body.string_value = text
+        plain_fields = {name: _field(name, content) for name, content in fields.items()}
+        json_format.ParseDict(plain_fields, target, ignore_unknown_fields=True)
     except RecursionError:
         return TOO_DEEP
     except (NotJson, json_format.ParseError, ValueError, TypeError, AttributeError) as error:
@@ -110,13 +153,7 @@ def _parse(members: Any, target: Message, *, required: bool = False) -> str:
 
 def _field(name: str, content: Any) -> Any:
     """Convert a field of a record, resource or scope for ``json_format``. Raises NotJson."""
-    if name == "body":
-        return _any_value(content)
-    if name == "attributes":
-        return [_attribute(each) for each in content]
-    if name in _IDS or name in _IDS.values():
-        return _id(name, content)
-    return _plain(content)
+    return _id(name, content) if name in _IDS or name in _IDS.values() else _plain(content)
 
 
 def _plain(content: Any) -> Any:
@@ -135,10 +172,13 @@ def _id(name: str, digits: Any) -> str:
         raise NotJson(f"{name} has characters other than hexadecimal digits") from None
 
 
-def _attribute(pair: Any) -> dict[str, Any]:
+def _add_attribute(pair: Any, target: LogRecord | Resource | InstrumentationScope) -> None:
     if not isinstance(pair, Members):
         raise NotJson("an attribute is not an object")
-    return {"key": _key(pair), "value": _any_value(pair.get("value"))}
+    attribute = target.attributes.add(key=_key(pair))
+    text = _text(pair.get("value"), nested=False)
+    if text is not None:
+        attribute.value.string_value = text
 
 
 def _key(pair: Members) -> str:
@@ -148,14 +188,8 @@ def _key(pair: Members) -> str:
     return readable(key or "")
 
 
-def _any_value(content: Any) -> dict[str, str]:
-    """Convert an AnyValue to one with the text of its annotation."""
-    text = _text(content, nested=False)
-    return {} if text is None else {"stringValue": text}
-
-
 def _text(any_value: Any, *, nested: bool) -> str | None:
-    """Return the text of an AnyValue, as JSON if it is nested in another one. Raises NotJson."""
+    """Return the text that is stored for an AnyValue, as JSON if it is nested in another one. Raises NotJson."""
     if any_value is None:
         return "null" if nested else None
     if not isinstance(any_value, Members):

@@ -17,9 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from google.protobuf.message import DecodeError
-from google.protobuf.unknown_fields import UnknownFieldSet
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
@@ -37,6 +34,7 @@ from penstock.wire.protobuf import (
     BYTES,
     FIXED32,
     FIXED64,
+    MAX_FIELDS,
     VARINT,
     Fields,
     Malformed,
@@ -57,13 +55,17 @@ from penstock.wire.requests import (
 from penstock.wire.sender_text import strings
 
 _RESOURCE, _SCOPES, _SCOPE, _RECORDS = 1, 2, 1, 2
-_OLD_SCOPES, _OLD_SCOPES_TAG = 1000, b"\xc2\x3e"
+_OLD_SCOPES = 1000
 OLD_SCOPES = "its records are in instrumentationLibraryLogs, which OTLP before 0.15 had; scopeLogs are expected"
 _TIME, _SEVERITY, _SEVERITY_TEXT, _BODY, _ATTRIBUTES, _DROPPED = 1, 2, 3, 5, 6, 7
 _FLAGS, _TRACE, _SPAN, _OBSERVED, _EVENT = 8, 9, 10, 11, 12
 ID_SIZES = {_TRACE: 16, _SPAN: 8}
 PARTS_PER_SPLIT = 16
 """Parts into which undecodable records are split to isolate bad ones: 250,000 records need five levels."""
+MAX_ENCODED_GROWTH = 4
+"""Limit: bytes of a record in protobuf in units of ``max_message_bytes``: the text of its values takes a third of them
+or more. A larger record is not decoded, which would hold the interpreter lock.
+"""
 MAX_ATTEMPTS = 1024
 """Limit: attempts to isolate bad records, enough for each of 512 records; then a part with a bad record is refused."""
 _HEX_PAIRS = np.frombuffer(bytes(range(256)).hex().encode(), np.uint16)
@@ -110,19 +112,46 @@ def read_logs(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSA
     A record that cannot be decoded is refused alone. Raises Malformed if the records cannot be separated or none can
     be decoded, and Refused above ``max_messages``.
     """
-    # Fast path: the two bytes of this tag are no UTF-8, so a search excludes it for almost all requests.
-    if _OLD_SCOPES_TAG in data and _has_old_scopes(data):
-        raise Malformed(OLD_SCOPES)
     message = Message(data)
     resource_logs = message.top_level().with_tag(1, BYTES)
+    # Limit: each level is counted before the next one is read.
+    check_message_count(len(resource_logs.owner), max_messages, "resources")
     resources = message.fields(resource_logs.begin, resource_logs.end)
+    if resources.has_high(_OLD_SCOPES):
+        raise Malformed(OLD_SCOPES)
     scope_logs = resources.with_tag(_SCOPES, BYTES)
+    check_message_count(len(scope_logs.owner), max_messages, "scopes")
     scopes = message.fields(scope_logs.begin, scope_logs.end)
     records = scopes.with_tag(_RECORDS, BYTES).in_order()
     if not len(records.owner):
         return Logs(EMPTY_BODY, {})
     check_message_count(len(records.owner), max_messages)
-    shared, errors = _decode_shared(message, resources, scopes, scope_logs.owner)
+    # Limit: measured in protobuf before anything is decoded, with what the record shares.
+    sizes = records.end - records.begin
+    of_scopes = _sizes_by_owner(scopes.with_tag(_SCOPE, BYTES), len(scope_logs.owner))
+    of_scopes += _sizes_by_owner(resources.with_tag(_RESOURCE, BYTES), len(resource_logs.owner))[scope_logs.owner]
+    sizes += of_scopes[records.owner]
+    is_small = sizes <= MAX_ENCODED_GROWTH * max_message_bytes
+    logs = Logs(EMPTY_BODY, {})
+    if is_small.any():
+        shared, errors = _decode_shared(message, resources, scopes, scope_logs.owner, max_message_bytes)
+        logs = _read_records(message, records.select(is_small), shared, errors, max_message_bytes)
+    if oversize := len(is_small) - int(np.count_nonzero(is_small)):
+        text = logs.oversize_text or oversize_text(int(sizes[~is_small][0]), max_message_bytes)
+        refused = {**logs.refused, OVERSIZE: logs.refused.get(OVERSIZE, 0) + oversize}
+        logs = replace(logs, refused=refused, oversize_text=text)
+    return logs
+
+
+def _sizes_by_owner(values: Values, count: int) -> Ints:
+    sizes: Ints = np.bincount(values.owner, values.end - values.begin, count).astype(np.int64)
+    return sizes
+
+
+def _read_records(
+    message: Message, records: Values, shared: Attributes, errors: Mapping[int, str], max_message_bytes: int
+) -> Logs:
+    """Decode records; ``shared`` and ``errors`` belong to their scopes. Raises Malformed if none can be decoded."""
     is_good, first_error = ~np.isin(records.owner, list(errors)), next(iter(errors.values()), "")
     try:
         decoded = _decode(message, records.select(is_good))
@@ -140,15 +169,6 @@ def read_logs(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSA
     if rejected := len(is_good) - int(np.count_nonzero(is_good)):
         logs = replace(logs, refused={**logs.refused, SYNTAX: rejected}, first_error=first_error)
     return logs
-
-
-def _has_old_scopes(data: bytes) -> bool:
-    try:
-        request = ExportLogsServiceRequest.FromString(data)
-    except DecodeError:
-        return False
-    unknown = [UnknownFieldSet(logs) for logs in request.resource_logs]
-    return any(fields[index].field_number == _OLD_SCOPES for fields in unknown for index in range(len(fields)))
 
 
 def _find_good_records(message: Message, records: Values, candidates: np.ndarray) -> tuple[np.ndarray, str]:
@@ -173,11 +193,16 @@ def _find_good_records(message: Message, records: Values, candidates: np.ndarray
 
 
 def _decode_shared(
-    message: Message, resources: Fields, scopes: Fields, resource_of: Ints
+    message: Message, resources: Fields, scopes: Fields, resource_of: Ints, max_message_bytes: int
 ) -> tuple[Attributes, dict[int, str]]:
-    """Decode the scopes and their resources; return attributes by scope, and errors by scope."""
-    of_scopes, errors = _decode_each(message, scopes.with_tag(_SCOPE, BYTES), _scope_pairs)
-    of_resources, resource_errors = _decode_each(message, resources.with_tag(_RESOURCE, BYTES), _resource_pairs)
+    """Decode the scopes and their resources; return attributes by scope, and errors by scope.
+
+    Those whose records are too large are left out.
+    """
+    of_scope, of_resource = scopes.with_tag(_SCOPE, BYTES), resources.with_tag(_RESOURCE, BYTES)
+    max_bytes = MAX_ENCODED_GROWTH * max_message_bytes
+    of_scopes, errors = _decode_each(message, of_scope, _scope_pairs, max_bytes)
+    of_resources, resource_errors = _decode_each(message, of_resource, _resource_pairs, max_bytes)
     for scope in np.flatnonzero(np.isin(resource_of, list(resource_errors))).tolist():
         errors[scope] = resource_errors[int(resource_of[scope])]
     return joined([of_scopes, repeated_for(of_resources, resource_of)]), errors
@@ -203,9 +228,15 @@ def pairs_of_resource(resource: Resource) -> list[tuple[str, str]]:
 
 
 def _decode_each(
-    message: Message, values: Values, read: Callable[[bytes], list[tuple[str, str]]]
+    message: Message, values: Values, read: Callable[[bytes], list[tuple[str, str]]], max_bytes: int
 ) -> tuple[Attributes, dict[int, str]]:
-    """Decode resources or scopes one by one, which are few; return their attributes and the errors, by owner."""
+    """Decode resources or scopes of up to ``max_bytes`` one by one, which are few; return their attributes and the
+    errors, by owner. Raises TooManyFields.
+    """
+    values = values.select(values.end - values.begin <= max_bytes)
+    # Limit: the attributes of all are counted before any becomes an object; one takes a byte at least.
+    if int((values.end - values.begin).sum()) > MAX_FIELDS:
+        message.fields(values.begin, values.end)
     owner, pairs, errors = list[int](), list[tuple[str, str]](), dict[int, str]()
     for number, begin, end in zip(values.owner.tolist(), values.begin.tolist(), values.end.tolist(), strict=True):
         try:

@@ -8,10 +8,10 @@ import pytest
 from google.protobuf import json_format
 from google.rpc.status_pb2 import Status
 from hypothesis import given
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
 from penstock.wire.otlp.protocol import PROTOBUF, OtlpProtocol
-from penstock.wire.requests import JSON, Refused, Request
+from penstock.wire.requests import JSON, Received, Refused, Request
 from tests.fuzzed import json_texts
 from tests.wire.otlp.otlp_requests import request
 from tests.wire.sample_requests import assert_accepted_or_refused, rows
@@ -142,3 +142,47 @@ def test_bad_record_in_protobuf_is_named_and_refused_alone() -> None:
     assert partial_success.rejected_log_records == 1
     assert partial_success.error_message.startswith("1 syntax: record 2: ")
     assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ('{"resourceLogs":[null,%r]}', "resourceLogs 1: an object is expected"),
+        ('{"resourceLogs":[{"scopeLogs":{}},%r]}', "resourceLogs 1: scopeLogs is not a list"),
+        (
+            '{"resourceLogs":[{"scopeLogs":[],"scope_logs":[]},%r]}',
+            "resourceLogs 1: scopeLogs or scope_logs occurs more",
+        ),
+        ('{"resourceLogs":[{"scopeLogs":[null,%s]}]}', "resourceLogs 1, scopeLogs 1: an object is expected"),
+        ('{"resourceLogs":[{"scopeLogs":[{"logRecords":7},%s]}]}', "scopeLogs 1: logRecords is not a list"),
+        ('{"resourceLogs":[{"scopeLogs":[{"logRecords":[null,{}]}]}]}', "record 1: an object is expected"),
+    ],
+)
+def test_bad_container_in_json_is_named_and_refused_alone(body: str, error: str) -> None:
+    scope = '{"logRecords":[{}]}'
+    sent = body.replace("%s", scope).replace("%r", f'{{"scopeLogs":[{scope}]}}').encode()
+    received = OtlpProtocol().receive(make_request(sent, JSON))
+    assert rows(received) == [(b"", {})]
+    assert received.counts == {"seen": 2, "accepted": 1, "refused.syntax": 1}
+    partial_success = json.loads(received.answer.body)["partialSuccess"]
+    assert partial_success["rejectedLogRecords"] == "1"
+    assert error in partial_success["errorMessage"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("resourceLogs", "resources"), ("scopeLogs", "scopes")])
+@pytest.mark.parametrize("content_type", [JSON, PROTOBUF])
+def test_empty_containers_are_limited_as_messages_are(name: str, kind: str, content_type: str) -> None:
+    def body(count: int) -> bytes:
+        containers = [{}] * count
+        document = {name: containers} if name == "resourceLogs" else {"resourceLogs": [{name: containers}]}
+        sent = json_format.ParseDict(document, ExportLogsServiceRequest())
+        return json.dumps(document).encode() if content_type == JSON else sent.SerializeToString()
+
+    def receive(count: int) -> Received:
+        headers = {"content-type": content_type}
+        return OtlpProtocol().receive(Request("POST", "/v1/logs", body(count), {}, headers, max_messages=3))
+
+    assert receive(3).body.num_rows == 0
+    with pytest.raises(Refused, match=f"may have 3 {kind}") as refused:
+        receive(4)
+    assert (refused.value.status, refused.value.reason) == (413, "messages")
