@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 from penstock.java.jars import CannotFetch
 from penstock.java.runtime import NoJava
 from penstock.kafka.broker import Broker
+from penstock.process.kernel import raise_file_limit
 from tests.system.containers import NONE, builder
 
 pytest_plugins = ["tests.shared_fixtures"]
@@ -33,6 +34,11 @@ MAX_DESCRIPTORS = 400
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails")
+
+
+def pytest_configure() -> None:
+    """Raise the limit of open files as Penstock's processes do: one test in this process may open over 1,024."""
+    raise_file_limit()
 
 
 @pytest.hookimpl(wrapper=True)
