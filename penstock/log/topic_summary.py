@@ -14,10 +14,8 @@ from pathlib import Path
 
 from penstock.log.cursors import FOLDER, Backlog, Cursors
 from penstock.log.read.topic_reader import LISTING_SETTLED_S, Extent, TopicReader
-from penstock.log.store.segment_files import SUFFIX, first_offsets
+from penstock.log.store.segment_files import SUFFIX, first_offsets, read_synced_bytes
 
-SYNCED_BYTES = 8
-"""Size of the synced length at the start of a .synced file."""
 Stamp = tuple[object, ...]
 
 
@@ -88,16 +86,5 @@ def _stamp(folder: str) -> tuple[Stamp, dict[str, int], bool]:
                     if entry.name.endswith(SUFFIX):
                         last_data = max(last_data, entry.name)
     # The length is stored through a mapped file, which changes the file's time only some time later.
-    synced = _read_start(f"{folder}/{last_data.removesuffix(SUFFIX)}.synced") if last_data else b""
+    synced = read_synced_bytes(f"{folder}/{last_data.removesuffix(SUFFIX)}.synced") if last_data else b""
     return (synced, *files), sizes, time.time_ns() - newest_ns > LISTING_SETTLED_S * 1e9
-
-
-def _read_start(path: str) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return b""
-    try:
-        return os.read(descriptor, SYNCED_BYTES)
-    finally:
-        os.close(descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import pyarrow as pa
 from penstock.counts import Origin
 from penstock.files.file_system import map_file
 from penstock.log.errors import CorruptBatch
-from penstock.log.store import batch_format, index
+from penstock.log.store import batch_format, index, segment_files
 from penstock.log.store.batch_format import Message
 from penstock.log.store.scan import scan
 from penstock.log.store.segment_files import SegmentFiles
@@ -23,6 +24,10 @@ from penstock.records import BadBatch, concatenated
 
 MAX_JOINED_BATCHES = 1024
 """Limit: for the batches that a read joins, so that a read of tiny batches stays short."""
+
+MAX_SYNCED_READS = 3
+"""Limit: for reads of a synced length whose checksum differs, because its writer may be between two stores."""
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -68,6 +73,9 @@ class SegmentView:
         self._count = 0
         self._last_number = -1
         self.index_unusable = False
+        self._synced_words, self._synced = b"", 0
+        self.damaged_lengths = 0
+        """Damaged synced lengths that were read and that the index could not replace."""
         self.length = 0
         self.sealed = False
 
@@ -96,15 +104,29 @@ class SegmentView:
         self.length, self.index_unusable = 0, False
 
     def _synced_length(self) -> int:
-        try:
-            descriptor = os.open(self._synced_path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return 0
-        try:
-            word = os.read(descriptor, 8)  # without the checksum: a writer may be updating it
-        finally:
-            os.close(descriptor)
-        return int.from_bytes(word, "little", signed=True) if len(word) == 8 else 0
+        """Return the synced length; 0, which changes nothing, if it is unknown. Raises UnknownFormat."""
+        for _ in range(MAX_SYNCED_READS):
+            words = segment_files.read_synced_bytes(self._synced_path)
+            # Fast path: words that were read before need no check.
+            if words == self._synced_words:
+                return self._synced
+            if extent := segment_files.unpack_synced(words, self.files):
+                self._synced_words, self._synced = words, extent[0]
+                return self._synced
+        # Invariant: a length without a matching checksum is never believed: rows behind the synced ones may be cut.
+        self._synced_words, self._synced = words, self._recover_synced(words)
+        return self._synced
+
+    def _recover_synced(self, words: bytes) -> int:
+        """Return the synced length that damaged ``words`` had, 0 if unknown."""
+        records = index.read(self._read_index(0, header=True), self.files.fingerprint)
+        records = records[index.valid(records)]
+        lengths, ends = records["position"] + records["length"], records["base"] + records["rows"]
+        length = segment_files.recover_synced(words, self.files, zip(lengths.tolist(), ends.tolist(), strict=True))
+        if length is None and words:
+            self.damaged_lengths += 1
+            _LOGGER.warning("%s is damaged: newer rows are visible after the next commit or start", self._synced_path)
+        return length or 0
 
     def _load_records(self, length: int, synced: int | None) -> None:
         """Add the records of the batches within ``length``.

@@ -240,8 +240,10 @@ class Segment:
         # Rows with index records stay: recovery would take zeros in their place for damage of stored rows.
         records = sum(len(packed) for _, packed in self._unwritten_records)
         if self._fs.size(self.files.index) <= self._index_length - records:
-            length = self.state.length
-            self._data.write([bytes(self._fs.size(self.files.data) - length)], length)
+            end = self._fs.size(self.files.data)
+            # Limit: in pieces, because a refused append may have hundreds of MB. A file that ends earlier has no tail.
+            for position in range(self.state.length, end, MAX_PREALLOCATED_BYTES):
+                self._data.write([bytes(min(MAX_PREALLOCATED_BYTES, end - position))], position)
 
     @property
     def _index_length(self) -> int:

@@ -137,15 +137,51 @@ def read_synced(fs: FileSystem, files: SegmentFiles) -> tuple[int, int] | None:
     Raises UnknownFormat.
     """
     try:
-        length, end, check = _SYNCED_WORDS.unpack(fs.read(files.synced))
+        return unpack_synced(fs.read(files.synced), files)
+    except FileNotFoundError:
+        return None
+
+
+def read_synced_bytes(path: str) -> bytes:
+    """Return the bytes of a .synced file, b"" if it is missing. Fast path: without a Path and a file object."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        return os.read(descriptor, _SYNCED_WORDS.size)
+    finally:
+        os.close(descriptor)
+
+
+def unpack_synced(data: bytes, files: SegmentFiles) -> tuple[int, int] | None:
+    """Return the length and end offset in the bytes of a .synced file; None if damaged. Raises UnknownFormat."""
+    try:
+        length, end, check = _SYNCED_WORDS.unpack(data)
         version = check >> 32
         if (length, end, check) != synced_words(length, end, files.fingerprint, version):
             return None
-    except (FileNotFoundError, struct.error):
+    except struct.error:
         return None
     if version != SYNCED_FORMAT:
         raise UnknownFormat(f"{files.synced.name} has format {version}, this version of Penstock reads {SYNCED_FORMAT}")
     return length, end
+
+
+def recover_synced(data: bytes, files: SegmentFiles, ends: Iterable[tuple[int, int]]) -> int | None:
+    """Return the length that a damaged or half-written .synced file had; None if that is not certain.
+
+    ``ends`` are length and end offset after each batch in the index. They are certain if two of the three words in
+    ``data`` agree with them: a flipped bit changes one word, and a writer that dies stores the checksum first.
+    """
+    if len(data) != _SYNCED_WORDS.size:
+        return None
+    words = _SYNCED_WORDS.unpack(data)
+    for length, end in ends:
+        expected = synced_words(length, end, files.fingerprint)
+        if sum(word == other for word, other in zip(words, expected, strict=True)) >= 2:
+            return length
+    return None
 
 
 def write_synced(fs: FileSystem, files: SegmentFiles, length: int, end: int) -> None:

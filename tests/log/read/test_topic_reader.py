@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.files.file_system import OS
 from penstock.log import CorruptBatch, Gap, Log, TopicReader, TopicSettings, UnknownFormat
+from penstock.log.read.segment_view import SegmentView
 from penstock.log.retention import compaction
 from penstock.log.store import batch_format, segment_files
 from penstock.testing import FakeClock
@@ -88,6 +89,50 @@ def test_reader_ignores_data_beyond_the_synced_length(topic):
     with open(files.data, "ab") as file:
         file.write(files.data.read_bytes()[-700:])
     assert TopicReader(topic.path).end == end
+
+
+@pytest.mark.parametrize("position", range(24))
+def test_reader_finds_the_synced_length_despite_a_flipped_bit(topic, position):
+    files = last_files(topic.path)
+    with open(files.data, "ab") as file:
+        file.write(bytes(1 << 16))
+    flip(files.synced, position, 0x40)
+    assert offsets(TopicReader(topic.path)) == list(range(30))
+
+
+@pytest.fixture
+def stored_words(tmp_path):
+    """Return the files of a segment of three rows, and its synced words after each of them."""
+    with opened(tmp_path) as topic:
+        files, words = last_files(topic.path), []
+        for _ in range(3):
+            fill(topic, [b"x"])
+            words.append(files.synced.read_bytes())
+    return files, words
+
+
+@pytest.mark.parametrize(("stored", "end"), [(1, 2), (2, 3), (3, 3)])
+def test_reader_understands_the_words_of_a_writer_killed_between_two_stores(stored_words, stored, end):
+    files, (_, before, after) = stored_words
+    files.synced.write_bytes(before[: 24 - 8 * stored] + after[24 - 8 * stored :])
+    assert TopicReader(files.directory).end == end
+
+
+def test_reader_keeps_its_rows_while_the_synced_length_is_unknown(stored_words, caplog):
+    files, (oldest, before, after) = stored_words
+    files.synced.write_bytes(before)
+    reader, view = TopicReader(files.directory), SegmentView(files.directory, files.first)
+    view.refresh(sealed=False)
+    assert (reader.end, view.end) == (2, 2)
+    files.synced.write_bytes(oldest[:8] + before[8:16] + after[16:])
+    for _ in range(2):
+        view.refresh(sealed=False)
+        assert (reader.end, view.end) == (2, 2)
+    assert view.damaged_lengths == 1
+    assert f"{files.synced} is damaged: newer rows are visible after the next commit or start" in caplog.text
+    assert TopicReader(files.directory).end == 0
+    files.synced.write_bytes(after)
+    assert reader.end == 3
 
 
 def test_damaged_batch_is_an_error_until_it_is_a_gap(topic):

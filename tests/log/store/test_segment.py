@@ -2,6 +2,7 @@
 
 import errno
 import io
+import os
 from contextlib import suppress
 
 import polars as pl
@@ -167,6 +168,51 @@ def test_refused_row_is_not_recovered_if_its_cut_fails_too(tmp_path):
     content = active.files.data.read_bytes()
     assert content[: len(stored)] == stored
     assert not any(content[len(stored) :])
+
+
+class PiecewiseFiles(CrashingFileSystem):
+    """A file system that records the largest write."""
+
+    largest = 0
+
+    def open(self, path, *, create=False):
+        file = super().open(path, create=create)
+        write = file.write
+
+        def record(parts, position):
+            self.largest = max([self.largest, *map(len, parts)])
+            return write(parts, position)
+
+        file.write = record
+        return file
+
+
+def test_long_refused_row_is_cleared_in_pieces(tmp_path):
+    fs = PiecewiseFiles(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    stored = active.state.length
+    fs.failures = {"truncate": errno.EIO}
+    active.undo_failure()
+    with open(active.files.data, "ab") as file:
+        file.write(b"x" * (2 * segment.MAX_PREALLOCATED_BYTES + 5))
+    active._dirty = True
+    with pytest.raises(OSError, match=r"\[Errno"):
+        active.undo_failure()
+    content = active.files.data.read_bytes()
+    assert len(content) == stored + 2 * segment.MAX_PREALLOCATED_BYTES + 5
+    assert not any(content[stored:])
+    assert fs.largest == segment.MAX_PREALLOCATED_BYTES
+
+
+def test_failed_cut_of_a_file_that_is_too_short_is_an_os_error(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    active.undo_failure()
+    os.truncate(active.files.data, active.state.length - 1)
+    fs.failures = {"truncate": errno.EIO}
+    active._dirty = True
+    with pytest.raises(OSError, match=r"\[Errno"):
+        active.undo_failure()
 
 
 def test_failed_index_write_undoes_the_append(tmp_path):

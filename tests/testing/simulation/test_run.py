@@ -21,6 +21,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 100009},
     {"seed": 100579, "steps": 262, "messages": 25, "faults": [0, 1, 2]},
     {"seed": 100396, "steps": 70, "messages": 1, "faults": [0, 4, 7]},
+    {"seed": 100345, "steps": 93, "messages": 4, "faults": [1, 2]},
     {"seed": 100181, "steps": 72, "messages": 8, "faults": [3, 4, 5, 6, 7]},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
