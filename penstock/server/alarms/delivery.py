@@ -14,19 +14,17 @@ import os
 import shlex
 import signal
 import ssl
+import sys
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.errors import PenstockError
 from penstock.server.alarms.templates import Alarm, mail, pagerduty_event, slack_message
 from penstock.server.metrics.prometheus import Family
-
-if TYPE_CHECKING:
-    from email.message import EmailMessage
 
 MAX_UNFINISHED = 100
 """Limit: unfinished alarms; each has one attempt at a time per destination."""
@@ -230,15 +228,32 @@ class AlarmDelivery(threading.Thread):
                 raise NotDelivered(f"HTTP status {response.status_code}{redirect}")
 
     async def _send_mail(self, alarm: Alarm) -> None:
-        # Limit: the thread may outlive the deadline, by one answer of the server that takes ``timeout`` at most.
-        await asyncio.to_thread(send_mail, self._config, mail(alarm, self._config.mail_from, self._config.mail_to))
+        config = self._config
+        task = {
+            "server": config.smtp,
+            "user": config.smtp_user,
+            "password": config.smtp_password,
+            "mail": mail(alarm, config.mail_from, config.mail_to).as_string(),
+        }
+        arguments = [sys.executable, "-m", "penstock.server.alarms.mail_process", str(os.getpid())]
+        status, last_line = await self._run(arguments, task)
+        if status:
+            raise NotDelivered(last_line or f"the process that sends mail ended with status {status}")
 
     async def _run_command(self, alarm: Alarm) -> None:
-        """Run the command with the alarm on standard input; its children end with it."""
+        status, last_line = await self._run(shlex.split(self._config.command), alarm)
+        if status:
+            raise NotDelivered(f"status {status}{last_line and ': '}{last_line}")
+
+    async def _run(self, arguments: list[str], document: Mapping[str, Any]) -> tuple[int, str]:
+        """Run a program with JSON on standard input; its children end with it.
+
+        Return its status and the last line of its standard error. Raises OSError.
+        """
         output, error_end = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                *shlex.split(self._config.command),
+                *arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=error_end,
@@ -256,7 +271,7 @@ class AlarmDelivery(threading.Thread):
             assert process.stdin is not None
             # The command may end without reading its input.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                process.stdin.write(json.dumps(alarm).encode())
+                process.stdin.write(json.dumps(document).encode())
                 await process.stdin.drain()
             process.stdin.close()
             status = await process.wait()
@@ -267,8 +282,7 @@ class AlarmDelivery(threading.Thread):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(errors.closed.wait(), ERROR_GRACE_S)
             transport.close()
-        if status:
-            raise NotDelivered(f"status {status}{errors.last_line()}")
+        return status, errors.last_line()
 
     def _without_secrets(self, text: str) -> str:
         for secret in self._secrets:
@@ -290,35 +304,9 @@ class _ErrorOutput(asyncio.Protocol):
         self.closed.set()
 
     def last_line(self) -> str:
-        """Return the last line behind a colon, or nothing."""
+        """Return the last line, or nothing."""
         lines = self._end.decode(errors="replace").strip().splitlines()
-        return f": {lines[-1]}" if lines else ""
-
-
-def send_mail(config: AlarmsConfig, message: EmailMessage) -> None:
-    """Hand a mail to the configured server. Raises NotDelivered, OSError, SMTPException."""
-    import smtplib  # most daemons never send a mail
-
-    server, context = urlsplit(config.smtp), ssl.create_default_context()
-    host, is_tls = server.hostname or "", server.scheme == "smtps"
-    port, timeout_s = server.port or (465 if is_tls else 25), config.timeout
-    connection = (
-        smtplib.SMTP_SSL(host, port, timeout=timeout_s, context=context)
-        if is_tls
-        else smtplib.SMTP(host, port, timeout=timeout_s)
-    )
-    with connection:
-        connection.ehlo()
-        if not is_tls and connection.has_extn("starttls"):
-            connection.starttls(context=context)
-            connection.ehlo()
-            is_tls = True
-        if config.smtp_user:
-            if not is_tls:
-                raise NotDelivered("the mail server offers no TLS, so the password is not sent")
-            connection.login(config.smtp_user, config.smtp_password)
-        if refused := connection.send_message(message):
-            raise NotDelivered(f"the mail server refuses {', '.join(refused)}")
+        return lines[-1] if lines else ""
 
 
 def _secrets_of(config: AlarmsConfig) -> list[str]:
