@@ -24,6 +24,7 @@ from penstock.console.people import NOBODY, Person, ReadOnly
 from penstock.errors import PenstockError
 from penstock.files.change_log import ChangeLog
 from penstock.handover.heartbeat import STOPPED_AFTER_S
+from penstock.handover.paths import PIPELINE
 from penstock.ledger.receipt import Receipt, receipt
 
 POLL_INTERVAL_S = 1.0
@@ -173,8 +174,9 @@ class Daemon:
 
     @property
     def pipeline_stopped_s(self) -> float:
-        """Return how long the pipeline has been stopped (seconds); 0 while it runs, and if there is none."""
-        return float(self.balance.get("silent", {}).get("pipeline", 0))
+        """Return how long a pipeline has been stopped (seconds); 0 while all run, and if there is none."""
+        silent: dict[str, float] = self.balance.get("silent", {})
+        return max((float(silent_s) for name, silent_s in silent.items() if name.split()[0] == PIPELINE), default=0.0)
 
     def silent_forwarders(self, listener: str) -> dict[str, float]:
         """Return the handlers of a listener whose forwarder is stopped or hangs in a delivery, and for how long

@@ -105,10 +105,13 @@ class Account:
 
 
 class Accounts:
-    """The account of one forwarder in its file. One process writes, any process may read."""
+    """The account of one forwarder in its file. One process writes, any process may read.
 
-    def __init__(self, folder: Path, listener: str, handler: str) -> None:
-        self._page = StatePage(account_file(folder, listener, handler), texts=2)
+    ``claim``: this process is the forwarder (``StatePage``).
+    """
+
+    def __init__(self, folder: Path, listener: str, handler: str, *, claim: bool = False) -> None:
+        self._page = StatePage(account_file(folder, listener, handler), texts=2, claim=claim)
 
     def read(self) -> Account:
         """Return the account as last written, or an empty one."""

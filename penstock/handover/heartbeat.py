@@ -1,21 +1,23 @@
 """Heartbeats of receivers, forwarders and the pipeline: a process that is stopped or hangs is seen by its silence.
 
-A process publishes its heartbeat with its statistics (``state_page.STATISTICS``). Times are CLOCK_MONOTONIC, which is
-the same for all processes of a boot.
+A process publishes its heartbeat with its statistics (``state_page.STATISTICS``), in a page that it has claimed:
+silence is a stop while the claim lasts, and an end without it. Times are CLOCK_MONOTONIC, which is the same for all
+processes of a boot.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.handover.state_page import PIPELINE_TEXTS, STATISTICS, StatePage
+from penstock.handover.state_page import PIPELINE_TEXTS, STATISTICS, StatePage, is_claimed
 
 HEARTBEAT = "heartbeat"
 """Key of the heartbeat in published statistics."""
@@ -57,25 +59,30 @@ class Pulse:
         return self.silent_s > STOPPED_AFTER_S and self.is_running
 
 
-def take_pulse(statistics: dict[str, Any]) -> Pulse:
-    """Remove the heartbeat from published statistics and return what it shows."""
+def take_pulse(statistics: dict[str, Any], page: Path | None = None) -> Pulse:
+    """Remove the heartbeat from published statistics and return what it shows.
+
+    ``page``: path of the page, which tells a stopped process from one that has ended; without it all count as running.
+    Raises OSError.
+    """
     heartbeat: Mapping[str, Any] | None = statistics.pop(HEARTBEAT, None)
     if heartbeat is None:
         return Pulse()
     # The page outlives a boot, after which the clock starts at 0 again.
     silent_s = max(time.monotonic() - heartbeat["at_s"], 0.0)
-    is_running = silent_s <= STOPPED_AFTER_S or os.path.exists(f"/proc/{heartbeat['pid']}")
+    is_running = silent_s <= STOPPED_AFTER_S or page is None or is_claimed(page)
     return Pulse(silent_s, heartbeat["paused_at_s"], heartbeat["pause_s"], is_running)
 
 
 @contextmanager
-def publish_heartbeat(path: Path) -> Iterator[None]:
-    """Publish this process's heartbeat in a page at ``path`` during the block. Raises OSError.
+def publish_heartbeat(paths: Iterable[Path]) -> Iterator[None]:
+    """Publish this process's heartbeat during the block, in the first page that no other process has claimed.
+
+    Raises OSError, also if all are claimed.
 
     The thread shows that the process runs; ``spark.stall_watch`` finds a landing that makes no progress.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page, heartbeat, stop = StatePage(path, PIPELINE_TEXTS), Heartbeat(), threading.Event()
+    page, heartbeat, stop = _claimed_page(paths), Heartbeat(), threading.Event()
 
     def beat() -> None:
         page.write(STATISTICS, heartbeat.beat())
@@ -89,6 +96,15 @@ def publish_heartbeat(path: Path) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-        # Another process may get this one's pid, and must not count as a stopped pipeline.
         page.write(STATISTICS, {})
         page.close()
+
+
+def _claimed_page(paths: Iterable[Path]) -> StatePage:
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        page = StatePage(path, PIPELINE_TEXTS, claim=True)
+        if page.has_claim:
+            return page
+        page.close()
+    raise OSError(errno.EBUSY, "too many pipelines run on one data directory")

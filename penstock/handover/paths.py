@@ -8,6 +8,10 @@ LOG = "log"
 """Name of the log daemon as a handler."""
 RELAYS_FOLDER = "relays"
 """Folder of the relays' positions and statistics, in the data directory."""
+PIPELINE = "pipeline"
+"""Name of the first pipeline's process."""
+MAX_PIPELINES = 8
+"""Limit: heartbeats of pipelines that read one data directory and land into tables of their own."""
 
 
 def buffer_file(folder: Path, listener: str) -> Path:
@@ -45,9 +49,10 @@ def relay_state_file(data_dir: Path, relay: str) -> Path:
     return data_dir / RELAYS_FOLDER / relay / "state"
 
 
-def pipeline_state_file(data_dir: Path) -> Path:
-    """Return the path of the heartbeat of the pipeline of this data directory."""
-    return data_dir / "pipeline.state"
+def pipeline_state_files(data_dir: Path) -> dict[str, Path]:
+    """Return the paths of the heartbeats of the pipelines of this data directory, by the name of the process."""
+    more = {f"{PIPELINE} {number}": data_dir / f"pipeline-{number}.state" for number in range(2, MAX_PIPELINES + 1)}
+    return {PIPELINE: data_dir / "pipeline.state", **more}
 
 
 def hung_file(folder: Path, listener: str, handler: str) -> Path:

@@ -8,11 +8,13 @@ is always intact.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import mmap
 import os
 import struct
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,20 +40,28 @@ RELAY_TEXTS = PIPELINE_TEXTS = 2
 """Texts in the page of a receiver, of a relay, and of the pipeline."""
 MAX_ATTEMPTS = 10
 """Limit of reads of one text while its writer changes it; a text is written every half a second."""
+CLAIM_ATTEMPTS, CLAIM_PAUSE_S = 5, 0.01
+"""A claim is repeated: ``is_claimed`` holds the lock for a moment in a process that asks."""
 _LOGGER = logging.getLogger(__name__)
 
 
 class StatePage:
-    """Texts by number in one mapped file. One process writes a text. Raises ValueError for a text that is too long."""
+    """Texts by number in one mapped file. One process writes a text. Raises ValueError for a text that is too long.
 
-    def __init__(self, path: Path, texts: int = TEXTS) -> None:
+    With ``claim`` this process holds the page's lock until it closes the page or ends, unless another one holds it
+    (``has_claim``).
+    """
+
+    def __init__(self, path: Path, texts: int = TEXTS, *, claim: bool = False) -> None:
         size = texts * 2 * CAPACITY
         self._path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not _is_allocated(os.fstat(descriptor), size):
                 os.posix_fallocate(descriptor, 0, size)  # a store to a hole on a full disk is a SIGBUS
+            # Lock: it belongs to the open file, of which the map keeps a descriptor.
             self._map = mmap.mmap(descriptor, size)
+            self.has_claim = claim and _claim(descriptor)
         finally:
             os.close(descriptor)
 
@@ -114,6 +124,32 @@ class StatePage:
         memory_order.barrier()
         data = bytes(self._map[offset + HALF_HEADER.size : offset + HALF_HEADER.size + length])
         return (sequence, data) if crc == _checksum(sequence, data) else (0, b"")
+
+
+def is_claimed(path: Path) -> bool:
+    """Report whether a running process has claimed the page. Raises OSError.
+
+    The kernel ends a claim with its process, however it ends. A process id would be found again in a process that has
+    got the same one since, and not be found from another container.
+    """
+    with path.open("rb") as file:
+        return not _lock(file.fileno(), fcntl.LOCK_SH)
+
+
+def _claim(descriptor: int) -> bool:
+    for _ in range(CLAIM_ATTEMPTS):
+        if _lock(descriptor, fcntl.LOCK_EX):
+            return True
+        time.sleep(CLAIM_PAUSE_S)
+    return False
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _checksum(sequence: int, data: bytes) -> int:

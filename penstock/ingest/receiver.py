@@ -79,7 +79,7 @@ class Receiver:
         self._sock.setblocking(False)
         self._commands = Commands(listener, self._statistics, statistics_reader(folder, listener))
         publication, readers = open_buffer(folder, listener, buffer.term_length)
-        self._page = StatePage(state_file(folder, listener.name))
+        self._page = StatePage(state_file(folder, listener.name), claim=True)
         self._losses = LossReports()
         self._readers = readers
         self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)

@@ -66,7 +66,7 @@ class Forwarder(FrameReader):
     ) -> None:
         super().__init__(folder, listener, name, wake, GROUP_BYTES, GROUP_FRAMES)
         self._handler, self._timeout_s = handler, timeout_s
-        self._accounts = Accounts(folder, listener, name)
+        self._accounts = Accounts(folder, listener, name, claim=True)
         self._account = self._accounts.read()
         self._statistics_written_at = 0.0
         self._heartbeat = Heartbeat()

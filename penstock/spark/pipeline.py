@@ -20,7 +20,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -102,13 +102,13 @@ def run(
     once: bool = False,
     stop: threading.Event | None = None,
     follow: Follow | None = None,
-    heartbeat: Path | None = None,
+    heartbeats: Sequence[Path] = (),
 ) -> int:
     """Land until ``stop`` is set (with ``once``: until all messages have landed); return the exit code.
 
     ``spark``: settings of the session. ``ledger``: receiver of proofs; None posts none. ``follow``: settings that a
-    reload changes. ``heartbeat``: page in which the process shows that it runs. Raises PipelineRunning, NoJava,
-    CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone, DiskFull.
+    reload changes. ``heartbeats``: pages, in one of which the process shows that it runs. Raises PipelineRunning,
+    NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone, DiskFull.
     """
     landing.transform.check()
     stop = stop or threading.Event()
@@ -117,10 +117,9 @@ def run(
     lock = ExitStack()
     lock.callback(os.close, handle)
     try:
-        # Lock: only the process that lands writes the page.
-        if heartbeat is not None:
+        if heartbeats:
             try:
-                lock.enter_context(publish_heartbeat(heartbeat))
+                lock.enter_context(publish_heartbeat(heartbeats))
             except OSError as error:
                 _LOGGER.warning("the console cannot see whether the pipeline is stopped: %s", error)
         if landing.layout.store is not None:

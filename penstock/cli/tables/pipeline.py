@@ -169,7 +169,7 @@ def compact(settings: ConfiguredData) -> None:
 def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     """Run the pipeline until SIGTERM or SIGINT; return the exit status. ``is_child``: of ``penstock up``."""
     require_spark()
-    from penstock.handover.paths import pipeline_state_file
+    from penstock.handover.paths import pipeline_state_files
     from penstock.proof.ledger_posts import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
@@ -182,10 +182,10 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     ledger = LedgerClient.from_settings(settings)
     follow = Follow(ledger.followed_settings, is_binding=is_child)
     spark = settings.pipeline.spark
+    pages = list(pipeline_state_files(settings.data_dir).values())
     try:
-        heartbeat = pipeline_state_file(settings.data_dir)
         return run_landing(
-            landing_of(settings), spark=spark, ledger=ledger, once=once, stop=stop, follow=follow, heartbeat=heartbeat
+            landing_of(settings), spark=spark, ledger=ledger, once=once, stop=stop, follow=follow, heartbeats=pages
         )
     except (RuntimeError, ValueError) as error:
         fail(error)

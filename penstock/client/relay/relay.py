@@ -347,7 +347,8 @@ class StatisticsPage:
     """The page in which a relay publishes its statistics, for the metrics of this host's daemon."""
 
     def __init__(self, path: Path) -> None:
-        self._page, self._heartbeat, self._due_at = StatePage(path, RELAY_TEXTS), Heartbeat(), 0.0
+        self._page = StatePage(path, RELAY_TEXTS, claim=True)
+        self._heartbeat, self._due_at = Heartbeat(), 0.0
 
     def publish_if_due(self, topics: Sequence[TopicRelay], *, is_connected: bool) -> None:
         """Publish if the interval is over. ``is_connected``: the other side answered the last post of counts."""

@@ -17,7 +17,7 @@ from penstock.files.change_log import ChangeLog
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
-from penstock.handover.paths import account_file, pipeline_state_file, relay_state_file, state_file
+from penstock.handover.paths import account_file, pipeline_state_files, relay_state_file, state_file
 from penstock.handover.sender_table import MAX_SENDERS
 from penstock.handover.state_page import PIPELINE_TEXTS, RELAY_TEXTS, STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
@@ -37,8 +37,6 @@ MAX_EVENTS = 100
 """Default number of events in an answer."""
 MAX_LABELLED_SENDERS, MANY_SENDERS = 20, "many"
 """Limit: senders of a listener with an alarm of their own. If more are silent, the network or the listener is."""
-PIPELINE = "pipeline"
-"""Name of the pipeline's process."""
 SILENT = "silent_s"
 """Key of the seconds since a process last published."""
 FORWARDER_TEXTS = 2
@@ -76,21 +74,21 @@ class MonitoringApi:
 
     def pulses(self) -> dict[str, Pulse]:
         """Return what the heartbeats of receivers, forwarders and the pipeline show, by the name of the process."""
-        folder, statistics = self.settings.buffers, dict[str, dict[str, Any]]()
+        folder, pulses = self.settings.buffers, self._pipeline_pulses()
         for listener in self.settings.listener:
             name = listener.name
-            statistics[f"receiver {name}"] = _published(state_file(folder, name), TEXTS)
+            pulses |= _pulse(f"receiver {name}", state_file(folder, name), TEXTS)
             for label in (handler.label for handler in listener.forwarded):
-                forwarder = _published(account_file(folder, name, label), FORWARDER_TEXTS)
-                statistics[f"forwarder {name} {label}"] = forwarder
-        statistics[PIPELINE] = self._published_by_pipeline()
-        return {process: take_pulse(published) for process, published in statistics.items() if published}
+                pulses |= _pulse(f"forwarder {name} {label}", account_file(folder, name, label), FORWARDER_TEXTS)
+        return pulses
 
-    def _published_by_pipeline(self) -> dict[str, Any]:
-        # The page of a pipeline that another user has run cannot be opened; what else there is must be shown.
-        with contextlib.suppress(OSError):
-            return _published(pipeline_state_file(self.settings.data_dir), PIPELINE_TEXTS)
-        return {}
+    def _pipeline_pulses(self) -> dict[str, Pulse]:
+        pulses: dict[str, Pulse] = {}
+        for name, page in pipeline_state_files(self.settings.data_dir).items():
+            # The page of a pipeline that another user has run cannot be opened; what else there is must be shown.
+            with contextlib.suppress(OSError):
+                pulses |= _pulse(name, page, PIPELINE_TEXTS)
+        return pulses
 
     def balance(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the balance; ``bucket`` selects one minute, ``since`` and ``until`` a range (seconds since the
@@ -177,8 +175,7 @@ class MonitoringApi:
             for handler in published.get("handlers", ())
             if SILENT in handler
         ]
-        pulse = take_pulse(pipeline) if (pipeline := self._published_by_pipeline()) else None
-        pipeline_silence = round(pulse.silent_s, 1) if pulse is not None and pulse.is_running else 0.0
+        running = [pulse.silent_s for pulse in self._pipeline_pulses().values() if pulse.is_running]
         topics = topic_families(self._log)
         relays = {
             relay.name: _published(relay_state_file(self.settings.data_dir, relay.name), RELAY_TEXTS)
@@ -198,7 +195,7 @@ class MonitoringApi:
                 "penstock_pipeline_silent_seconds",
                 "gauge",
                 "Time since the pipeline last reported",
-                [({}, pipeline_silence)],
+                [({}, round(max(running, default=0.0), 1))],
             ),
             *self._sender_families(),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
@@ -308,6 +305,11 @@ def _published(path: Path, texts: int) -> dict[str, Any]:
         return dict(page.read(STATISTICS) or {})
     finally:
         page.close()
+
+
+def _pulse(process: str, page: Path, texts: int) -> dict[str, Pulse]:
+    """Return the pulse by the name of the process; empty if it has published none. Raises OSError."""
+    return {process: take_pulse(published, page)} if (published := _published(page, texts)) else {}
 
 
 def _within(query: Mapping[str, str]) -> Within:

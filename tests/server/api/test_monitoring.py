@@ -15,7 +15,7 @@ from penstock.config import Settings
 from penstock.counts import Origin
 from penstock.files.checked_document import write_document
 from penstock.handover.heartbeat import Heartbeat
-from penstock.handover.paths import pipeline_state_file, senders_file
+from penstock.handover.paths import pipeline_state_files, senders_file
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import PIPELINE_TEXTS, STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
@@ -223,7 +223,8 @@ def test_silent_host_fires_an_alarm_by_its_name(reports: MonitoringApi) -> None:
 
 
 def test_stopped_pipeline_is_in_the_balance_and_the_metrics(reports: MonitoringApi) -> None:
-    page = StatePage(pipeline_state_file(reports.settings.data_dir), PIPELINE_TEXTS)
+    first, second, *_ = pipeline_state_files(reports.settings.data_dir).values()
+    page = StatePage(first, PIPELINE_TEXTS, claim=True)
     page.write(STATISTICS, Heartbeat().beat())
     assert reports.balance({})["silent"] == {}
     page.write(STATISTICS, Heartbeat(lambda: time.monotonic() - 12.4).beat())
@@ -231,5 +232,10 @@ def test_stopped_pipeline_is_in_the_balance_and_the_metrics(reports: MonitoringA
     (family,) = (family for family in reports.metrics() if family.name == "penstock_pipeline_silent_seconds")
     ((labels, silent_s),) = family.samples
     assert (labels, silent_s) == ({}, pytest.approx(12.4, abs=1))
+    other = StatePage(second, PIPELINE_TEXTS, claim=True)
+    other.write(STATISTICS, Heartbeat(lambda: time.monotonic() - 40).beat())
+    assert reports.balance({})["silent"].keys() == {"pipeline", "pipeline 2"}
+    other.close()
+    assert reports.balance({})["silent"].keys() == {"pipeline"}, "the other one was killed"
     page.write(STATISTICS, {})
     assert reports.balance({})["silent"] == {}, "it has ended"
