@@ -45,6 +45,7 @@ PenstockError
         Locked
         UnknownFormat
         UnsafeFile
+            NotAFile
     RoutesUnknown  (handover.drain)
     GaveUp  (handover.writer)
     ClientLeft  (ingest.large_requests)

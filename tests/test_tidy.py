@@ -61,6 +61,7 @@ MIN_LINES = 60
 SHORT_FILES: dict[str, str] = {
     "penstock/client/relay/clients.py": "credentials of two processes, apart from the order of a relay",
     "penstock/drill/injected/sitecustomize.py": "loaded by Python at its start",
+    "penstock/files/regular_files.py": "one check, used by secrets and the start",
     "penstock/log/documents.py": "checked documents with the log's errors",
     "penstock/log/store/provenance.py": "columns that readers add, apart from the files",
     "penstock/log/topic_patterns.py": "one rule for configuration and readers",

@@ -20,6 +20,7 @@ from penstock.config.keys.renewed_tls import RenewedContext
 from penstock.config.keys.tls import checked_name, client_context, first_certificate
 from penstock.config.units import split_address
 from penstock.files.errors import DamagedFile, UnsafeFile
+from penstock.files.regular_files import check_regular
 from penstock.files.secret_files import read_secret
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def internal_token(data_dir: Path, *, replace: bool = False) -> str:
     and a line in the log says so. Raises OSError, DamagedFile and UnsafeFile.
     """
     path = data_dir / TOKEN_FILE
+    if path.exists():
+        # Nothing is removed that is no file: what it holds is not known.
+        check_regular(path.stat(), path)
     try:
         return read_token(path)
     except FileNotFoundError:

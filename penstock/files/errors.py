@@ -23,3 +23,7 @@ class Locked(FileError):
 
 class UnsafeFile(FileError, ValueError):
     """A file with a secret that other accounts can read, write or have planted."""
+
+
+class NotAFile(UnsafeFile):
+    """A folder, FIFO, socket or device under the name of a file."""

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from penstock.files.errors import UnsafeFile
+from penstock.files.regular_files import check_regular
 
 MAX_SECRET_BYTES = 1 << 20
 """Limit: certificate chains are the largest such files, with some 10 KB."""
@@ -18,11 +19,15 @@ MAX_SECRET_BYTES = 1 << 20
 
 def read_secret(path: Path) -> bytes:
     """Return the content of a file with a secret. Raises OSError and UnsafeFile."""
+    # Before it is opened, because a socket cannot be. A shell's <(command) is a pipe.
+    check_regular(path.stat(), path, allow_pipe=True)
     # A FIFO without a writer would block a plain open for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         # The open file is judged, not the path: another file may take its name in between.
-        if reason := unsafe_access(os.fstat(descriptor), path):
+        status = os.fstat(descriptor)
+        check_regular(status, path, allow_pipe=True)
+        if reason := unsafe_access(status, path):
             raise UnsafeFile(f"{path} {reason}")
         os.set_blocking(descriptor, True)
         return file.read(MAX_SECRET_BYTES)
@@ -33,8 +38,10 @@ def check_secret(path: Path) -> None:
 
     A file that this process cannot read is left to the library, which reports it.
     """
-    if os.access(path, os.R_OK) and (reason := unsafe_access(path.stat(), path)):
-        raise UnsafeFile(f"{path} {reason}")
+    if os.access(path, os.R_OK):
+        check_regular(status := path.stat(), path, allow_pipe=True)
+        if reason := unsafe_access(status, path):
+            raise UnsafeFile(f"{path} {reason}")
 
 
 def unsafe_access(status: os.stat_result, path: Path) -> str:

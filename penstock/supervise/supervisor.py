@@ -22,6 +22,7 @@ from penstock.config.daemon_access import internal_token
 from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
+from penstock.files.regular_files import check_data_directory
 from penstock.handover.frame_size import frame_length, min_frame_length
 from penstock.ingest.sockets import CannotListen, check_address, serves_listener
 from penstock.process.child import Child
@@ -478,6 +479,8 @@ def already_running(data_dir: Path) -> str:
 
 
 def _lock_data_dir(data_dir: Path) -> int:
+    # Order: before a file is opened, as the open of a FIFO may wait for ever.
+    check_data_directory(data_dir)
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         # The kernel releases the lock when the process dies, unlike a file with a process id.

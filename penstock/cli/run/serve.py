@@ -23,6 +23,7 @@ from penstock.cli.options import Config, Override, load_settings
 from penstock.config import ConfigError, Settings, load, notices, split_address
 from penstock.config.daemon_access import reachable
 from penstock.config.reloadable import in_force
+from penstock.files.errors import UnsafeFile
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
@@ -124,7 +125,7 @@ def run(
         # Order: the files of TLS and tokens are checked before a port is opened.
         supervisor = Supervisor(settings, inheritance, up)
         supervisor.start()
-    except (CannotListen, AlreadyRunning, ConfigError, OSError) as error:
+    except (CannotListen, AlreadyRunning, UnsafeFile, ConfigError, OSError) as error:
         fail(error)
     for line in lines:
         _LOGGER.info(line)

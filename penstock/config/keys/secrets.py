@@ -50,7 +50,7 @@ def check_kafka_secrets(properties: Mapping[str, Any], file: Path | None = None)
         try:
             check_secret(path)
         except UnsafeFile as error:
-            raise UnsafeFile(f"{name}: {error}") from None
+            raise type(error)(f"{name}: {error}") from None
 
 
 def masked(settings: BaseModel | Mapping[str, Any]) -> dict[str, Any]:

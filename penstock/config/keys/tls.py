@@ -17,6 +17,7 @@ from typing import Any
 from penstock.config.units import ConfigError
 from penstock.errors import PenstockError
 from penstock.files.errors import UnsafeFile
+from penstock.files.regular_files import read_regular
 from penstock.files.secret_files import read_secret
 
 _CERTIFICATE = re.compile(rb"-----BEGIN ((?:X509 |TRUSTED )?CERTIFICATE)-----.*?-----END \1-----\n?", re.DOTALL)
@@ -92,7 +93,7 @@ def _name_in_certificate(certificate: dict[str, Any]) -> str:
 
 
 def _load_pair(context: ssl.SSLContext, cert: Path, key: Path) -> None:
-    for name, read, path in (("tls_cert", Path.read_bytes, cert), ("tls_key", read_secret, key)):
+    for name, read, path in (("tls_cert", read_regular, cert), ("tls_key", read_secret, key)):
         _check_readable(name, path, read)
     try:
         # Without a callback OpenSSL would prompt on the terminal and block the start.
@@ -128,7 +129,7 @@ def first_certificate(pem: bytes) -> bytes:
     return match[0]
 
 
-def _check_readable(name: str, path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> None:
+def _check_readable(name: str, path: Path, read: Callable[[Path], bytes] = read_regular) -> None:
     try:
         read(path)
     except UnsafeFile as error:
