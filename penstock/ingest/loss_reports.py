@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from penstock.counts import Counts, Name
 from penstock.process.reporting import REPEAT_INTERVAL_S
@@ -49,8 +50,11 @@ _LOGGER = logging.getLogger(__name__)
 class LossReports:
     """Sums of a listener's losses by reason, logged when due. Used by one thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, limits: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        """Create the reports; ``limits``: bytes by the key that a text of ``REASONS`` ends with."""
+        self._clock, self._limits = clock, limits
         self._new = Counts()
         self._reported_at: dict[str, float] = {}
 
@@ -68,4 +72,8 @@ class LossReports:
             if now - self._reported_at.get(reason, -math.inf) >= REPORT_INTERVAL_S:
                 self._reported_at[reason] = now
                 del self._new[reason]
-                _LOGGER.warning("%s: %d", REASONS[reason], count)
+                _LOGGER.warning("%s%s: %d", REASONS[reason], self._limit_of(reason), count)
+
+    def _limit_of(self, reason: str) -> str:
+        limit = self._limits.get(REASONS[reason].split()[-1])
+        return "" if limit is None else f" ({limit} bytes)"

@@ -80,7 +80,8 @@ class Receiver:
         self._commands = Commands(listener, self._statistics, statistics_reader(folder, listener))
         publication, readers = open_buffer(folder, listener, buffer.term_length)
         self._page = StatePage(state_file(folder, listener.name), claim=True)
-        self._losses = LossReports()
+        limits = {"max_line": listener.max_line, "defrag.max_size": listener.defrag.max_size}
+        self._losses = LossReports(limits=limits)
         self._readers = readers
         self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
         if listener.senders != "off":

@@ -123,7 +123,8 @@ class HecProtocol:
             code, text = _BUSY
             return json_answer({"text": text, "code": code}, 503)
         code, text = _CODES.get(error.status, (6, str(error)))
-        return json_answer({"text": text, "code": code}, error.status)
+        detail = {"detail": str(error)} if error.status in (400, 413) and str(error) != text else {}
+        return json_answer({"text": text, "code": code, **detail}, error.status)
 
 
 class _HecRefused(Refused):

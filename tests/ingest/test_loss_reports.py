@@ -30,3 +30,15 @@ def test_each_reason_is_told_at_once_and_then_once_a_minute_with_all_that_came_t
     now[0] += REPORT_INTERVAL_S
     losses.report()
     assert len(caplog.messages) == 4
+
+
+def test_report_names_the_limit(caplog: pytest.LogCaptureFixture) -> None:
+    losses = LossReports(limits={"max_line": 65536, "defrag.max_size": 1024})
+    losses.add({"line.overlong": 1, "skipped_bytes": 70000, "refused.oversize": 2, "invalid.header": 3})
+    losses.report()
+    assert sorted(caplog.messages) == [
+        "bytes of lines longer than max_line (65536 bytes): 70000",
+        "fragments with an invalid header: 3",
+        "lines longer than max_line (65536 bytes): 1",
+        "messages larger than defrag.max_size (1024 bytes): 2",
+    ]
