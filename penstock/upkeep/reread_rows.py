@@ -28,6 +28,8 @@ from penstock.upkeep.typed.fill import CannotRestore
 
 MAX_LISTED_RUNS = 1000
 """Limit: runs of offsets that a report lists one by one."""
+MAX_REREAD_BYTES = 512 << 20
+"""Limit: rows of a row group that are held at once. A written row group has 64 MB, or 131,072 rows."""
 NOT_IN_LOG = "not in the log"
 MAKES_ANOTHER_ROW = "the record exists, but makes no such row"
 
@@ -99,7 +101,7 @@ class RereadRows:
         day. Raises PenstockError.
         """
         rules, transformation = self.sources.rules(self.typed), Transformation(self.sources.transform.steps())
-        parts = [pa.RecordBatch.from_pylist([], schema=FILE_SCHEMA)]
+        parts, size = [pa.RecordBatch.from_pylist([], schema=FILE_SCHEMA)], 0
         for topic, runs in runs_by_topic.items():
             messages = (
                 MessageBatch(rows, relands=False) for rows in self.sources.of_topic(topic).messages(topic, runs)
@@ -109,6 +111,8 @@ class RereadRows:
                     if kind is self.kind:
                         is_of_day = pc.equal(rows["timestamp"].cast(pa.date32()), pa.scalar(self.day))
                         parts.append(rows.filter(is_of_day))
+                        if (size := size + parts[-1].nbytes) > MAX_REREAD_BYTES:
+                            raise CannotRestore("too many bytes of it have to be read again at once")
         return concatenated(parts)
 
     def explain(self, absent: Mapping[str, Runs]) -> str:

@@ -46,7 +46,13 @@ from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.writing.batch_commit import read_events
-from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, WrittenFile, in_current_columns
+from penstock.landing.writing.written_file import (
+    ROW_GROUP,
+    FileWriter,
+    WrittenFile,
+    in_current_columns,
+    round_to_millis,
+)
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.reread_rows import RereadRows, RowSources, offsets_by_topic
 from penstock.upkeep.typed.fill import CannotRestore
@@ -85,11 +91,15 @@ def restore_rows(layout: Layout, damaged: TableFile, sources: RowSources, typed:
 
 @dataclass(frozen=True, slots=True)
 class _Statistics:
-    """The footer's statistics of a lost column of a row group; ``low`` and ``high`` None if it has none."""
+    """The statistics of a lost column; ``low`` and ``high`` None if there are none.
+
+    ``rounded``: times are rounded outwards to milliseconds, as in the table's log.
+    """
 
     low: Any
     high: Any
     nulls: int | None
+    rounded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +133,43 @@ class _FileRestore:
     def write(self) -> WrittenFile:
         """Write the file's rows into a new one."""
         form, (kind, day) = self.table.form, kind_and_day(self.damaged)
-        with (
-            open_rows(self.table.folder, self.damaged) as file,
-            FileWriter(self.table.folder, kind, day, form=form) as writer,
-        ):
-            # The footer has no checksum; the table's log has the number of rows, too.
-            if self.damaged.written_rows not in (0, file.rows):
-                raise CannotRestore(f"its footer states {file.rows:,} rows, and not {self.damaged.written_rows:,}")
-            for number in file.groups():
-                columns = self._restore_group(_read_group(file, number), file)
-                batch = pa.RecordBatch.from_arrays([columns[name] for name in file.columns], names=file.columns)
+        with FileWriter(self.table.folder, kind, day, form=form) as writer:
+            rows = 0
+            for columns in self._restored_groups():
+                batch = pa.RecordBatch.from_pydict(dict(columns))
                 writer.write(in_current_columns(batch, form.schema))
-            written = writer.close()
-        if written.rows != file.rows:
-            raise CannotRestore(f"{written.rows:,} of its {file.rows:,} rows were found")
-        return written
+                rows += batch.num_rows
+            # The table's log has the number of rows, too: a footer has no checksum.
+            if self.damaged.written_rows not in (0, rows):
+                raise CannotRestore(f"it has {rows:,} rows, and not {self.damaged.written_rows:,}")
+            return writer.close()
 
-    def _restore_group(self, group: _RowGroup, file: RowReader) -> Mapping[str, Column]:
-        """Return all columns of a row group."""
+    def _restored_groups(self) -> Iterator[Mapping[str, Column]]:
+        """Yield all columns of each row group."""
+        try:
+            file = open_rows(self.table.folder, self.damaged)
+        except (FileNotFoundError, pa.ArrowInvalid, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+                raise
+            yield self._restore_group(self._lost_file(), None)
+            return
+        with file:
+            for number in file.groups():
+                yield self._restore_group(_read_group(file, number), file)
+
+    def _lost_file(self) -> _RowGroup:
+        """Return a file without a readable footer as one row group. Raises CannotRestore."""
+        if not self.damaged.written_rows:
+            raise CannotRestore("its footer cannot be read, and the table's log does not state its rows")
+        bounds = self.table.statistics(self.damaged)
+        lost = {
+            name: _Statistics(*bounds.get(name, (None, None, None)), rounded=True)
+            for name in self.table.form.schema.names
+        }
+        return _RowGroup(self.damaged.written_rows, {}, lost)
+
+    def _restore_group(self, group: _RowGroup, file: RowReader | None) -> Mapping[str, Column]:
+        """Return all columns of a row group; ``file``: None if it cannot be opened."""
         if not group.lost:
             return group.columns
         if foreign := {*group.lost} - {*FILE_SCHEMA.names}:
@@ -154,7 +183,7 @@ class _FileRestore:
             _check_statistics(name, columns[name], statistics)
         return columns
 
-    def _find_rows(self, group: _RowGroup, file: RowReader) -> pa.RecordBatch:
+    def _find_rows(self, group: _RowGroup, file: RowReader | None) -> pa.RecordBatch:
         """Return the rows of a row group, in its order, as messages make them today."""
         runs = _offsets(group) if group.has_key else self._possible_offsets(group, file)
         candidates = self.reread.read(runs)
@@ -170,7 +199,7 @@ class _FileRestore:
             raise CannotRestore(f"{missing:,} of its rows cannot be read again" + (f": {text}" if text else ""))
         return candidates.take(pa.array(indices, pa.int64()))
 
-    def _possible_offsets(self, group: _RowGroup, file: RowReader) -> dict[str, Runs]:
+    def _possible_offsets(self, group: _RowGroup, file: RowReader | None) -> dict[str, Runs]:
         """Return the offsets that the rows may have: committed ones in the bounds that no other row has."""
         topics, partitions = group.columns.get("topic"), group.columns.get("partition")
         inside = _bounds_as_runs(group)
@@ -190,7 +219,7 @@ class _FileRestore:
             raise CannotRestore(f"its offsets cannot be read, and {count:,} messages may be its rows")
         return {name: runs for name, runs in possible.items() if len(runs)}
 
-    def _other_offsets(self, group: _RowGroup, file: RowReader, topics: set[str]) -> dict[str, Runs]:
+    def _other_offsets(self, group: _RowGroup, file: RowReader | None, topics: set[str]) -> dict[str, Runs]:
         """Return the offsets of these topics that other rows of the table have."""
         runs_by_topic: dict[str, list[Runs]] = {}
         for rows in self._other_keys(group, file):
@@ -199,10 +228,9 @@ class _FileRestore:
                     runs_by_topic.setdefault(name, []).append(runs)
         return {name: as_runs(np.concatenate(parts)) for name, parts in runs_by_topic.items()}
 
-    def _other_keys(self, group: _RowGroup, file: RowReader) -> Iterator[pa.RecordBatch | pa.Table]:
+    def _other_keys(self, group: _RowGroup, file: RowReader | None) -> Iterator[pa.RecordBatch | pa.Table]:
         """Yield the keys of the rows of other row groups and files. Raises what a damaged one raises."""
-        for number in file.groups():
-            keys = _read_group(file, number, KEY)
+        for keys in [_read_group(file, number, KEY) for number in file.groups()] if file is not None else ():
             if keys.has_key:
                 yield pa.table(dict(keys.columns))
         bounds = group.lost.get("offset")
@@ -372,6 +400,8 @@ def _check_statistics(name: str, column: Column, statistics: _Statistics) -> Non
     if statistics.low is not None:
         bounds: Any = pc.min_max(column).as_py()
         extremes = bounds["min"], bounds["max"]
+        if statistics.rounded and pa.types.is_timestamp(column.type):
+            extremes = round_to_millis(extremes[0], up=False), round_to_millis(extremes[1], up=True)
     is_cut = any(isinstance(bound, str | bytes) and len(bound) >= MAX_STATISTIC_BYTES for bound in extremes)
     has_other_bounds = not is_cut and extremes != (statistics.low, statistics.high)
     if has_other_bounds or (statistics.nulls is not None and statistics.nulls != column.null_count):

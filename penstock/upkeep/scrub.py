@@ -171,7 +171,7 @@ class Scrub:
         """Return why the rows of a damaged file of ``landed`` cannot land again."""
         bounds = self._bounds(file)
         if bounds is None:
-            return "its footer is damaged, so its rows are not known"
+            return "its footer is damaged, and the table's log does not have its offsets"
         (first, last), (begin, end) = bounds.topics, bounds.offsets
         topics = [topic for topic in landed_ends(self._layout) if REFILL_MARK not in topic]
         if any(PARTITION_MARK in topic and first <= topic.rpartition(PARTITION_MARK)[0] <= last for topic in topics):
@@ -182,13 +182,17 @@ class Scrub:
         return "the log lacks some of its rows"
 
     def _bounds(self, file: TableFile) -> _Bounds | None:
-        """Return the bounds that a file's footer states; None if it cannot be read or states none."""
+        """Return the bounds that a file's footer states, else the table's log; None if both do not."""
         try:
             with open_rows(self._layout.landed, file) as rows:
                 topics, offsets = rows.bounds("topic"), rows.bounds("offset")
                 return None if topics is None or offsets is None else _Bounds(rows.rows, topics, offsets)
         except (pa.ArrowInvalid, OSError):
-            return None
+            statistics = table_of(self._layout).statistics(file)
+            topics, offsets = (statistics.get(name, (None, None))[:2] for name in ("topic", "offset"))
+            if not file.written_rows or None in (*topics, *offsets):
+                return None
+            return _Bounds(file.written_rows if file.live is None else int(file.live.sum()), topics, offsets)
 
     def _plan(self, file: TableFile) -> list[BackfillPlan]:
         """Return what must land again in place of a file; nothing if the log does not have all of its rows."""

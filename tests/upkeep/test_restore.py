@@ -344,3 +344,28 @@ def test_kill_around_the_commit_leaves_each_row_once(landed: Landed, moment: str
     assert dump(landed.layout) == before
     assert find_damaged_files(landed.layout) == []
     assert_accounted(landed)
+
+
+def cut_footer(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("kind", ["event", "message", "quarantine"])
+@pytest.mark.parametrize("damage", [cut_footer, Path.unlink])
+def test_rows_are_the_same_if_a_file_is_lost(landed: Landed, kind: str, damage: Callable[[Path], None]) -> None:
+    compact_table(landed.layout.landed)
+    before = dump(landed.layout)
+    name = landed.damage(damage, landed.file(kind))
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+    assert_accounted(landed)
+
+
+def test_rows_with_lost_offsets_are_not_guessed(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"{landed.topics.prefix}-gone"
+    landed.topics.delete_before(topic, 3)
+    name = landed.damage(cut_footer, landed.file(day=3))
+    landed.scrub()
+    assert f"because 3 of its rows cannot be read again: {topic}/0: 0-2 (expired): " in caplog.text
+    assert landed.state(name) == "reported"

@@ -125,6 +125,18 @@ def test_damaged_file_stays_if_the_log_lacks_its_rows(
     assert "is damaged and stays in the table, because the log lacks some of its rows" in caplog.text
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_rows_land_again_without_a_footer(landed: HandWritten, topics: Path, is_missing: bool) -> None:
+    layout, name = landed.layout, next(name for name in landed.files if name.startswith("kind=event"))
+    path = layout.landed / name
+    path.unlink() if is_missing else path.write_bytes(path.read_bytes()[:-9])
+    check_all(layout, topics)
+    assert name not in table_of(layout).active()
+    [request] = load_requests(layout.refills).values()
+    assert (request.topic, request.runs, request.lost) == ("t", ((1, 2),), True)
+    assert damaged_files(layout) == {f"{layout.landed}/{name}": "repaired"}
+
+
 def test_intact_tables_are_checked_in_silence(
     landed: HandWritten, topics: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

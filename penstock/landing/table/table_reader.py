@@ -215,6 +215,14 @@ class TableReader:
         updated = next((int(metrics[key]) for key in _UPDATED_ROWS if key in metrics), None)
         return ForeignCommit(version, engine, operation, names, updated)
 
+    def statistics(self, name: str) -> dict[str, tuple[Any, Any, int | None]]:
+        """Return smallest and largest value and number of nulls by column, as the table's log has them for a file."""
+        with translate_errors_at(self.folder):
+            adds = pa.table(self._table.get_add_actions(flatten=True))
+        row = next((row for row in adds.to_pylist() if unquote(row["path"]) == name), {})
+        columns = [key.removeprefix("min.") for key in row if key.startswith("min.")]
+        return {key: (row[f"min.{key}"], row.get(f"max.{key}"), row.get(f"null_count.{key}")) for key in columns}
+
     def _list_files(self, table: deltalake.DeltaTable) -> list[TableFile]:
         with translate_errors_at(self.folder):
             # Invariant: one snapshot. A list and vectors of different versions would bring deleted rows back.

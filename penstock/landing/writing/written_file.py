@@ -198,11 +198,15 @@ def statistics(bounds: Mapping[str, tuple[Any, Any, int]], rows: int) -> str:
 def _json_bound(value: Any, *, up: bool) -> Any:
     if not isinstance(value, datetime):
         return value
-    micros = (value - _EPOCH) // timedelta(microseconds=1)
+    return round_to_millis(value, up=up).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def round_to_millis(moment: datetime, *, up: bool) -> datetime:
+    """Return a time as Delta's statistics have it."""
+    micros = (moment - _EPOCH) // timedelta(microseconds=1)
     # Delta's times have milliseconds: rounded outwards, so that the bounds hold for every row.
     millis = -(-micros // 1000) if up else micros // 1000
-    rounded = _EPOCH + timedelta(milliseconds=min(millis, 253_402_300_799_999))
-    return rounded.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return _EPOCH + timedelta(milliseconds=min(millis, 253_402_300_799_999))
 
 
 def copy_without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
