@@ -20,14 +20,21 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from penstock.kafka.absent_offsets import Absence, AbsentOffsets
 from penstock.kafka.broker import Broker
 from penstock.landing.damaged_files import damaged_files
+from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
-from penstock.landing.table.landed_table import table_of
-from penstock.landing.table.table_file import open_rows
-from penstock.landing.table_paths import Layout
+from penstock.landing.table.landed_table import begin_table, table_of
+from penstock.landing.table.table_file import TableFile, open_rows
+from penstock.landing.table_paths import Layout, kind_and_day
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.landing.topics.topic_store import Range
 from penstock.landing.transform.rules import TransformRules
+from penstock.landing.typed.typed_delta import TypedDelta
+from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
+from penstock.landing.writing.written_file import FileWriter
 from penstock.proof.proofs import Proof
 from penstock.proof.proofs_table import ProofAppender
 from penstock.proof.prover import rebuild
@@ -38,13 +45,21 @@ from penstock.testing.pipe import wait_until
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.scrub import Scrub, find_damaged_files
+from tests.engines.foreign_spark import ForeignSpark
+from tests.landing.typed.typed_life import CLICK, read
 from tests.proof.proof_sql import differences
 from tests.spark.query.test_kafka_landing import segments
-from tests.spark.spark_helpers import event
+from tests.spark.spark_helpers import append, event
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
 WINDOW = 600_000_000
+COMPACTION = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "0",
+}
 Record = tuple[bytes | None, bytes | None, list[tuple[str, bytes]]]
 
 
@@ -87,9 +102,9 @@ class Topics:
         self.admin = AdminClient(self.kafka)
         self.prefix = f"r{uuid.uuid4().hex[:8]}"
 
-    def create(self, name: str, partitions: int = 1) -> str:
+    def create(self, name: str, partitions: int = 1, **config: str) -> str:
         topic = f"{self.prefix}-{name}"
-        self.admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(30)
+        self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(30)
         return topic
 
     def send(
@@ -130,6 +145,8 @@ def send_all(topics: Topics) -> None:
     topics.send(rich, [(event(4), b"k4", [("colour", b"red"), ("_x", b"1")]), *plain(event(5), b"")], outcome="commit")
     topics.send(rich, [*segments(large, 2000), *plain(b"after")], 1)
     topics.send(rich, plain(*(event(n, ("click", "view")[n % 2]) for n in range(200, 230)), event(2, "view")), 1)
+    compacted = topics.create("compacted", **COMPACTION)
+    topics.send(compacted, [(event(4000 + n), b"k%d" % (n % 3), []) for n in range(9)], day=4)
     for day, name in enumerate(("expired", "again", "gone"), 1):
         topics.send(topics.create(name), plain(*(event(1000 * day + n) for n in range(10))), day=day)
 
@@ -142,8 +159,11 @@ class Landed:
 
     def scrub(self, landing: Landing | None = None) -> None:
         scrub = Scrub(self.layout, None, (landing or self.landing).row_sources())
-        for _ in range(len(table_of(self.layout).active()) + 1):
-            scrub.check_next()
+        for _ in range(len(table_of(self.layout).active()) + len(self.typed_files()) + 1):
+            scrub.check_next([CLICK])
+
+    def typed_files(self) -> list[TableFile]:
+        return TypedDelta(self.layout.typed(CLICK.name)).active()
 
     def file(self, kind: str = "event", day: int = 0) -> str:
         date = (NOW - timedelta(days=day)).date().isoformat()
@@ -162,7 +182,12 @@ def landed_once(spark: SparkSession, kafka_broker: Broker, tmp_path_factory: pyt
     topics, folder = Topics(kafka_broker), tmp_path_factory.mktemp("landed")
     send_all(topics)
     landing = Landing(
-        folder / "topics", folder / "tables", topic=f"{topics.prefix}-*", kafka=topics.kafka, expiry_gap=50
+        folder / "topics",
+        folder / "tables",
+        topic=f"{topics.prefix}-*",
+        kafka=topics.kafka,
+        expiry_gap=50,
+        typed=(CLICK,),
     )
     (folder / "topics").mkdir()
     start_landing(spark, landing, available_now=True).wait(240)
@@ -369,3 +394,89 @@ def test_rows_with_lost_offsets_are_not_guessed(landed: Landed, caplog: pytest.L
     landed.scrub()
     assert f"because 3 of its rows cannot be read again: {topic}/0: 0-2 (expired): " in caplog.text
     assert landed.state(name) == "reported"
+
+
+def test_compacted_rows_are_reported_by_their_offsets(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
+    topic = f"{landed.topics.prefix}-compacted"
+    name = landed.damage(flip_column, landed.file(day=4), "payload")
+
+    def is_compacted() -> bool:
+        landed.topics.send(topic, [(b"roll", b"roll", [])])  # newer than the segment, which ends
+        spans = AbsentOffsets(landed.topics.kafka).classify((topic, 0), [(0, 9)])
+        return (0, 6) in [(span.begin, span.end) for span in spans if span.absence is Absence.COMPACTED]
+
+    wait_until(is_compacted, 60)
+    landed.scrub()
+    assert f"because 6 of its rows cannot be read again: {topic}/0: 0-5 (compacted): " in caplog.text
+    assert landed.state(name) == "reported"
+
+
+def test_only_damaged_row_groups_are_read_again(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
+    topic, before = f"{landed.topics.prefix}-expired", dump(landed.layout)
+    table, old = table_of(landed.layout), landed.file(day=1)
+    with (
+        FileWriter(landed.layout.landed, *kind_and_day(old)) as writer,
+        open_rows(table.folder, TableFile(old)) as file,
+    ):
+        (rows,) = file.batches()
+        for start in (0, 5):
+            writer.write(rows.slice(start, 5))
+        table.replace([old], [writer.close()])
+    landed.topics.delete_before(topic, 4)
+    landed.damage(flip_column, landed.file(day=1), "payload", 1)
+    landed.damage(flip_column, landed.file(day=1), "offset", 1)
+    landed.scrub()
+    assert dump(landed.layout) == before
+    assert find_damaged_files(landed.layout) == []
+    landed.damage(flip_column, landed.file(day=1), "payload")
+    landed.scrub()
+    assert f"because 4 of its rows cannot be read again: {topic}/0: 0-3 (expired): " in caplog.text
+
+
+def test_merged_file_with_rows_of_the_log_gets_them_from_the_log(
+    landed: Landed, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    landing, layout = replace(landed.landing, topics=tmp_path / "topics"), landed.layout
+    append(landing.topics, "moved", [event(7000 + n) for n in range(5)])
+    messages = list(FolderStore(landing.topics).read(Range("moved", 0, 5), LOG_ROW))
+    table = begin_table(layout)
+    sources = [MessageBatch(with_null_partition(rows), relands=False) for rows in messages]
+    part = write_part(sources, Job(layout.landed, layout.keys, WINDOW), landed_at=1)
+    table.commit(table.newest() + 1, part.files)
+    compact_table(layout.landed)
+    before = dump(layout)
+    name = landed.damage(flip_column, landed.file(), "payload")
+    assert {None, 0, 1} == set(pq.read_table(layout.landed / name, columns=["partition"])["partition"].to_pylist())
+    landed.scrub()
+    assert "rows cannot be read again: moved: 0-4 (not in the log)" in caplog.text
+    landed.scrub(landing)
+    assert landed.state(name) == "repaired"
+    assert dump(layout) == before
+
+
+def test_file_with_a_deletion_vector_of_another_program_stays(
+    landed: Landed, foreign_spark: ForeignSpark, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = landed.layout.landed
+    foreign_spark.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')", folder)
+    foreign_spark.sql("DELETE FROM {} WHERE uuid = 'u3'", folder)
+    (file,) = (file for file in table_of(landed.layout).active() if file.live is not None)
+    landed.damage(flip_column, file, "payload")
+    landed.scrub()
+    assert "another program deleted rows of it by a deletion vector" in caplog.text
+    assert landed.state(file) == "reported"
+
+
+def test_typed_table_of_kafka_is_restored_from_restored_rows(landed: Landed) -> None:
+    folder, before = landed.layout.typed(CLICK.name), dump(landed.layout)
+    rows = read(folder)
+    assert len(rows) > 50
+    today = f"date={NOW.date().isoformat()}/"
+    flip_column(folder / next(file for file in landed.typed_files() if file.startswith(today)), "offset")
+    for name in table_of(landed.layout).active():
+        if name.startswith(f"kind=event/{today}"):
+            landed.damage(flip_column, name, "uuid")
+    for _ in range(2):  # the rows of landed first
+        landed.scrub()
+    assert (dump(landed.layout), read(folder)) == (before, rows)
+    assert find_damaged_files(landed.layout) == []
