@@ -84,6 +84,9 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "ReceiveMessageOperation.message": (None, "is None if the client sent no request"),
         "ReceiveCloseOnServerOperation.cancelled": (None, "reports that the client has left"),
     },
+    ("h11", "h11._receivebuffer", "process/http_limits.py"): {
+        "ReceiveBuffer.maybe_extract_at_most": ("self count", "removes bytes from a connection's `_receive_buffer`"),
+    },
     ("uvicorn", "uvicorn.protocols.http.h11_impl", "process/http_limits.py"): {
         "H11Protocol.__init__": ("self config server_state app_state _loop", "creates `conn`, which is replaced"),
         "H11Protocol.connection_made": ("self transport", "enters the connection in `connections`"),
@@ -139,6 +142,9 @@ def test_http_connection_has_the_attributes_that_its_subclass_uses() -> None:
         protocol = LimitedProtocol(uvicorn.Config(app=lambda: None), ServerState(), {}, loop)
     finally:
         loop.close()
+    assert hasattr(protocol.conn, "_receive_buffer"), (
+        "Connection of h11: process/http_limits.py skips empty lines in it"
+    )
     missing = [name for name in PROTOCOL_ATTRIBUTES if not hasattr(protocol, name)]
     assert not missing, f"H11Protocol of uvicorn has no {missing}; penstock/process/http_limits.py uses them"
 

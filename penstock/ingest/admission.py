@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from penstock.wire.requests import Refused
 from penstock.wire.unpacking import (
     DEFLATE,
+    GZIP,
     SNAPPY_MAGIC,
     ZLIB_OR_GZIP,
     Bomb,
@@ -18,10 +19,11 @@ from penstock.wire.unpacking import (
     all_unpacked,
     arrow_parts,
     framed_snappy_parts,
+    is_named_twice,
     snappy_block,
 )
 
-_ZLIB = ("gzip", "x-gzip", "deflate", "zlib")
+_ZLIB = (*GZIP, "deflate", "zlib")
 ENCODINGS = (*_ZLIB, "zstd", "lz4", "snappy", "x-snappy-framed")
 """Compressions of a request's body, by their names in ``Content-Encoding``."""
 
@@ -39,6 +41,8 @@ def decompress(data: bytes, encoding: str, max_bytes: int) -> bytes:
     # The last one was applied last (RFC 9110, section 8.4).
     for name in reversed(codings):
         data = _decompress_once(data, name, max_bytes)
+        if is_named_twice(codings, data):
+            break
     return data
 
 

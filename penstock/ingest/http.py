@@ -46,6 +46,7 @@ from penstock.wire.requests import (
     is_open,
     json_answer,
 )
+from penstock.wire.unpacking import content_encoding
 
 FINISH_TIME_S = 3.0
 """Time that requests in flight have when the receiver ends."""
@@ -226,7 +227,7 @@ class RequestApp:
         """Decompress and parse a request, on a thread if it is large. Raises Refused and ClientLeft."""
         encoding, max_body = packed.headers.get(ENCODING, ""), self._listener.max_body
         inner_growth = getattr(protocol, "inner_growth", 1)
-        if inner_growth > 1 and encoding.strip().lower() == "snappy":
+        if inner_growth > 1 and encoding == "snappy":
             encoding = ""  # the body is snappy in any case, and its protocol decompresses it
         # Fast path: a small request is parsed here; passing it to the thread costs about 0.1 ms.
         inline_bytes = INLINE_BYTES // (getattr(protocol, "json_cost", 1) if packed.content_type == JSON else 1)
@@ -242,10 +243,9 @@ class RequestApp:
 
 def _headers_of(scope: Scope) -> dict[str, str]:
     """Return the last value of each header; all of Content-Encoding, because each names a compression."""
-    pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
-    headers = dict(pairs)
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     if ENCODING in headers:
-        headers[ENCODING] = ",".join(value for name, value in pairs if name == ENCODING)
+        headers[ENCODING] = content_encoding(scope["headers"])
     return headers
 
 

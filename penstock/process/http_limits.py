@@ -176,6 +176,8 @@ class PacedParser(h11.Connection):
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         if self._events_left == 0:
             return h11.NEED_DATA
+        if self.their_state is h11.IDLE:
+            self._skip_empty_lines()
         self._events_left -= 1
         event = super().next_event()
         if isinstance(event, h11.Data):
@@ -186,6 +188,15 @@ class PacedParser(h11.Connection):
         elif event is h11.NEED_DATA or event is h11.PAUSED:
             self._events_left += 1  # nothing was parsed: the turn is not over
         return event
+
+    def _skip_empty_lines(self) -> None:
+        """Remove the empty lines before a request, as RFC 9112 (section 2.2) advises and nginx does.
+
+        Workaround: h11 0.16 refuses them, and has no public way to take bytes out of its buffer.
+        """
+        waiting = bytes(self._receive_buffer)
+        # Limit: the time for a head goes on, so empty lines do not keep a connection open.
+        self._receive_buffer.maybe_extract_at_most(len(waiting) - len(waiting.lstrip(b"\r\n")))
 
 
 class LimitedProtocol(H11Protocol):

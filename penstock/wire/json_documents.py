@@ -39,6 +39,8 @@ class JsonProtocol:
     def receive(self, request: Request) -> Received:
         """Return the documents of a request. Raises Refused."""
         data = request.text.strip()
+        if not data:
+            raise Refused(400, SYNTAX, "the body is empty: a document is expected")
         messages = Messages(request)
         is_array = data.startswith(b"[")
         add = _add_elements if is_array else _add_lines

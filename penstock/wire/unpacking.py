@@ -6,7 +6,7 @@ Limit: no header decides how much is allocated; decompression stops at the limit
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -20,6 +20,9 @@ DEFLATE = -zlib.MAX_WBITS
 """Window bits of zlib for a stream without a header."""
 
 
+GZIP = ("gzip", "x-gzip")
+"""Names of gzip in Content-Encoding."""
+GZIP_MAGIC = b"\x1f\x8b"
 PART_BYTES = 256 << 10
 """Bytes decompressed per step: about 1 ms, the time that others wait."""
 INPUT_BYTES = 64 << 10
@@ -48,6 +51,25 @@ class NotPacked(PenstockError, ValueError):
 
 class CutShort(NotPacked):
     """Compressed bytes without their end."""
+
+
+def content_encoding(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the compressions of a body in lower case, separated by commas, in the order in which they were applied.
+
+    ``headers``: names in lower case, and their values. Several Content-Encoding are one list (RFC 9110, section 5.3).
+    """
+    values = (value.decode("latin-1").lower() for name, value in headers if name == b"content-encoding")
+    names = (name.strip() for value in values for name in value.split(","))
+    return ",".join(name for name in names if name not in ("", "identity"))
+
+
+def is_named_twice(encodings: Sequence[str], content: bytes) -> bool:
+    """Return whether a body was compressed by gzip once, although ``encodings`` has two; ``content`` is decompressed
+    once.
+
+    Workaround: clients and proxies repeat the header. The OpenTelemetry Collector and Vector read only its first line.
+    """
+    return len(encodings) == 2 and all(name in GZIP for name in encodings) and not content.startswith(GZIP_MAGIC)
 
 
 def first_unpacked(packed: bytes, limit: int, window: int = ZLIB_OR_GZIP) -> tuple[bytes, bytes]:

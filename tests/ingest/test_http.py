@@ -322,3 +322,34 @@ def test_a_request_that_one_frame_cannot_hold_is_split_and_its_counts_are_whole(
     assert [row["payload"] for row in running.rows] == lines
     assert running.counts["accepted"] == len(lines)
     assert running.counts["seen"] == len(lines) + 1
+
+
+def test_gzip_that_is_named_twice_is_decompressed_as_often_as_the_body_was_compressed(tmp_path: Path) -> None:
+    once, twice = gzip.compress(DOCUMENT), gzip.compress(gzip.compress(DOCUMENT))
+    lines, listed = [("content-encoding", "gzip")] * 2, [("Content-Encoding", "x-gzip, GZIP")]
+    with requests_to(tmp_path, "http") as (running, port):
+        for headers in (lines, listed):
+            for body in (once, twice):
+                answer = httpx.post(f"http://127.0.0.1:{port}/", content=body, headers=headers, timeout=30)
+                assert answer.status_code == 200, answer.text
+        assert [row["payload"] for row in running.rows] == [DOCUMENT] * 4
+
+
+@pytest.mark.parametrize("empty_lines", [b"\r\n", b"\n", b"\r\n" * 40_000])
+def test_empty_lines_between_requests_are_skipped(tmp_path: Path, empty_lines: bytes) -> None:
+    request_bytes = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 7\r\n\r\n" + DOCUMENT
+    last = request_bytes.replace(b"host", b"connection: close\r\nhost")
+    with requests_to(tmp_path, "http") as (running, port), socket.create_connection(("127.0.0.1", port), 30) as sock:
+        sock.sendall(empty_lines + request_bytes + empty_lines + request_bytes + b"\r")
+        time.sleep(0.1)
+        sock.sendall(b"\n" + last)
+        answers = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert answers.count(b"HTTP/1.1 200") == answers.count(b"HTTP/1.1") == 3
+    assert [row["payload"] for row in running.rows] == [DOCUMENT] * 3
+
+
+def test_request_without_a_length_or_body_is_refused(web: tuple[Requests, httpx.Client]) -> None:
+    _, client = web
+    with socket.create_connection((client.base_url.host, client.base_url.port), 30) as sock:
+        sock.sendall(b"POST / HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert sock.recv(65536).startswith(b"HTTP/1.1 400")

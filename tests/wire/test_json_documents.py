@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.json_documents import JsonProtocol
+from penstock.wire.requests import Refused
 from tests.fuzzed import json_texts
 from tests.wire.sample_requests import (
     EXACT,
@@ -27,7 +28,7 @@ from tests.wire.sample_requests import (
         (b'{"a": 1}\r\n\r\n"text"', [b'{"a": 1}', b'"text"']),
         (b'[{"a": 1}, 2]', [b'{"a":1}', b"2"]),
         (b'{\n  "a": 1\n}\n', [b'{\n  "a": 1\n}']),
-        (b"", []),
+        (b"[]", []),
     ],
 )
 def test_documents_by_line_in_an_array_or_alone_are_messages(body: bytes, payloads: list[bytes]) -> None:
@@ -89,3 +90,10 @@ def test_what_follows_a_list_is_taken_or_refused() -> None:
     received = JsonProtocol().receive(make_request("/", b'[1]\n[{"a":1.10},2]'))
     assert [payload for payload, _ in rows(received)] == [b"1", b'{"a":1.10}', b"2"]
     assert answer_document(JsonProtocol().receive(make_request("/", b"[1] x")))["refused"] == 1
+
+
+@pytest.mark.parametrize("body", [b"", b"\n"])
+def test_request_without_a_body_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused, match="the body is empty") as refused:
+        JsonProtocol().receive(make_request("/", body))
+    assert refused.value.status == 400

@@ -14,10 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.slogd.errors import BadRequest, TooLong, UnknownEncoding
 from penstock.slogd.json.values import first_value
-from penstock.wire.unpacking import Bomb, CutShort, Inflater, NotPacked
+from penstock.wire.unpacking import GZIP, Bomb, CutShort, Inflater, NotPacked, content_encoding, is_named_twice
 
 _GZIP = 16 + zlib.MAX_WBITS
-_PLAIN = ("", "identity")
 
 
 class RequestBodies:
@@ -31,20 +30,24 @@ class RequestBodies:
 
 
 def _bounded(scope: Scope, receive: Receive, limit: int) -> Receive:
-    header = b",".join(content for name, content in scope["headers"] if name == b"content-encoding")
-    encoding, size = header.decode("latin-1").strip().lower(), 0
-    inflater = Inflater(limit, _GZIP) if encoding in ("gzip", "x-gzip") else None
+    encoding, size, begin = content_encoding(scope["headers"]), 0, b""
+    encodings = encoding.split(",")
+    is_gzip = len(encodings) <= 2 and all(name in GZIP for name in encodings)
+    inflater = Inflater(limit, _GZIP) if is_gzip else None
 
     async def bounded() -> Message:
-        nonlocal size
+        nonlocal size, begin
         message = await receive()
         if message["type"] != "http.request":
             return message
         body = message.get("body", b"")
-        if body and inflater is None and encoding not in _PLAIN:
-            raise UnknownEncoding(f"content-encoding {encoding[:50]!r}: gzip is understood")
+        if body and inflater is None and encoding:
+            raise _unknown(encoding)
         if inflater is not None:
             body = await _inflate(inflater, body, is_last=not message.get("more_body", False), limit=limit)
+            begin = (begin + body[:2])[:2]
+            if len(encodings) == 2 and len(begin) == 2 and not is_named_twice(encodings, begin):
+                raise _unknown(encoding)
         size += len(body)
         if size > limit:
             raise _too_long(limit)
@@ -69,6 +72,10 @@ async def _inflate(inflater: Inflater, packed: bytes, *, is_last: bool, limit: i
     except NotPacked:
         raise BadRequest("The body is not gzip") from None
     return b"".join(parts)
+
+
+def _unknown(encoding: str) -> UnknownEncoding:
+    return UnknownEncoding(f"content-encoding {encoding[:50]!r}: a body compressed once by gzip is understood")
 
 
 def _too_long(limit: int) -> TooLong:

@@ -58,7 +58,7 @@ _TIME_BYTES = {
     0xCA: 5,
     **dict.fromkeys(range(0x80), 1),
 }
-"""Size of an encoded time by its first byte."""
+"""Size of a usual encoding of a time by its first byte."""
 _ARRAYS = (*range(0x90, 0xA0), 0xDC, 0xDD)
 _STRINGS = (*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB, 0xC4, 0xC5, 0xC6)
 _DECODING_ERRORS = (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException, struct.error)
@@ -229,27 +229,32 @@ def _row(tag: bytes, event: bytes) -> bytes | str:
         return DAMAGED
 
 
-def _pair_count(event: bytes) -> int | None:
-    """Return the number of pairs that the record of an event states; None if its position is not known."""
-    # 0xC7: an extension with a length of its own, EventTime's 8 or the 12 of msgpack's own times
-    begin = 4 + event[2] if event[1] == 0xC7 else 1 + _TIME_BYTES.get(event[1], 0)
+def _pair_count(event: bytes) -> int:
+    """Return the number of pairs that the record of an event, which is a map, states."""
+    begin = 1 + _TIME_BYTES.get(event[1], 0)
     if begin == 1:
         # [time, {}] of Fluent Bit 2.1 and later: a list of an EventTime and an empty map
-        begin = 13 if event[1:3] == b"\x92\xd7" and event[12:13] == b"\x80" else 0
-    header = event[begin] if begin else 0
-    if 0x80 <= header < 0x90:
+        begin = 13 if event[1:3] == b"\x92\xd7" and event[12:13] == b"\x80" else _time_end(event)
+    header = event[begin]
+    if header < 0x90:
         return header & 15
-    return (
-        int.from_bytes(event[begin + 1 : begin + (3 if header == 0xDE else 5)], "big")
-        if header in (0xDE, 0xDF)
-        else None
-    )
+    return int.from_bytes(event[begin + 1 : begin + (3 if header == 0xDE else 5)], "big")
+
+
+def _time_end(event: bytes) -> int:
+    """Return the position after the time of an event, in any encoding."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(event))
+    unpacker.feed(event)
+    unpacker.read_array_header()
+    unpacker.skip()
+    end: int = unpacker.tell()
+    return end
 
 
 def _json_of_record(record: dict[Any, Any], event: bytes) -> bytes:
     """Return the record of an event as JSON, with each repeated key, and keys of type bin as text."""
     # Fast path: comparing the number of keys costs little; only records with such keys are decoded again.
-    if _pair_count(event) in (len(record), None):
+    if _pair_count(event) == len(record):
         try:
             return _json(record)
         except orjson.JSONEncodeError:  # a key of type bin

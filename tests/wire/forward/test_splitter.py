@@ -404,6 +404,44 @@ def test_repeated_keys_of_a_record_stay_as_they_were_sent(time: Any) -> None:
     assert following == b'{"b":2}'
 
 
+def _is_readable(encoded: bytes) -> bool:
+    try:
+        msgpack.unpackb(encoded)
+    except ValueError:
+        return False
+    return True
+
+
+def encodings_of_a_time() -> list[bytes]:
+    """Return a time in each of msgpack's encodings, also of kinds that are no time."""
+    numbers = [b"\x07", b"\xff", b"\xc0", b"\xc2", b"\xc3", b"\xca" + bytes(4), b"\xcb" + bytes(8)]
+    numbers += [bytes([first + step]) + bytes(1 << step) for first in (0xCC, 0xD0) for step in range(4)]
+    extensions = [bytes([0xD4 + step, kind]) + bytes(1 << step) for step in range(5) for kind in (0, 5, 0xFF)]
+    extensions += [
+        header + size.to_bytes(octets, "big") + bytes([kind]) + bytes(size)
+        for header, octets in ((b"\xc7", 1), (b"\xc8", 2), (b"\xc9", 4))
+        for size in (0, 4, 8, 12, 200)
+        for kind in (0, 5, 0xFF)
+    ]
+    # The kind 0xFF is msgpack's own time, of 4, 8 or 12 bytes.
+    extensions = list(filter(_is_readable, extensions))
+    texts = [b"\xa0", b"\xa17", b"\xd9\x017", b"\xda\0\x017", b"\xdb\0\0\0\x017"]
+    texts += [b"\xc4\x017", b"\xc5\0\x017", b"\xc6\0\0\0\x017", b"\x80", b"\xde\0\0", b"\xdf\0\0\0\0", b"\x81\x01\x02"]
+    single = [*numbers, *extensions, *texts]
+    lists = [b"\x92" + time + metadata for time in single for metadata in (b"\x80", b"\x81\xa1m\x01")]
+    return [*single, *lists, b"\x90", b"\xdc\0\0", b"\xdd\0\0\0\0", b"\x92\x92\x01\x80\x80"]
+
+
+@given(st.sampled_from(encodings_of_a_time()), st.integers(0, 40), st.integers(2, 3))
+def test_repeated_keys_stay_in_events_with_a_time_of_any_encoding(time: bytes, others: int, times: int) -> None:
+    pairs = [("a", number) for number in range(times)] + [(f"k{number}", number) for number in range(others)]
+    members = b"".join(msgpack.packb(part) for pair in pairs for part in pair)
+    header = bytes([0x80 | len(pairs)]) if len(pairs) < 16 else b"\xde" + len(pairs).to_bytes(2, "big")
+    lines = splitter().feed(b"\x92\xa1t\x91\x92" + time + header + members)
+    ((payload, _),) = messages([lines])
+    assert payload.decode() == "{" + ",".join(f'"{key}":{number}' for key, number in pairs) + "}"
+
+
 def test_map_with_many_keys_has_no_repeated_ones() -> None:
     for size in (15, 16, 70_000):
         record = {f"k{number}": number for number in range(size)}
