@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,12 @@ from penstock.handover.sender_table import SenderTable, named_arrivals, sender_c
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.http_limits import HttpLimits
 from penstock.records import body
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.api.monitoring import RELAY_TEXTS, MonitoringApi
-from penstock.server.http.body_limits import refused_family
+from penstock.server.http.body_limits import closed_family, refused_family
 from penstock.server.metrics.prometheus import Family
 from penstock.wire.plog.statistics import Statistics
 
@@ -78,7 +80,9 @@ def sample_families(folder: Path) -> list[Family]:
     landed = [{"source": "in", "bucket": 60, "counts": {"landed.message": 2}}]
     ledger.post({"tier": "landed", "topic": "t", "version": 0, "through": 2, "counts": landed})
     alarms = AlarmDelivery(settings.alarms)
-    families = MonitoringApi(settings, log, ledger, lambda: refused_family(HttpLimits()), alarms.family).metrics()
+    limits = HttpLimits(rpc_connections={"grpc": ConnectionLimit(1, "key"), "flight": ConnectionLimit(1, "key")})
+    of_limits = partial(refused_family, limits), partial(closed_family, limits)
+    families = MonitoringApi(settings, log, ledger, *of_limits, alarms.family).metrics()
     log.close()
     return families
 

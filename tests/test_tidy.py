@@ -138,6 +138,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/log/retention/sweeper.py": "a thread of its own, which imports the whole log",
     "penstock/process/port_owner.py": "reads /proc/net and /proc/PID/fd, apart from who binds",
     "penstock/process/bounded_calls.py": "one limit of all gRPC servers",
+    "penstock/process/connection_limit.py": "reads /proc/self/fd, apart from the calls of a server",
     "penstock/process/in_flight_bytes.py": "one limit of two servers",
     "penstock/process/kernel.py": "the calls of Linux",
     "penstock/process/process_end.py": "a workaround of its own",

@@ -33,6 +33,7 @@ from penstock.ingest.tls import admitted_name
 from penstock.process.bounded_calls import BoundedCalls
 from penstock.process.call_queue import DRAIN_S, CallQueue
 from penstock.process.calls import Call, address_of
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.wire.otlp.protocol import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
@@ -91,14 +92,15 @@ class OtlpGrpcReceiver:
         """Bytes of one message with its annotations, and messages of one request."""
         self._networks = networks_of(listener)
         self._senders: dict[str, Sender] = {}
-        self._calls = CallQueue(_options(listener), self._accept)
+        self._calls = CallQueue(_options(listener), self._accept, _connection_limit(listener))
         self._reads = Reads(max(listener.max_unfinished // listener.max_body, 1), listener.request_timeout)
-        self._unfinished_bytes = 0
+        self._unfinished_bytes = self._closed = 0
         self._large = LargeRequests()
         self._parsed: deque[tuple[Future[Logs], _Export | ArrowBatch, int]] = deque()
         self._streams: dict[ArrowStream, None] = {}
         limit = max_streams(listener.max_unfinished, listener.max_body)
         self._bounded_streams = BoundedCalls(limit, f"a listener has at most {limit} open streams; begin another one")
+        self._calls.connections.open_calls.append(self._bounded_streams.peers)
         self._without_message: deque[tuple[float, _Export]] = deque()
         self._pending_since = 0.0
 
@@ -126,6 +128,8 @@ class OtlpGrpcReceiver:
 
     def tick(self) -> None:
         """End slow requests and publish pending counts; called about every second."""
+        closed, self._closed = self._closed, self._calls.connections.closed
+        self._requests.count_closed_connections(self._closed - closed)
         self._reads.end_slow()
         while self._without_message and self._without_message[0][0] < time.monotonic() - CANCEL_S:
             self._without_message.popleft()[1].refuse(Refused(400, SYNTAX, "the call has no message"))
@@ -189,6 +193,7 @@ class OtlpGrpcReceiver:
                 return export.call.refuse(_UNIMPLEMENTED, f"only {SERVICE}/Export and ArrowLogs are served")
             # Order: network, certificate and token before the message, so that a stranger's message is not read.
             export.sender = self._admitted(event)
+            self._calls.connections.note_call(event.call.peer())
         except Refused as refusal:
             return export.refuse(refusal)
         if method == METHOD:
@@ -410,16 +415,18 @@ def _compression(data: bytes) -> str:
     return next((name for magic, name in COMPRESSIONS.items() if data.startswith(magic)), "")
 
 
+def _connection_limit(listener: ListenerConfig) -> ConnectionLimit:
+    key = f"listener.{listener.name}.max_connections"
+    allowed = raise_file_limit() // 2
+    return ConnectionLimit(limit_connections(listener.max_connections, allowed, key), key, allowed)
+
+
 def _options(listener: ListenerConfig) -> list[tuple[str, int]]:
-    connections = limit_connections(
-        listener.max_connections, raise_file_limit() // 2, f"listener.{listener.name}.max_connections"
-    )
     return [
         ("grpc.so_reuseport", 1),
         ("grpc.max_concurrent_streams", MAX_STREAMS),
         ("grpc.max_receive_message_length", listener.max_body),
         ("grpc.per_message_decompression", 0),
-        ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", int(listener.request_timeout * 1000)),

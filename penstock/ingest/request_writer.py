@@ -86,6 +86,10 @@ class RequestWriter:
         """Count a request that is refused as a whole."""
         self._counts[f"{Name.REQUEST}{reason}"] += 1
 
+    def count_closed_connections(self, count: int) -> None:
+        """Count connections that were closed to make room for others."""
+        self._counts[f"{Name.CONNECTION_CLOSED}limit"] += count
+
     def add(self, received: Received, codec: str, sender: Sender, settle: Settle) -> None:
         """Add a request, which the next ``flush`` writes. ``settle`` is called once its outcome is decided.
 

@@ -3,8 +3,8 @@
 Read ``tuning`` (what each process calls first), ``child`` (a process that is restarted), ``forked`` (a child that
 shares loaded code), ``process_end``, ``kernel`` (requests to Linux), ``freeze`` (of the processes that use a folder),
 ``server_loop``, ``port_owner``, ``reporting`` (log lines), ``terminal`` (text that is safe to print),
-``in_flight_bytes``, ``http_limits`` and ``bounded_calls`` (limits of servers), ``call_queue`` and ``calls`` (a gRPC
-server). Imports ``errors`` only.
+``in_flight_bytes``, ``http_limits``, ``bounded_calls`` and ``connection_limit`` (limits of servers), ``call_queue`` and
+``calls`` (a gRPC server). Imports ``errors`` only.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -21,6 +21,7 @@ __all__ = [  # noqa: RUF022 reading order
     "in_flight_bytes",
     "http_limits",
     "bounded_calls",
+    "connection_limit",
     "call_queue",
     "calls",
 ]

@@ -28,6 +28,11 @@ class BoundedCalls:
     def __len__(self) -> int:
         return len(self._calls)
 
+    def peers(self) -> list[bytes]:
+        """Return gRPC's names of the peers that have open calls. On any thread."""
+        with self._lock:
+            return list(self._by_peer)
+
     def progress(self, call: Any) -> None:
         """Enter a call of cygrpc, or note that it has made progress. On any thread."""
         least_active = None

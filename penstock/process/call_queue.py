@@ -14,6 +14,8 @@ from typing import Any
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
+from penstock.process.connection_limit import ConnectionLimit
+
 DRAIN_S = 0.2
 """A stopped server is finished after this time without an event."""
 _PENDING_OPTIONS = [("grpc.server.max_pending_requests", 4000), ("grpc.server.max_pending_requests_hard_limit", 8000)]
@@ -29,20 +31,28 @@ class CallQueue:
     Thread: one thread polls and handles at a time. An event's tag is the function that handles it.
     """
 
-    def __init__(self, options: list[tuple[str, int]], accept: Callable[[Any], None]) -> None:
-        self._accept = accept
-        self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server((*options, *_PENDING_OPTIONS), False)
+    def __init__(
+        self, options: list[tuple[str, int]], accept: Callable[[Any], None], connections: ConnectionLimit
+    ) -> None:
+        self._accept, self.connections = accept, connections
+        options = [*options, *_PENDING_OPTIONS, *connections.options]
+        self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server(tuple(options), False)
+        self._ports: list[int] = []
         self._server.register_completion_queue(self._queue)
         self._stopping = self._at_rest = self._is_over = False
         self._drained_at = 0.0
 
     def add_insecure_port(self, address: str) -> int:
         """Listen without TLS; return the port. Raises RuntimeError."""
-        return int(self._server.add_http2_port(address.encode()))
+        return self._opened(self._server.add_http2_port(address.encode()))
 
     def add_secure_port(self, address: str, credentials: grpc.ServerCredentials) -> int:
         """Listen with TLS; return the port. Raises RuntimeError."""
-        return int(self._server.add_http2_port(address.encode(), credentials._credentials))  # type: ignore[attr-defined]
+        return self._opened(self._server.add_http2_port(address.encode(), credentials._credentials))  # type: ignore[attr-defined]
+
+    def _opened(self, port: Any) -> int:
+        self._ports.append(int(port))
+        return int(port)
 
     @property
     def is_over(self) -> bool:
@@ -53,10 +63,12 @@ class CallQueue:
         """Start to accept calls."""
         self._server.start(False)  # with a queue it would wait by the wall clock, which may be set during the wait
         self._request_next_call()
+        self.connections.start(self._ports)
 
     def shut_down(self) -> None:
         """Accept no more calls; the open ones go on."""
         self._stopping = True
+        self.connections.stop()
         self._server.shutdown(self._queue, self._on_shutdown)
 
     def cancel_all(self) -> None:

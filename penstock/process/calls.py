@@ -21,6 +21,12 @@ def address_of(peer: bytes | str) -> str:
     return unquote(text).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
+def port_of(peer: bytes | str) -> int:
+    """Return the port in gRPC's name of a peer; 0 if it has none, as a Unix socket."""
+    port = (peer.decode() if isinstance(peer, bytes) else peer).rpartition(":")[2]
+    return int(port) if port.isdecimal() else 0
+
+
 class Call:
     """A call with one request and one answer. Thread-safe: it may be answered on any thread."""
 

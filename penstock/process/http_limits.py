@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.errors import PenstockError
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.in_flight_bytes import InFlightBytes, RequestBytes
 
 REQUEST_TIMEOUT_S = 30.0
@@ -52,7 +53,8 @@ class HttpLimits:
     """Limits of one server: ``max_bytes`` of bodies in flight, ``timeout`` in seconds for a head or a small body.
 
     ``refused`` counts refusals by reason: ``connection``, ``body``, ``slow``, ``chunks``. ``keys`` are the
-    configuration keys that a log line names for bodies, connections and times.
+    configuration keys that a log line names for bodies, connections and times. ``rpc_connections`` are the limits of
+    servers of gRPC in the same process, by protocol, which have the same number of connections each.
     """
 
     max_bytes: int = 256 << 20
@@ -60,6 +62,7 @@ class HttpLimits:
     connections: int = 1000
     keys: tuple[str, str, str] = ("log.max_bodies", "log.max_connections", "log.request_timeout")
     refused: Counter[str] = field(default_factory=Counter)
+    rpc_connections: dict[str, ConnectionLimit] = field(default_factory=dict)
 
 
 class LimitedBodies:

@@ -42,7 +42,7 @@ from penstock.server.api.entries import EntriesApi
 from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.application import OPEN_PATHS, create_app
-from penstock.server.http.body_limits import refused_family
+from penstock.server.http.body_limits import closed_family, refused_family
 from penstock.server.http.monitoring_routes import monitoring_routes
 from penstock.server.http.operator_routes import operator_routes
 from penstock.server.http.routes import daemon_routes
@@ -86,7 +86,9 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
         log.clock.expected,
     )
     delivery.on_finished = register.mark_finished
-    reports = MonitoringApi(settings, log, ledger, lambda: refused_family(limits), delivery.family)
+    reports = MonitoringApi(
+        settings, log, ledger, lambda: refused_family(limits), lambda: closed_family(limits), delivery.family
+    )
     alarms = make_alarms(settings.alarms, log.clock, reports, register, delivery)
     changes = ChangeLog(settings.data_dir)
     api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post, changes)

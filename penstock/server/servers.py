@@ -15,7 +15,9 @@ from starlette.types import ASGIApp
 
 from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.http_limits import HttpLimits, limited_protocol
+from penstock.process.kernel import raise_file_limit
 from penstock.process.port_owner import describe_bind_error
 from penstock.process.tuning import release_freed_memory
 from penstock.server.api.entries import EntriesApi
@@ -73,9 +75,9 @@ async def serve(
     with contextlib.ExitStack() as opened:
         # Order: all addresses are bound before anything is served, so that an error leaves no half-open daemon.
         listener = opened.enter_context(_open_socket(http_address, "HTTP"))
-        rpc = create_server(api, security, http_limits.connections)
+        rpc = create_server(api, security, _rpc_limit("gRPC", http_limits))
         grpc_bound = _bind(rpc.server, grpc_address, tls)
-        flight = _create_flight(api, http_limits.connections) if flight_address else None
+        flight = _create_flight(api, _rpc_limit("Flight", http_limits)) if flight_address else None
         flight_bound = _bind(flight.calls, flight_address, tls, "Flight") if flight else ""
         kafka = _open_kafka(api, kafka_address, kafka_advertised, http_limits)
         kafka_bound = ""
@@ -155,11 +157,17 @@ def _config(app: ASGIApp, tls: ServerTls, limits: HttpLimits) -> uvicorn.Config:
     return config
 
 
-def _create_flight(api: EntriesApi, max_connections: int) -> FlightServer:
+def _rpc_limit(protocol: str, limits: HttpLimits) -> ConnectionLimit:
+    limit = ConnectionLimit(limits.connections, f"{protocol}: {limits.keys[1]}", raise_file_limit() // 4)
+    limits.rpc_connections[protocol.lower()] = limit
+    return limit
+
+
+def _create_flight(api: EntriesApi, connections: ConnectionLimit) -> FlightServer:
     # Imported here: a daemon without it is smaller.
     from penstock.server.flight.server import FlightServer
 
-    return FlightServer(api.topics, api.guard, max_connections)
+    return FlightServer(api.topics, api.guard, connections)
 
 
 def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimits) -> KafkaEndpoint | None:

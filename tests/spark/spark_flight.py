@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 
 from penstock.log import Log
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.flight.server import FlightServer
@@ -37,7 +38,7 @@ class Served:
         return f"127.0.0.1:{self._port}"
 
     def open(self) -> None:
-        self._server = FlightServer(PermittedTopics(self.log), self._guard)
+        self._server = FlightServer(PermittedTopics(self.log), self._guard, ConnectionLimit(1000, "max_connections"))
         calls = self._server.calls
         if self._credentials is None:
             self._port = calls.add_insecure_port(self.address)

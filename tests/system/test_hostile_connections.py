@@ -1,8 +1,10 @@
-"""A TCP listener under thousands of connections, idle ones and ones that send endless lines."""
+"""Servers under thousands of connections, idle ones and ones that send endless lines."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import selectors
 import socket
 import threading
@@ -10,11 +12,18 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import grpc
+import httpx
+import pyarrow.flight as flight
 import pytest
 
 from penstock.counts import Counts, open_books
 from penstock.process.kernel import raise_file_limit
+from penstock.slogd import slogd_pb2 as pb
 from penstock.testing.pipe import Pipe, wait_until
+from tests.server.idle_connections import IdleConnections, Kind
+from tests.server.stub import StructuredLogStub
+from tests.wire.otlp.otlp_requests import request
 
 LISTENER = """
 [[listener]]
@@ -146,3 +155,71 @@ def test_hostile_connections_take_bounded_memory_and_block_no_other_sender(
     assert running.pid("receiver events-tcp") == pid
     for sock in quiet:
         sock.close()
+
+
+RPC_LISTENER = """
+[[listener]]
+name = "otel"
+protocol = "otlp_grpc"
+port = 0
+max_connections = 1000
+handlers = [{ type = "log", topic = "otel" }]
+"""
+EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+RPC_CONNECTIONS = 1100
+"""More than log.max_connections."""
+
+
+def append(address: str) -> None:
+    with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        entry = pb.AppendRequest(topic="t", logs=[pb.LogEntry(raw_bytes=b"x")])
+        StructuredLogStub(channel).AppendLogs(entry, timeout=5, wait_for_ready=True)
+
+
+def read_schema(address: str) -> None:
+    with flight.connect(f"grpc://{address}") as client:
+        client.get_schema(flight.FlightDescriptor.for_path("t"), flight.FlightCallOptions(timeout=5))
+
+
+def export(address: str) -> None:
+    with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        channel.unary_unary(EXPORT)(request(1).SerializeToString(), timeout=5, wait_for_ready=True)
+
+
+@pytest.mark.parametrize("kind", [Kind.NOTHING, Kind.PREFACE, Kind.PINGS])
+def test_idle_connections_to_servers_of_grpc_take_bounded_memory_and_block_nobody(
+    kind: Kind, pipe: Callable[[str], Pipe]
+) -> None:
+    running = pipe(RPC_LISTENER)
+    listener = "{}:{}".format(*running.address("otel"))
+    daemon, receiver = running.pid("log daemon"), running.pid("receiver otel")
+    append(running.grpc)
+    threads, memory = len(os.listdir(f"/proc/{daemon}/task")), peak(daemon)
+    for address, pid, call in (
+        (running.grpc, daemon, append),
+        (running.flight, daemon, read_schema),
+        (listener, receiver, export),
+    ):
+        with IdleConnections(int(address.rpartition(":")[2]), RPC_CONNECTIONS, kind):
+            for _ in range(5):
+                wait_until(lambda: answers(call, address), 5)  # noqa: B023 - called in this turn
+            wait_until(lambda: len(os.listdir(f"/proc/{pid}/fd")) < RPC_CONNECTIONS, 5)  # noqa: B023 - likewise
+    assert len(os.listdir(f"/proc/{daemon}/task")) < threads + 20
+    print(f"the daemon had {peak(daemon) / 1e6:.0f} MB at most, before {memory / 1e6:.0f} MB")
+    assert peak(daemon) - memory < LARGEST
+    metrics = httpx.get(f"http://{running.http}/metrics").text
+    closed = dict(re.findall(r'penstock_rpc_closed_total{protocol="(\w+)",reason="connection"} (\d+)', metrics))
+    assert closed.keys() == {"grpc", "flight"}
+    assert all(int(count) >= RPC_CONNECTIONS - 1000 for count in closed.values())
+    running.settled()
+    counts = running.counts("otel")
+    assert counts["connection_closed.limit"] >= RPC_CONNECTIONS - 1000
+    assert (open_books(Counts(counts)), running.balance()["unaccounted"]) == ([], 0)
+
+
+def answers(call: Callable[[str], None], address: str) -> bool:
+    """Report whether a client's call is answered."""
+    with contextlib.suppress(grpc.RpcError, flight.FlightUnavailableError):
+        call(address)
+        return True
+    return False

@@ -164,7 +164,10 @@ class ListenerConfig(SenderTlsConfig):
     max_connections: int = Field(
         10_000,
         ge=1,
-        description="Maximum number of connections; a further one closes the oldest of the sender that has most (tcp).",
+        description=(
+            "Maximum number of connections; a further one closes the oldest of the sender that has most (tcp), "
+            "or an idle one (http, otlp_grpc)."
+        ),
     )
     max_unfinished: Size = Field(
         128 << 20,

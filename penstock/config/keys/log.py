@@ -69,7 +69,10 @@ class LogConfig(Section):
     max_connections: int = Field(
         1000,
         ge=1,
-        description="Maximum number of HTTP connections; the same limit holds for gRPC, Flight and Kafka each.",
+        description=(
+            "Maximum number of HTTP connections; the same limit holds for gRPC, Flight and Kafka each. "
+            "Idle ones are closed for new ones."
+        ),
     )
     request_timeout: Seconds = Field(
         30,

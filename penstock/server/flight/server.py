@@ -28,6 +28,7 @@ import pyarrow.flight as flight
 
 from penstock.process.bounded_calls import BoundedCalls
 from penstock.process.calls import Call
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.kernel import file_shortage
 from penstock.records import SCHEMA
 from penstock.server.auth.permitted_topics import PermittedTopics
@@ -37,7 +38,7 @@ from penstock.server.flight.batch_messages import BadFlightData, BatchEncoder, b
 from penstock.server.flight.puts import Puts
 from penstock.server.flight.tickets import Scan, Ticket, topic_of_path
 from penstock.server.grpc.call_errors import caller_of
-from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
+from penstock.server.grpc.call_server import CallServer
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.pulled_answers import PAUSE, PulledAnswers
 from penstock.slogd.errors import ApiError, BadRequest, Code, Exhausted, Stopping
@@ -66,7 +67,7 @@ _Answers = Iterator[bytes]
 class FlightServer:
     """Flight server of the topics. Not bound to an address yet; ``start`` and ``stop`` are called on the event loop."""
 
-    def __init__(self, topics: PermittedTopics, guard: TokenAuthenticator, max_connections: int = 1000) -> None:
+    def __init__(self, topics: PermittedTopics, guard: TokenAuthenticator, connections: ConnectionLimit) -> None:
         self._topics, self._guard = topics, guard
         self._closing = threading.Event()
         self._threads = ThreadPoolExecutor(FLIGHT_THREADS, "penstock-flight")
@@ -80,12 +81,9 @@ class FlightServer:
             "ListActions": self._list_actions,
         }
         direct = {f"/{SERVICE}/{name}": partial(self._serve, method) for name, method in methods.items()}
-        self.calls = CallServer(
-            [*OPTIONS, (MAX_CONNECTIONS_OPTION, max_connections)],
-            direct,
-            TokenForServices(guard, (SERVICE,)),
-            topics.log.committers,
-        )
+        connections.open_calls.append(self._open_reads.peers)
+        tokens = TokenForServices(guard, (SERVICE,))
+        self.calls = CallServer(OPTIONS, direct, tokens, topics.log.committers, connections)
         puts = Puts(topics, guard, self._threads, status_of)
         self.calls.add_registered_method_handlers(
             SERVICE, {"DoPut": grpc.stream_stream_rpc_method_handler(puts.do_put)}

@@ -26,19 +26,18 @@ from penstock.log.commit.committer_threads import Committers, Work
 from penstock.process.bounded_calls import BoundedCalls
 from penstock.process.call_queue import CallQueue
 from penstock.process.calls import Call
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.server.event_loop import LoopCalls
 from penstock.server.grpc.calls import UNIMPLEMENTED, LoopCall
+from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.slogd.errors import Code
 
 Direct = Callable[[bytes, Call], None]
 """Handles a request on the server's thread, where it must not wait; may answer the call on any thread."""
-Refusal = Callable[[str, Any], str | None]
-"""Returns why a method may not be called with this metadata; None if it may be called."""
 POLLS_BEFORE_COMMIT = 4
 """Polls without an event before a commit runs: a single poll may miss data that has already arrived."""
 MAX_COMMIT_S, COMMITTERS_ONLY_S = 0.005, 1.0
 """Longest time that all calls wait for a commit on this thread; after a longer one, committers run them this long."""
-MAX_CONNECTIONS_OPTION = "grpc.max_allowed_incoming_connections"
 MAX_SILENT_CALLS = 2000
 """Limit: calls that have sent headers and no request yet, of all connections; about 15 KB each."""
 MAX_STREAMS = 4096
@@ -50,13 +49,19 @@ class CallServer(CallQueue):
     """Server of ``direct`` methods, by full name, and of coroutine handlers that are added as to a grpc.aio server."""
 
     def __init__(
-        self, options: list[tuple[str, int]], direct: Mapping[str, Direct], refusal: Refusal, committers: Committers
+        self,
+        options: list[tuple[str, int]],
+        direct: Mapping[str, Direct],
+        tokens: TokenForServices,
+        committers: Committers,
+        connections: ConnectionLimit,
     ) -> None:
-        super().__init__(options, self._accept_call)
-        self._direct, self._refusal, self._committers = direct, refusal, committers
+        super().__init__(options, self._accept_call, connections)
+        self._direct, self._tokens, self._committers = direct, tokens, committers
         self._handlers: dict[str, Any] = {}
         self._silent = BoundedCalls(MAX_SILENT_CALLS, "no request came, and others wait")
         self._streams: set[Any] = set()
+        connections.open_calls.append(lambda: [call.peer() for call in list(self._streams)])
         self._threads = [threading.Thread(target=self._run, name=f"grpc-{n}", daemon=True) for n in range(2)]
         self._leader, self._handover_lock, self._wake_standby = self._threads[0], threading.Lock(), threading.Event()
         self._commits_done, self._busy_since, self._slow_until = 0, 0.0, 0.0
@@ -166,7 +171,8 @@ class CallServer(CallQueue):
     def _accept_call(self, event: Any) -> None:
         method = event.call_details.method.decode(errors="replace")
         metadata = event.invocation_metadata
-        refusal = self._refusal(method, metadata)
+        refusal = self._tokens(method, metadata)
+        self.connections.note_call(event.call.peer(), lambda: self._tokens.admits(metadata))
         # Order: refused callers first, so that they occupy neither a slot for silent calls nor a stream.
         if refusal is not None:
             Call(event.call, metadata).refuse(Code.UNAUTHENTICATED, refusal)

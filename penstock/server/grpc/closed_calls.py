@@ -18,6 +18,13 @@ class TokenForServices:
         """Return why the call is refused; None if it is allowed."""
         if not self._guard.closed or not method.startswith(self._prefixes):
             return None
+        return self._refusal(metadata)
+
+    def admits(self, metadata: Any) -> bool:
+        """Report whether a call has a valid token, or none is needed."""
+        return not self._guard.closed or self._refusal(metadata) is None
+
+    def _refusal(self, metadata: Any) -> str | None:
         header = next((str(content) for name, content in metadata if name == "authorization"), None)
         try:
             self._guard.caller(header)

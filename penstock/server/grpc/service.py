@@ -18,11 +18,12 @@ from grpc_health.v1.health import aio as async_health
 
 from penstock.config import SecurityConfig
 from penstock.process.calls import Call
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.server.api.entries import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.auth.rights import Principal
 from penstock.server.grpc.admin_calls import manage_handlers
 from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed, status_of
-from penstock.server.grpc.call_server import MAX_CONNECTIONS_OPTION, CallServer
+from penstock.server.grpc.call_server import CallServer
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.reflection import SERVICES, add_reflection
 from penstock.server.reading.query import Query
@@ -194,13 +195,13 @@ class Rpc:
         await self.health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
 
-def create_server(api: EntriesApi, security: SecurityConfig | None = None, max_connections: int = 1000) -> Rpc:
+def create_server(api: EntriesApi, security: SecurityConfig, connections: ConnectionLimit) -> Rpc:
     """Create a server of ``api`` that is not bound to an address yet."""
-    entries, security = Entries(api), security or SecurityConfig()
+    entries = Entries(api)
     closed = (() if security.open_health else (HEALTH,)) + (() if security.open_reflection else SERVICES)
     direct = {f"/{SERVICE}/AppendLogs": entries.append, f"/{SERVICE}/GetLogs": entries.get}
-    options = [*OPTIONS, (MAX_CONNECTIONS_OPTION, max_connections)]
-    server = CallServer(options, direct, TokenForServices(api.guard, closed), api.topics.log.committers)
+    tokens = TokenForServices(api.guard, closed)
+    server = CallServer(OPTIONS, direct, tokens, api.topics.log.committers, connections)
     list_topics: Any = grpc.unary_unary_rpc_method_handler(
         entries.topics, None, pb.ListTopicsResponse.SerializeToString
     )

@@ -1,4 +1,4 @@
-"""Refusals of HTTP clients by limits (``process.http_limits``), as answers and as a metric."""
+"""Refusals of clients by limits (``process.http_limits``), as answers and as metrics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,15 @@ def refused_family(limits: HttpLimits) -> Family:
     """Return the refusals as a metric."""
     samples = [({"reason": reason}, limits.refused[reason]) for reason in (CONNECTION, BODY, SLOW, CHUNKS)]
     return Family("penstock_http_refused_total", "counter", "What HTTP clients were refused, by reason", samples)
+
+
+def closed_family(limits: HttpLimits) -> Family:
+    """Return the connections of gRPC and Flight that were closed for new ones, as a metric."""
+    samples = [
+        ({"protocol": protocol, "reason": CONNECTION}, limit.closed)
+        for protocol, limit in sorted(limits.rpc_connections.items())
+    ]
+    return Family("penstock_rpc_closed_total", "counter", "Connections closed by protocol and reason", samples)
 
 
 def api_error(error: Exception) -> ApiError:

@@ -13,8 +13,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from penstock.log.commit.committer_threads import Committers
+from penstock.process.connection_limit import ConnectionLimit
 from penstock.server.api.entries import READ_THREADS
+from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.grpc import call_server
+from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.service import MAX_MESSAGE_BYTES
 from penstock.server.reading.query import Query
 from penstock.slogd import slogd_pb2 as pb
@@ -157,7 +160,8 @@ class Flood:
 
 def test_commit_runs_although_calls_keep_arriving() -> None:
     committers, finished = Committers(1), threading.Event()
-    server = call_server.CallServer([], {}, lambda *_: None, committers)
+    tokens = TokenForServices(TokenAuthenticator(), ())
+    server = call_server.CallServer([], {}, tokens, committers, ConnectionLimit(10, "max_connections"))
     server._queue = Flood(committers, finished)
     server._leader = threading.Thread(target=server._run)
     server._leader.start()

@@ -1,0 +1,230 @@
+"""A limit of the connections of a gRPC server that closes old connections for new ones.
+
+gRPC's own limit refuses the new connection, so a thousand silent ones would lock out every client, and gRPC does not
+show its connections. Therefore a thread finds their sockets among the descriptors of this process, and shuts down the
+surplus; gRPC then sees the end of the stream and frees the connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import stat
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from penstock.process.calls import address_of, port_of
+
+MIN_IDLE_S = 5.0
+"""Time after its last call before a connection may be closed: clients that take turns do not close each other's, and a
+call that waits for a commit is answered.
+"""
+HANDSHAKE_TIMEOUT_MS = 10_000
+"""Time for TLS and HTTP/2 before gRPC closes a connection; its default is 120 s."""
+MAX_BURST = 1000
+"""Limit: connections above the limit until the surplus is closed. More than gRPC accepts between two scans, so that
+clients that connect again at once do not take every place.
+"""
+MAX_PAUSE_S = 0.5
+"""Pause between scans that find no surplus."""
+MIN_PAUSE_S, CALM_S, MAX_SHARE = 0.02, 2.0, 0.05
+"""Limit: pause between scans until this time after a surplus, and the share of one core that such scans take."""
+REPORT_INTERVAL_S = 10.0
+_DESCRIPTORS = "/proc/self/fd"
+_WILDCARDS = ("", "0.0.0.0", "::")
+_LOGGER = logging.getLogger(__name__)
+
+Peer = tuple[str, int]
+"""Address and port of a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Connection:
+    """A connection as a scan finds it; ``first_seen`` is monotonic."""
+
+    descriptor: int
+    peer: Peer
+    first_seen: float
+
+
+class ConnectionLimit:
+    """At most ``limit`` connections of one server, and some more until the surplus is closed.
+
+    Connections without an admitted call are closed first, those of the address with most of them before others, the
+    oldest first. Then connections are closed that have no open call, the one whose last call is longest ago first. If
+    every other connection is in use, gRPC refuses the new one.
+
+    Thread: ``note_call`` is called on the server's threads; everything else of a started limit is owned by its thread.
+    """
+
+    def __init__(self, limit: int, key: str, most: int = 1 << 30) -> None:
+        """``key``: the configuration key that log lines name; ``most``: connections that the limit of files allows."""
+        self.most = min(limit + MAX_BURST, max(most, 1))
+        self.limit, self._key = min(limit, self.most - self.most // 4), key
+        self.closed = 0
+        """Connections that were closed for new ones, since the start."""
+        self.open_calls: list[Callable[[], Iterable[bytes | str]]] = []
+        """Functions that return gRPC's names of the peers that have open calls; called on this limit's thread."""
+        self._last_calls: dict[bytes | str, float] = {}
+        self._first_seen: dict[int, tuple[Peer | None, float]] = {}
+        self._listeners: list[Peer] = []
+        self._stopping = threading.Event()
+        self._unreported, self._next_report_s = 0, 0.0
+
+    @property
+    def options(self) -> list[tuple[str, int]]:
+        """Options of the gRPC server."""
+        return [
+            ("grpc.max_allowed_incoming_connections", self.most),
+            ("grpc.server_handshake_timeout_ms", HANDSHAKE_TIMEOUT_MS),
+        ]
+
+    def note_call(self, peer: bytes | str, is_admitted: Callable[[], bool] = lambda: True) -> None:
+        """Note a call of ``peer``, in gRPC's words; ``is_admitted`` is asked once per connection."""
+        if peer in self._last_calls or is_admitted():
+            self._last_calls[peer] = time.monotonic()
+
+    def start(self, ports: Iterable[int]) -> None:
+        """Watch the connections that arrive at the listening sockets of this process with these ports."""
+        own = set(ports)
+        self._listeners = [address for address in _listening_addresses() if address[1] in own]
+        threading.Thread(target=self._run, name="connections", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop watching; no connection is closed afterwards."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        pause_s, calm_at_s = MAX_PAUSE_S, 0.0
+        while not self._stopping.wait(pause_s):
+            began_s, now = time.thread_time(), time.monotonic()
+            try:
+                if self._close_surplus():
+                    calm_at_s = now + CALM_S
+            except Exception:
+                _LOGGER.exception("the connections of a server could not be limited (%s)", self._key)
+            pause_s = max(MIN_PAUSE_S, (time.thread_time() - began_s) / MAX_SHARE) if now < calm_at_s else MAX_PAUSE_S
+
+    def _close_surplus(self) -> bool:
+        """Close connections over the limit; report whether there were some."""
+        # Fast path: without so many descriptors there are not so many connections. Linux before 6.2 reports size 0.
+        count = os.stat(_DESCRIPTORS).st_size or len(os.listdir(_DESCRIPTORS))
+        if count <= self.limit and len(self._last_calls) <= 2 * self.limit:
+            return False
+        # Order: the peers before the scan. A connection that is accepted after the scan keeps its calls.
+        peers = list(self._last_calls)
+        connections = self._find(os.listdir(_DESCRIPTORS))
+        open_peers = {connection.peer for connection in connections}
+        for name in peers:
+            if _peer_of(name) not in open_peers:
+                self._last_calls.pop(name, None)
+        surplus = len(connections) - self.limit
+        if surplus <= 0:
+            return False
+        last_calls = {_peer_of(name): last_s for name, last_s in dict(self._last_calls).items()}
+        busy = {_peer_of(name) for names in self.open_calls for name in names()}
+        closable = _closable(connections, last_calls, busy)
+        self._report(sum(_shut_down(connection) for connection in closable[:surplus]))
+        return True
+
+    def _find(self, descriptors: Iterable[str]) -> list[_Connection]:
+        """Return the connections of the server among the descriptors of this process."""
+        connections, first_seen, now = [], {}, time.monotonic()
+        for descriptor in map(int, descriptors):
+            try:
+                status = os.fstat(descriptor)
+            except OSError:  # it has just been closed
+                continue
+            if not stat.S_ISSOCK(status.st_mode):
+                continue
+            # Fast path: what a socket is does not change, and its inode number names it.
+            known = self._first_seen.get(status.st_ino) or (self._peer_of_socket(descriptor), now)
+            first_seen[status.st_ino] = known
+            if known[0] is not None:
+                connections.append(_Connection(descriptor, known[0], known[1]))
+        self._first_seen = first_seen
+        return connections
+
+    def _peer_of_socket(self, descriptor: int) -> Peer | None:
+        """Return the peer of a connection that was accepted at this server's port; None for another socket."""
+        with contextlib.suppress(OSError), _opened(descriptor) as sock:
+            if sock.family in (socket.AF_INET, socket.AF_INET6):
+                here, peer = _plain(sock.getsockname()), _plain(sock.getpeername())
+                hosts = [host for host, port in self._listeners if port == here[1]]
+                if here[0] in hosts or any(host in _WILDCARDS for host in hosts):
+                    return peer
+        return None
+
+    def _report(self, closed: int) -> None:
+        if not closed:
+            return
+        self.closed += closed
+        # Limit: one line in a while, however many connections come.
+        self._unreported += closed
+        now = time.monotonic()
+        if now >= self._next_report_s:
+            self._next_report_s = now + REPORT_INTERVAL_S
+            text = "%s (%d) is exceeded: %d idle connections are closed for new ones"
+            _LOGGER.warning(text, self._key, self.limit, self._unreported)
+            self._unreported = 0
+
+
+def _closable(connections: list[_Connection], last_calls: dict[Peer, float], busy: set[Peer]) -> list[_Connection]:
+    """Return the connections that may be closed, the first one first."""
+    unused = [connection for connection in connections if connection.peer not in last_calls]
+    by_address = Counter(connection.peer[0] for connection in unused)
+    unused.sort(key=lambda connection: (-by_address[connection.peer[0]], connection.first_seen))
+    idle_since = time.monotonic() - MIN_IDLE_S
+    idle = [
+        connection
+        for connection in connections
+        if connection.peer not in busy and last_calls.get(connection.peer, idle_since) < idle_since
+    ]
+    return unused + sorted(idle, key=lambda connection: last_calls[connection.peer])
+
+
+def _shut_down(connection: _Connection) -> bool:
+    """End a connection; report whether it was still open."""
+    # The duplicate names the same connection even if gRPC closes its descriptor and the number is used again; the peer
+    # shows whether that has already happened.
+    with contextlib.suppress(OSError), _opened(connection.descriptor) as sock:
+        if _plain(sock.getpeername()) == connection.peer:
+            sock.shutdown(socket.SHUT_RDWR)
+            return True
+    return False
+
+
+def _listening_addresses() -> list[Peer]:
+    """Return the address of each listening TCP socket of this process."""
+    addresses = []
+    for descriptor in map(int, os.listdir(_DESCRIPTORS)):
+        with contextlib.suppress(OSError), _opened(descriptor) as sock:
+            if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.getsockopt(
+                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+            ):
+                addresses.append(_plain(sock.getsockname()))
+    return addresses
+
+
+def _opened(descriptor: int) -> socket.socket:
+    """Return a socket object of its own for a descriptor. Raises OSError if that is no socket."""
+    duplicate = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
+
+
+def _plain(address: tuple[str, int]) -> Peer:
+    """Return an address without IPv6's form of IPv4 and its further fields."""
+    return address[0].removeprefix("::ffff:"), address[1]
+
+
+def _peer_of(name: bytes | str) -> Peer:
+    return address_of(name).removeprefix("::ffff:"), port_of(name)

@@ -1,0 +1,216 @@
+"""Connections without calls do not keep clients out of the gRPC servers, and clients at work keep their connections."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pyarrow.flight as flight
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+
+from penstock.config import SecurityConfig, TokenConfig
+from penstock.process.connection_limit import ConnectionLimit, _closable, _Connection
+from penstock.process.http_limits import HttpLimits
+from penstock.server.http.body_limits import closed_family
+from penstock.slogd import slogd_pb2 as pb
+from penstock.testing.pipe import wait_until
+from tests.ingest.requests_life import requests_to
+from tests.server import certificates
+from tests.server.http2_attacker import Attacker
+from tests.server.idle_connections import IdleConnections, Kind
+from tests.server.running import Running
+from tests.server.stub import StructuredLogStub
+from tests.wire.otlp.otlp_requests import request
+
+LIMIT, IDLE = 20, 100
+EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
+TOKEN = [("authorization", "Bearer the user secret 1")]
+FEW_SECONDS = 5.0
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def start(**security: object) -> Running:
+        tokens = {"user": TokenConfig(token="the user secret 1", read=("*",), write=("*",))}
+        config = SecurityConfig.model_validate({"tokens": tokens, **security})
+        started.append(Running(tmp_path / "topics", config, HttpLimits(connections=LIMIT)))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.stop()
+
+
+@contextlib.contextmanager
+def new_channel(address: str, certificate: bytes | None = None) -> Iterator[grpc.Channel]:
+    """A channel with a connection of its own, as of another process."""
+    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.ssl_target_name_override", "server")]
+    if certificate is None:
+        opened = grpc.insecure_channel(address, options)
+    else:
+        opened = grpc.secure_channel(address, grpc.ssl_channel_credentials(certificate), options)
+    with opened as channel:
+        yield channel
+
+
+def append(channel: grpc.Channel, timeout_s: float = FEW_SECONDS) -> list[int]:
+    entry = pb.AppendRequest(topic="t", logs=[pb.LogEntry(raw_bytes=b"x")])
+    call = StructuredLogStub(channel).AppendLogs(entry, timeout=timeout_s, metadata=TOKEN, wait_for_ready=True)
+    return list(call.offsets)
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("persist", [False, True], ids=["staying", "reconnecting"])
+@pytest.mark.parametrize("kind", [Kind.NOTHING, Kind.PREFACE, Kind.PINGS])
+def test_idle_connections_do_not_keep_callers_out(kind: Kind, persist: bool, start: Callable[..., Running]) -> None:
+    running = start()
+    with IdleConnections(port_of(running.bound.grpc), IDLE, kind, persist=persist):
+        for number in range(5):
+            with new_channel(running.bound.grpc) as channel:
+                assert append(channel) == [number]
+        wait_until(lambda: running.limits.rpc_connections["grpc"].closed >= IDLE - LIMIT, 10)
+    grpc_sample, flight_sample = closed_family(running.limits).samples[::-1]
+    assert grpc_sample == ({"protocol": "grpc", "reason": "connection"}, running.limits.rpc_connections["grpc"].closed)
+    assert flight_sample == ({"protocol": "flight", "reason": "connection"}, 0)
+
+
+@pytest.mark.parametrize("kind", [Kind.NOTHING, Kind.TLS, Kind.PREFACE, Kind.PINGS])
+def test_idle_connections_over_tls_do_not_keep_callers_out(
+    kind: Kind, start: Callable[..., Running], tmp_path: Path
+) -> None:
+    server = certificates.make(tmp_path, "server")
+    running = start(tls_cert=server.cert, tls_key=server.key)
+    with IdleConnections(port_of(running.bound.grpc), IDLE, kind, tls=True):
+        for number in range(3):
+            with new_channel(running.bound.grpc, server.cert.read_bytes()) as channel:
+                assert append(channel) == [number]
+
+
+@pytest.mark.parametrize("kind", [Kind.NOTHING, Kind.PREFACE, Kind.PINGS])
+def test_idle_connections_do_not_keep_readers_of_flight_out(kind: Kind, start: Callable[..., Running]) -> None:
+    running = start()
+    with new_channel(running.bound.grpc) as channel:
+        append(channel)
+    options = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer the user secret 1")], timeout=FEW_SECONDS)
+
+    def read() -> int:
+        with (
+            contextlib.suppress(flight.FlightUnavailableError),
+            flight.connect(f"grpc://{running.bound.flight}") as client,
+        ):
+            return client.do_get(flight.Ticket(b'{"topic":"t"}'), options).read_all().num_rows
+        return 0
+
+    with IdleConnections(port_of(running.bound.flight), IDLE, kind):
+        for _ in range(3):
+            assert wait_until(read, FEW_SECONDS) == 1
+
+
+def export(port: int) -> None:
+    with new_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_unary(EXPORT, None, ExportLogsServiceResponse.FromString)
+        call(request(2).SerializeToString(), timeout=FEW_SECONDS, metadata=TOKEN, wait_for_ready=True)
+
+
+@pytest.mark.parametrize("kind", [Kind.NOTHING, Kind.PREFACE, Kind.PINGS])
+def test_idle_connections_do_not_keep_senders_of_otlp_out(kind: Kind, tmp_path: Path) -> None:
+    with requests_to(tmp_path, "otlp_grpc", max_connections=LIMIT, tokens=["the user secret 1"]) as (running, port):
+        export(port)  # by then it listens
+        with IdleConnections(port, IDLE, kind):
+            for _ in range(3):
+                export(port)
+            wait_until(lambda: running.counts["connection_closed.limit"] >= IDLE - LIMIT, 10)
+        assert len(running.rows) == 8
+
+
+def test_calls_without_a_token_do_not_keep_callers_out(start: Callable[..., Running]) -> None:
+    running = start()
+    attacker = Attacker(running.bound.grpc, "/slogd.StructuredLog/StreamLogs")
+    for _ in range(IDLE):
+        attacker.send_without_reading([])
+    try:
+        with new_channel(running.bound.grpc) as channel:
+            assert append(channel) == [0]
+        wait_until(lambda: running.limits.rpc_connections["grpc"].closed >= IDLE - LIMIT, 10)
+    finally:
+        attacker.close()
+
+
+def test_waiting_stream_and_idle_channel_stay_while_idle_connections_are_closed(
+    start: Callable[..., Running],
+) -> None:
+    running = start()
+    states: list[grpc.ChannelConnectivity] = []
+    with new_channel(running.bound.grpc) as idle, new_channel(running.bound.grpc) as following:
+        assert append(idle) == [0]
+        idle.subscribe(states.append)
+        pages = StructuredLogStub(following).StreamLogs(pb.GetLogsRequest(topic="t"), timeout=60, metadata=TOKEN)
+        assert [entry.offset for entry in next(pages).logs] == [0]
+        with IdleConnections(port_of(running.bound.grpc), IDLE, Kind.PREFACE, persist=True):
+            wait_until(lambda: running.limits.rpc_connections["grpc"].closed > 10 * IDLE, 20)
+            assert append(idle) == [1]
+            assert [entry.offset for entry in next(pages).logs] == [1]
+        assert set(states) == {grpc.ChannelConnectivity.READY}
+
+
+def test_longest_idle_channel_is_closed_for_a_new_one_and_connects_again(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    running = start()
+    with contextlib.ExitStack() as opened:
+        channels = [opened.enter_context(new_channel(running.bound.grpc)) for _ in range(LIMIT)]
+        states: list[list[grpc.ChannelConnectivity]] = [[] for _ in channels]
+        for channel, seen in zip(channels, states, strict=True):
+            channel.subscribe(seen.append)
+            append(channel)
+        time.sleep(0.6)
+        append(channels[0])
+        assert append(opened.enter_context(new_channel(running.bound.grpc))) == [LIMIT + 1]
+        wait_until(lambda: running.limits.rpc_connections["grpc"].closed == 1, 10)
+        wait_until(lambda: grpc.ChannelConnectivity.IDLE in states[1][1:], 10)
+        assert running.limits.rpc_connections["grpc"].closed == 1
+        assert append(channels[1]) == [LIMIT + 2]
+
+
+def test_connections_without_calls_of_the_busiest_address_are_closed_first() -> None:
+    now = time.monotonic()
+    connections = [
+        _Connection(1, ("192.0.2.1", 1), now - 90),  # its call is long ago
+        _Connection(2, ("192.0.2.1", 2), now - 90),  # its call is open
+        _Connection(3, ("192.0.2.2", 1), now - 50),  # the only one of its address
+        _Connection(4, ("192.0.2.3", 1), now - 20),
+        _Connection(5, ("192.0.2.3", 2), now - 30),
+        _Connection(6, ("192.0.2.4", 1), now - 90),  # it has just called
+    ]
+    last_calls = {("192.0.2.1", 1): now - 80, ("192.0.2.1", 2): now - 85, ("192.0.2.4", 1): now - 0.1}
+    closable = _closable(connections, last_calls, {("192.0.2.1", 2)})
+    assert [connection.descriptor for connection in closable] == [5, 4, 3, 1]
+
+
+def test_peers_of_closed_connections_are_forgotten(start: Callable[..., Running]) -> None:
+    running = start()
+    for _ in range(3 * LIMIT):
+        with new_channel(running.bound.grpc) as channel:
+            append(channel)
+    wait_until(lambda: len(running.limits.rpc_connections["grpc"]._last_calls) <= 2 * LIMIT + 1)
+
+
+def test_stopped_limit_has_no_thread() -> None:
+    limit = ConnectionLimit(1, "key")
+    limit.start([])
+    threads = [thread for thread in threading.enumerate() if thread.name == "connections"]
+    limit.stop()
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
