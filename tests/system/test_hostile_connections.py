@@ -206,7 +206,7 @@ def test_idle_connections_to_servers_of_grpc_take_bounded_memory_and_block_nobod
             wait_until(lambda: len(os.listdir(f"/proc/{pid}/fd")) < RPC_CONNECTIONS, 5)  # noqa: B023 - likewise
     assert len(os.listdir(f"/proc/{daemon}/task")) < threads + 20
     print(f"the daemon had {peak(daemon) / 1e6:.0f} MB at most, before {memory / 1e6:.0f} MB")
-    assert peak(daemon) - memory < LARGEST
+    assert peak(daemon) - memory < 100_000_000
     metrics = httpx.get(f"http://{running.http}/metrics").text
     closed = dict(re.findall(r'penstock_rpc_closed_total{protocol="(\w+)",reason="connection"} (\d+)', metrics))
     assert closed.keys() == {"grpc", "flight"}
