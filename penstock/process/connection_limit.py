@@ -55,9 +55,9 @@ class _Connection:
 class ConnectionLimit:
     """At most ``limit`` connections of one server, and some more until the surplus is closed.
 
-    Connections without an admitted call are closed first, those of the address with most of them before others, the
-    oldest first. Then connections are closed that have no open call, the one whose last call is longest ago first. If
-    every other connection is in use, gRPC refuses the new one.
+    Connections without an admitted call are closed first; the address with most of them comes first, and its oldest.
+    Then connections are closed that have no open call, the one whose last call is longest ago first. If every other
+    connection is in use, gRPC refuses the new one.
 
     Thread: ``note_call`` is called on the server's threads; everything else of a started limit is owned by its thread.
     """
@@ -118,7 +118,7 @@ class ConnectionLimit:
             return False
         # Order: the peers before the scan. A connection that is accepted after the scan keeps its calls.
         peers = list(self._last_calls)
-        connections = self._find(os.listdir(_DESCRIPTORS))
+        connections = self._find_connections(os.listdir(_DESCRIPTORS))
         open_peers = {connection.peer for connection in connections}
         for name in peers:
             if _peer_of(name) not in open_peers:
@@ -132,7 +132,7 @@ class ConnectionLimit:
         self._report(sum(_shut_down(connection) for connection in closable[:surplus]))
         return True
 
-    def _find(self, descriptors: Iterable[str]) -> list[_Connection]:
+    def _find_connections(self, descriptors: Iterable[str]) -> list[_Connection]:
         """Return the connections of the server among the descriptors of this process."""
         connections, first_seen, now = [], {}, time.monotonic()
         for descriptor in map(int, descriptors):

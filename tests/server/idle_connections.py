@@ -20,7 +20,7 @@ PING_INTERVAL_S = 1.0
 
 
 class Kind(StrEnum):
-    """What connections send."""
+    """Bytes that a connection sends."""
 
     NOTHING = "nothing"
     TLS = "tls"
@@ -40,7 +40,7 @@ class IdleConnections:
             self._tls.set_alpn_protocols(["h2"])
         self._sockets: list[socket.socket] = []
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread = threading.Thread(target=self._serve_sockets, daemon=True)
 
     def __enter__(self) -> Self:
         for _ in range(self._count):
@@ -64,7 +64,7 @@ class IdleConnections:
                 sock.sendall(_PREFACE + (_SETTINGS + _SETTINGS_ACK if self._kind is Kind.PINGS else b""))
             sock.setblocking(False)
 
-    def _keep(self) -> None:
+    def _serve_sockets(self) -> None:
         """Read what the server sends, ping, and open closed connections again."""
         next_ping_s = 0.0
         while not self._ending.wait(0.01):
