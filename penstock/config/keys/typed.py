@@ -99,6 +99,17 @@ def _check_type(text: str) -> str:
     )
 
 
+def _refuse_boolean(written: object) -> object:
+    # A boolean would pass as the number 0 or 1.
+    if isinstance(written, bool):
+        raise ValueError(f"{str(written).lower()} is a boolean, and has no order or choices")
+    return written
+
+
+Bound = Annotated[str | int | float | None, BeforeValidator(_refuse_boolean)]
+Choice = Annotated[str | int, BeforeValidator(_refuse_boolean)]
+
+
 class ColumnConfig(Section):
     """A column of a typed table."""
 
@@ -116,14 +127,14 @@ class ColumnConfig(Section):
         None, description="Value of the column if the field is missing or null; of a plain type or a decimal."
     )
 
-    min: str | int | float | None = Field(
+    min: Bound = Field(
         None, description="Least value; of a number, a decimal, a date or a timestamp, written like default."
     )
-    max: str | int | float | None = Field(None, description="Greatest value, as min.")
+    max: Bound = Field(None, description="Greatest value, as min.")
     pattern: str = Field(
         "", description="Regular expression (RE2) that a string has to match somewhere; ^...$ for all of it."
     )
-    enum: list[str | int] = Field(default_factory=list, description="Values that a string, int or bigint may have.")
+    enum: list[Choice] = Field(default_factory=list, description="Values that a string, int or bigint may have.")
 
     @model_validator(mode="after")
     def _check_contract(self) -> ColumnConfig:

@@ -10,7 +10,6 @@ Limit: a column of doubles has the double that is nearest to a number, like ever
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from penstock.landing.rows.type_schemas import FieldRule
 from penstock.landing.table_paths import TYPED_MARK
 from penstock.landing.table_schema import LANDED
 from penstock.landing.typed.column_types import Column, column_type
-from penstock.landing.typed.contracts import rules_of
+from penstock.landing.typed.contracts import json_of, rules_of
 from penstock.landing.typed.evaluation import Evaluation
 
 REST = "rest"
@@ -95,7 +94,7 @@ def _configured_table(name: str, config: TypedConfig) -> TypedTable:
             column.type,
             column.field or name_of_column,
             column.required,
-            "" if column.default is None else json.dumps(column.default),
+            "" if column.default is None else json_of(column.type, column.default),
             rules_of(column),
         )
         for name_of_column, column in config.columns.items()

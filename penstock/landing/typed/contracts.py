@@ -39,10 +39,15 @@ def rules_of(config: ColumnConfig) -> tuple[Rule, ...]:
         "pattern": [config.pattern] if config.pattern else [],
         "enum": config.enum,
     }
-    # As a text a decimal has all of its digits; JSON's numbers beyond 64 bits have not.
-    is_decimal = decimal_digits(config.type) is not None
     return tuple(
-        Rule(name, tuple(json.dumps(str(bound) if is_decimal else bound, ensure_ascii=False) for bound in written))
+        Rule(name, tuple(json_of(config.type, bound) for bound in written))
         for name, written in bounds.items()
         if written
     )
+
+
+def json_of(kind: str, configured: object) -> str:
+    """Return a configured value of a column of type ``kind`` as JSON."""
+    # As a text a decimal has all of its digits; JSON's numbers beyond 64 bits have not.
+    is_decimal = decimal_digits(kind) is not None
+    return json.dumps(str(configured) if is_decimal else configured, ensure_ascii=False)

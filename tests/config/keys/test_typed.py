@@ -87,6 +87,9 @@ def test_column_is_a_type_or_a_table(tmp_path: Path) -> None:
         ('pipeline.typed.click.columns={a={type="int", pattern="1"}}', "pattern: a column of the type int has none"),
         ('pipeline.typed.click.columns={a={type="int", enum=["a"]}}', "enum: 'a' is no choice of a column of the type"),
         ('pipeline.typed.click.columns={a={type="json", enum=["a"]}}', "enum: 'a' is no choice"),
+        ('pipeline.typed.click.columns={a={type="int", min=true}}', "true is a boolean"),
+        ('pipeline.typed.click.columns={a={type="double", max=false}}', "false is a boolean"),
+        ('pipeline.typed.click.columns={a={type="int", enum=[2, true]}}', "true is a boolean"),
         ('pipeline.typed.click.columns={a={type="int", min=1, default=0}}', "default: 0 violates min"),
         (
             'pipeline.typed.click.columns={a={type="string", pattern="^a", default="b"}}',

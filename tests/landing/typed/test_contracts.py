@@ -76,6 +76,14 @@ def violated(event: dict[str, Any]) -> set[str]:
 MISFITS = {"ms": "1", "code": 7, "price": "x", "part": "1", "day": "2026-02-30"}
 
 
+def test_default_of_a_decimal_has_all_of_its_digits() -> None:
+    key = 'pipeline.typed.t.columns={n={type="decimal(38,0)", default="123456789012345678901234567890"}}'
+    small = 'pipeline.typed.u.columns={n={type="decimal(38,0)", default=18446744073709551616}}'
+    tables = configured_tables(load(None, [key, small], environment={}).pipeline)
+    defaults = [table.compute(pa.array(["{}"]))["n"].to_pylist() for table in tables]
+    assert defaults == [[Decimal(123456789012345678901234567890)], [Decimal(18446744073709551616)]]
+
+
 @given(EVENTS)
 def test_violations_go_to_the_rest_like_a_plain_reading(events: list[dict[str, Any]]) -> None:
     columns = configured().compute(pa.array([json.dumps(event) for event in events]))
