@@ -109,8 +109,10 @@ class HecProtocol:
         """Answer true for ids that this process or an earlier one has issued, false for all others."""
         if not channel:
             raise _HecRefused("Data channel is missing", 10)
+        check_value_count(request.text)
         document = decode_json(request.text)
         acks = document.get("acks") if isinstance(document, dict) else None
+        check_message_count(len(acks) if isinstance(acks, list) else 0, request.max_messages, "acks")
         if not isinstance(acks, list) or not all(type(ack) is int for ack in acks):
             raise _HecRefused("Invalid data format", 6)
         return json_answer({"acks": {str(ack): MIN_ACK_ID <= ack < self._next_ack_id for ack in acks}})

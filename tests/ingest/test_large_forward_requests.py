@@ -93,8 +93,14 @@ def million_in_an_array() -> bytes:
     return bytes(msgpack.packb(["t", [[1, {}]] * 1_000_000]))
 
 
+def repeated_keys() -> bytes:
+    count = 400_000
+    return b"\x93\xa1t\x01\xdf" + count.to_bytes(4, "big") + b"\xa0\xc0" * count
+
+
 @pytest.mark.parametrize(
-    ("attack", "count"), [(gzip_of_60_mib, 50), (million_empty_events, 12), (million_in_an_array, 12)]
+    ("attack", "count"),
+    [(gzip_of_60_mib, 50), (million_empty_events, 12), (million_in_an_array, 12), (repeated_keys, 12)],
 )
 def test_request_of_too_much_is_refused_while_others_are_served(
     forward: tuple[ForwardListener, int], attack: Callable[[], bytes], count: int

@@ -171,6 +171,8 @@ CONTAINERS: dict[str, tuple[str, bytes, str, int]] = {
         JSON,
         413,
     ),
+    "hec acks": ("/services/collector/ack?channel=c", repeated(b'{"acks":[', b"1,", b"1]}"), JSON, 413),
+    "hec few acks": ("/services/collector/ack?channel=c", b'{"acks":[%b1]}' % (b"1," * 300_000), JSON, 413),
     "json nested": ("/", repeated(b"[[", b"[],", b"0]]"), JSON, 413),
     "json document": ("/", repeated(b'{"a":[', b"[],", b"0]}"), JSON, 413),
     "json empty lines": ("/", repeated(b"1", b"\n", b"1"), JSON, 200),

@@ -23,7 +23,7 @@ import orjson
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.wire.json_text import Members
+from penstock.wire.json_text import Members, count_values
 from penstock.wire.message_ids import MessageIdBuilder
 from penstock.wire.sender_text import LATIN_1
 from penstock.wire.unpacking import Bomb, NotPacked, arrow_parts, unpacked_parts
@@ -61,6 +61,11 @@ _TIME_BYTES = {
 """Size of a usual encoding of a time by its first byte."""
 _ARRAYS = (*range(0x90, 0xA0), 0xDC, 0xDD)
 _STRINGS = (*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB, 0xC4, 0xC5, 0xC6)
+_MAPS = (*range(0x80, 0x90), 0xDE, 0xDF)
+_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xca[\x7f\xff][\x80-\xff]")
+"""Bytes that each number which is not finite has; few others have them."""
+MAX_SLOW_VALUES = 16_384
+"""Limit: values of an event that are converted one by one: 1 to 4 us each, so 60 ms, during which others wait."""
 _DECODING_ERRORS = (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException, struct.error)
 """Errors of msgpack and orjson for invalid input."""
 
@@ -99,6 +104,7 @@ class RequestReader:
         self.is_read = False
         self.work_done = 0
         self._uuid: MessageIdBuilder | None = None
+        self._is_list = False
         self._rows: list[bytes] = []
         self._rows_taken = 0
         self._packed: Iterator[bytes] | None = None
@@ -128,6 +134,7 @@ class RequestReader:
         if is_message:
             self._events: Iterator[bytes] = iter([b"\x92" + fields[1] + fields[2]])
         elif kind in _ARRAYS:
+            self._is_list = True
             self._events = _elements(fields[1], self._limits.max_events)
         else:
             packed = msgpack.unpackb(fields[1], raw=True, max_str_len=len(data), max_bin_len=len(data))
@@ -188,6 +195,9 @@ class RequestReader:
         self._events_read += 1
         if self._events_read > limits.max_events:
             raise NotForward(f"holds more than {limits.max_events} events (max_messages)", OVERSIZE)
+        if event[0] != 0x92 and not self._is_list:
+            # In a stream the events behind it could begin anywhere.
+            raise NotForward("an event is a time and a record")
         row = _row(self._tag, event) if len(event) <= limits.max_event else OVERSIZE
         if isinstance(row, str) or len(row) > limits.max_event:
             self.refused[row if isinstance(row, str) else OVERSIZE] += 1
@@ -217,14 +227,16 @@ class RequestReader:
 
 
 def _row(tag: bytes, event: bytes) -> bytes | str:
-    """Return the row of an event, or the reason of its refusal. Raises NotForward if it is not a pair."""
+    """Return the row of an event, or the reason of its refusal."""
     if event[0] != 0x92:
-        raise NotForward("an event is a time and a record")
+        return DAMAGED
     try:
-        time, record = _unpacked(event)
+        time, record = msgpack.unpackb(event, ext_hook=_Budget().extension, **_UNPACK_OPTIONS)
         if not isinstance(record, dict):
             return DAMAGED
         return NUL.join((tag, _nanoseconds(time), _json_of_record(record, event)))
+    except NotForward as error:
+        return error.reason
     except _DECODING_ERRORS:
         return DAMAGED
 
@@ -252,14 +264,45 @@ def _time_end(event: bytes) -> int:
 
 
 def _json_of_record(record: dict[Any, Any], event: bytes) -> bytes:
-    """Return the record of an event as JSON, with each repeated key, and keys of type bin as text."""
+    """Return the record of an event as JSON, with each repeated key, and keys of type bin as text. Raises NotForward if
+    it has too many values for this.
+    """
     # Fast path: comparing the number of keys costs little; only records with such keys are decoded again.
     if _pair_count(event) == len(record):
         try:
-            return _json(record)
-        except orjson.JSONEncodeError:  # a key of type bin
+            return _json(record, event)
+        except orjson.JSONEncodeError:  # a key of type bin, or too many extensions
             pass
-    return _json_of_pairs(msgpack.unpackb(event, object_pairs_hook=Members, **_UNPACK_OPTIONS)[1])
+    budget = _Budget()
+    hooks = {"object_pairs_hook": lambda pairs: Members(budget.spend(pairs)), "list_hook": budget.spend}
+    return _json_of_pairs(msgpack.unpackb(event, **hooks, **_UNPACK_OPTIONS)[1])
+
+
+class _Budget:
+    """Values of one event that may still become text one by one."""
+
+    def __init__(self) -> None:
+        self._remaining = MAX_SLOW_VALUES
+
+    def spend(self, values: list[Any]) -> list[Any]:
+        """Return ``values``. Raises NotForward if they are too many."""
+        self._remaining -= len(values)
+        if self._remaining < 0:
+            raise NotForward(
+                f"has more than {MAX_SLOW_VALUES} values that JSON lacks, or next to a repeated key", OVERSIZE
+            )
+        return values
+
+    def extension(self, code: int, octets: bytes) -> msgpack.ExtType:
+        """Return an extension. Raises NotForward if they are too many."""
+        self.spend([code])
+        return msgpack.ExtType(code, octets)
+
+    def text(self, content: object) -> str:
+        """Convert a value that JSON lacks to text. Raises NotForward if they are too many."""
+        if not isinstance(content, bytes):
+            self.spend([content])
+        return _text(content)
 
 
 def _json_of_pairs(content: Any) -> bytes:
@@ -276,11 +319,15 @@ def _json_of_pairs(content: Any) -> bytes:
     return _json(content)
 
 
-def _json(record: Any) -> bytes:
-    encoded = orjson.dumps(record, default=_text, option=orjson.OPT_NON_STR_KEYS)
+def _json(record: Any, event: bytes = b"") -> bytes:
+    """Encode a value as JSON; ``event``: its encoding, if it is known."""
+    encoded = orjson.dumps(record, default=_Budget().text, option=orjson.OPT_NON_STR_KEYS)
     # Fast path: orjson writes null for NaN and infinity, so only a record with a null is searched for them.
-    if b"null" not in encoded:
+    if b"null" not in encoded or (event and not _NOT_FINITE.search(event)):
         return encoded
+    # Limit: these values are only looked at, which takes an eighth of the time.
+    if count_values(encoded) > 8 * MAX_SLOW_VALUES:
+        raise NotForward(f"has more than {8 * MAX_SLOW_VALUES} values next to one that is not finite", OVERSIZE)
     return orjson.dumps(_finite(record), default=_text, option=orjson.OPT_NON_STR_KEYS)
 
 
@@ -333,8 +380,8 @@ def _nanoseconds(time: Any) -> bytes:
 
 
 def _is_time(data: bytes) -> bool:
-    """Return whether a list is a time with metadata, and not a list of events."""
-    return data[0] == 0x92 and data[1] not in _ARRAYS
+    """Return whether a list is a time with metadata, which are a map, and not a list of events."""
+    return data[0] == 0x92 and data[1] not in _ARRAYS and data[_time_end(data)] in _MAPS
 
 
 _UNPACK_OPTIONS: dict[str, Any] = {"raw": False, "unicode_errors": LATIN_1, "strict_map_key": False}

@@ -478,3 +478,40 @@ def test_small_request_does_not_wait_for_large_ones() -> None:
     small = ForwardSplitter(10_000, 8 << 20, memory=memory)
     assert len(small.feed(msgpack.packb(["t", [[1, {}]] * 100])).lines) == 100
     assert not small.has_work
+
+
+@pytest.mark.parametrize("bad", [None, 7, "text", {}, [], [1], [1, {"a": 1}, 2], [1, None]])
+@pytest.mark.parametrize("options", [(), ({"size": 2},)])
+def test_bad_entry_of_a_list_is_refused_alone(bad: Any, options: tuple[Any, ...]) -> None:
+    for entries in ([bad, [1, FIRST], [1, SECOND]], [[1, FIRST], bad], [bad, [1, FIRST]]):
+        records, connection, counts = read(["t", entries, *options])
+        assert [record for record, _ in records] == [FIRST, SECOND][: len(entries) - 1]
+        assert (counts["refused.damaged"], connection.closed) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("part", "count"),
+    [(b"\xa0\xc0", 400_000), (b"\xc4\x01a\xc0", 200_000), (b"\xa0\xd4\x05a", 200_000), (b"\xa0\x91\xd4\x05a", 100_000)],
+    ids=["repeated keys", "keys of type bin", "extensions", "nested extensions"],
+)
+def test_event_with_very_many_values_that_json_lacks_is_refused_alone(part: bytes, count: int) -> None:
+    connection = ForwardSplitter(1 << 20, 32 << 20)
+    event = b"\x92\x01\xdf" + count.to_bytes(4, "big") + part * count
+    lines = connection.feed(b"\x92\xa1t\x92" + event + msgpack.packb([1, FIRST]))
+    assert [json.loads(payload) for payload, _ in messages([lines])] == [FIRST]
+    assert (lines.refused, connection.closed) == ({"oversize": 1}, "")
+
+
+def test_long_list_of_nulls_is_taken() -> None:
+    record = {"list": [None] * 100_000, "number": 1.5}
+    ((payload, _),) = messages([ForwardSplitter(1 << 20, 32 << 20).feed(msgpack.packb(["t", 1, record]))])
+    assert json.loads(payload) == record
+
+
+@given(st.floats(), st.booleans())
+def test_number_that_is_not_finite_becomes_text_in_any_width(number: float, is_single: bool) -> None:
+    if is_single and math.isfinite(number):
+        number = 0.5
+    encoded = msgpack.packb({"a": number, "b": None}, use_single_float=is_single)
+    ((payload, _),) = messages([splitter().feed(b"\x93\xa1t\x01" + encoded)])
+    assert json.loads(payload) == {"a": number if math.isfinite(number) else str(number), "b": None}
