@@ -123,7 +123,7 @@ def _add_pages(daemon_of_user: DaemonOfUser, settings: Settings) -> None:
     ui.page("/listeners", title=f"Listeners - {NAME}")(lambda: listeners.build(daemon_of_user(), settings))
     ui.page("/pipeline", title=f"Pipeline - {NAME}")(lambda: pipeline.build(daemon_of_user(), settings))
     ui.page("/kafka", title=f"Kafka - {NAME}")(lambda: kafka.build(daemon_of_user()))
-    ui.page("/senders", title=f"Senders - {NAME}")(lambda: senders.build_senders(daemon_of_user()))
+    ui.page("/senders", title=f"Senders - {NAME}")(lambda: senders.build_senders(daemon_of_user(), settings))
     ui.page("/hosts", title=f"Hosts - {NAME}")(lambda: senders.build_hosts(daemon_of_user()))
     ui.page("/alarms", title=f"Alarms - {NAME}")(lambda: alarms.build(daemon_of_user()))
 

@@ -55,6 +55,7 @@ EMPTY = {
     "/pipeline": "penstock pipeline run",
     "/sql": "select type",
     "/kafka": "penstock promote",
+    "/senders": "No sender has sent a message yet. Send the first one:",
     "/alarms": "No alarm fires.",
     "/configuration": "data_dir",
     "/quarantine": "Quarantine is empty",

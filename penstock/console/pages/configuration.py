@@ -53,7 +53,8 @@ def listing(keys: list[dict[str, Any]], query: str) -> str:
         rows = table(["key", "value", "default", "meaning"], [_row(key) for key in in_group], stack=True)
         parts.append(
             f'<details class="group"{" open" if query or changed else ""}><summary><h3 class="title">'
-            f'{escape(group) or "general"}</h3> <span class="dim">{note}</span></summary>{rows}</details>'
+            f'{escape(group) or "general"}</h3> <span class="dim">{note}</span></summary>'
+            f'<div class="short-rows">{rows}</div></details>'
         )
     return "".join(parts) or '<div class="dim">No key matches.</div>'
 

@@ -10,22 +10,23 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock.config import Settings
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.theme import Html, frame, live, panel, table
+from penstock.console.empty_states import first_message_html
+from penstock.console.theme import Html, frame, live, long_text, panel, table
 from penstock.console.wording import exact, lasted
 from penstock.counts import lost
 
 REFRESH_INTERVAL_S = 3.0
 SHOWN_SENDERS = 100
 """Limit: senders of each listener on the page; the search is for the others."""
-NO_SENDERS = '<div class="dim">No such sender has sent yet.</div>'
 NO_HOSTS = (
     '<div>No host relays to this one.</div><div class="dim">Another Penstock does it with a section '
     "<code>[[relay]]</code>.</div>"
 )
 
 
-def build_senders(daemon: Daemon) -> None:
+def build_senders(daemon: Daemon, settings: Settings) -> None:
     """Build the page of senders."""
     with frame("/senders", daemon, "Senders"), panel("Senders", "times are UTC"):
         search_box = ui.input(placeholder="find a sender").props("dense outlined clearable").classes("w-full")
@@ -40,7 +41,8 @@ def build_senders(daemon: Daemon) -> None:
             problem.set_text(str(error))
             return
         problem.set_text("")
-        senders.show(senders_html(document))
+        empty = _not_found_html(text) if text else _no_senders_html(settings)
+        senders.show(senders_html(document) or empty)
 
     senders.show('<div class="dim" role="status">Reading...</div>')
     search_box.on_value_change(refresh)
@@ -48,7 +50,7 @@ def build_senders(daemon: Daemon) -> None:
 
 
 def senders_html(document: Mapping[str, Any]) -> str:
-    """Return a table for each listener that has senders."""
+    """Return a table for each listener that has senders; empty if none has."""
     parts = []
     for listener in document["listeners"]:
         rows = [_sender_cells(sender) for sender in listener["senders"]]
@@ -56,7 +58,15 @@ def senders_html(document: Mapping[str, Any]) -> str:
             more = f", the largest {exact(len(rows))} of {exact(listener['number'])}" * (len(rows) < listener["number"])
             heads = ["sender", "accepted", "lost", "first seen", "last seen", "usual pause", "state"]
             parts.append(f"<h3>{escape(listener['listener'])}{more}</h3>{table(heads, rows, {1}, stack=True)}")
-    return "".join(parts) or NO_SENDERS
+    return "".join(parts)
+
+
+def _no_senders_html(settings: Settings) -> str:
+    return f"<div>No sender has sent a message yet. Send the first one:</div>{first_message_html(settings)}"
+
+
+def _not_found_html(text: str) -> str:
+    return f'<div class="dim">No sender has {long_text(text)} in its name.</div>'
 
 
 def _sender_cells(sender: Mapping[str, Any]) -> list[str]:
