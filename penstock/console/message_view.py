@@ -81,14 +81,14 @@ def _text_view(raw: bytes) -> str:
         text = raw.decode(errors="replace")
     if len(text) > MAX_CHARS:
         text = f"{text[:MAX_CHARS]}\n... and {exact(len(text) - MAX_CHARS)} more characters"
-    return f"<pre>{escape(text)}</pre>" if text else '<div class="dim">Empty message.</div>'
+    return f'<pre tabindex="0">{escape(text)}</pre>' if text else '<div class="dim">Empty message.</div>'
 
 
 def _hex_view(raw: bytes) -> str:
     rest = (
         f'<div class="dim">and {exact(len(raw) - MAX_HEX_BYTES)} more bytes</div>' if len(raw) > MAX_HEX_BYTES else ""
     )
-    return f"<pre>{escape(hexdump(raw[:MAX_HEX_BYTES]))}</pre>{rest}"
+    return f'<pre tabindex="0">{escape(hexdump(raw[:MAX_HEX_BYTES]))}</pre>{rest}'
 
 
 def _headers_view(entry: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ def test_json_is_indented_and_escaped() -> None:
 
 @given(RAW | json_texts("a"))
 def test_any_message_is_shown(data: bytes) -> None:
-    assert ("<pre>" in text_of(data)) == bool(data)
+    assert ("<pre" in text_of(data)) == bool(data)
     assert preview({"rawBytes": base64.b64encode(data).decode()}).count("\n") == 0
 
 
