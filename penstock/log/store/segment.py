@@ -164,13 +164,17 @@ class Segment:
             self._rewrite_unsynced()
             self._sync_data()
             # Order: index and copies follow the synced data. After a power failure a record without data would look
-            # like a lost batch; data without a record is found by recovery's scan. Neither is synced here: both can be
-            # rebuilt from the data.
+            # like a lost batch; data without a record is found by recovery's scan. The index is not synced here: it can
+            # be rebuilt from the data.
             self._unsynced, self._sync_failed = [], False
             added = b"".join([packed for _, packed in self._unwritten_records])
             self._index.write([added], self._index_length - len(added))
             copies = b"".join(text for _, text in self._unwritten_copies)
             self._copies.write([copies], self.state.copied - len(copies))
+            if self.files.is_internal:
+                # Crash: counts and posts exist nowhere else. A flipped bit in the last batch looks like a torn write
+                # after a power cut, unless its copy is on the disk.
+                self._copies.sync()
             self._unwritten_records, self._unwritten_copies = [], []
 
     def _sync_data(self) -> None:

@@ -89,6 +89,8 @@ class Promises:
     flips: int = 0
     has_jumped: bool = False
     power_cuts: int = 0
+    lost: int = 0
+    """Rows that a flipped bit and a power cut took together."""
 
     def acknowledge(self, sent: Sent, first: int | None = None) -> None:
         """Record an answer, with the first offset if it names one."""
@@ -108,6 +110,17 @@ class Promises:
                 sent.acknowledged = 0
         for topic in self.written:
             self.acknowledged.pop(topic, None)
+
+    def lose(self, topic: str, rows: Mapping[int, bytes]) -> None:
+        """Forget the promises for rows (payload by offset) that a flipped bit and a power cut took together."""
+        self.lost += len(rows)
+        for offset in rows:
+            self.rows[topic].pop(offset, None)
+            self.acknowledged[topic].pop(offset, None)
+        for sent in self.sent:
+            if sent.topic == topic and not set(rows.values()).isdisjoint(sent.payloads):
+                sent.uncertain += sent.acknowledged
+                sent.acknowledged = 0
 
     def see(
         self,

@@ -22,6 +22,12 @@ CASES: list[dict[str, Any]] = [
     {"seed": 100579, "steps": 262, "messages": 25, "faults": [0, 1, 2]},
     {"seed": 100396, "steps": 70, "messages": 1, "faults": [0, 4, 7]},
     {"seed": 100345, "steps": 93, "messages": 4, "faults": [1, 2]},
+    {"seed": 100321, "steps": 107, "messages": 16, "faults": [0, 1, 2]},
+    {"seed": 70079},
+    {"seed": 325411, "steps": 77, "messages": 8, "faults": [3, 5]},
+    {"seed": 339063, "steps": 65, "messages": 8, "faults": [4, 5]},
+    {"seed": 312929, "steps": 288, "messages": 8, "faults": [12, 13]},
+    {"seed": 70113, "steps": 160, "faults": [0, 1, 2, 3]},
     {"seed": 100181, "steps": 72, "messages": 8, "faults": [3, 4, 5, 6, 7]},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
