@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
 
-.PHONY: run demo test test-arm64 check soak simulate fuzz audit-dependencies bench bench-compare site pictures format setup
+.PHONY: run demo test test-arm64 check soak mutants simulate fuzz audit-dependencies bench bench-compare site pictures format setup
 
 run: setup
 	$(BIN)/penstock up --sample
@@ -20,6 +20,10 @@ test-arm64: setup
 
 soak: setup
 	$(BIN)/python -m pytest -m soak
+
+# Weakens each tagged safeguard; ROOMS=log/store limits it to a folder. Takes hours.
+mutants: setup
+	$(BIN)/python -m tests.mutants $(ROOMS)
 
 # A seed is one run; FIRST=N begins with seed N. A failing seed is shrunk and printed as a test.
 simulate: setup
