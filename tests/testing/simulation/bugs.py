@@ -112,11 +112,11 @@ BUGS: dict[Bug, int] = {
     keep_refused_rows: 6,
     forget_late_recovery: 24,
     forget_producers: 1,
-    move_position_first: 2,
-    forget_frame_positions: 1,
-    skip_groups_of_dropping_listener: 2,
-    forget_dropped_frames: 0,
-    drop_first_batch_of_stream_page: 0,
+    move_position_first: 4,
+    forget_frame_positions: 6,
+    skip_groups_of_dropping_listener: 9,
+    forget_dropped_frames: 2,
+    drop_first_batch_of_stream_page: 1,
     expire_early: 2,
 }
 """The first seed that notices each bug."""
