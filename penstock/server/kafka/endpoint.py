@@ -18,7 +18,7 @@ from penstock.server.kafka.entries.produce import Producing
 from penstock.server.kafka.groups.group_offsets import GroupOffsets
 from penstock.server.kafka.groups.groups import Groups
 from penstock.server.kafka.limits import KafkaLimits
-from penstock.server.kafka.metadata.cluster import Cluster
+from penstock.server.kafka.metadata.cluster import Cluster, CreationQuota
 from penstock.server.kafka.metadata.topics import Topics
 from penstock.server.kafka.schema.messages import Api
 
@@ -138,7 +138,8 @@ def _warn_over_limit() -> None:
 def _handlers(
     api: EntriesApi, producing: Producing, fetching: Fetching, groups: Groups, offsets: GroupOffsets
 ) -> dict[Api, Handler]:
-    cluster, topics = Cluster(api), Topics(api)
+    quota = CreationQuota()
+    cluster, topics = Cluster(api, quota), Topics(api, quota)
     return {
         Api.PRODUCE: producing.produce,
         Api.INIT_PRODUCER_ID: producing.init_producer_id,

@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from penstock.counts import Name
 from penstock.log import Topic
 from penstock.records import body
+from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE
 from tests.server.running import Running
 
 DEADLINE = 30.0
@@ -150,6 +151,20 @@ def test_second_member_takes_over_when_the_first_leaves(endpoint: Running) -> No
     produce(endpoint, "t", b"1")
     assert b"1" in [message.value() for message in consume(waits, 2)]
     waits.close()
+
+
+def test_one_request_creates_a_limited_number_of_topics(endpoint: Running) -> None:
+    client = admin(endpoint)
+    topics = [NewTopic(f"t{number}", 1, 1) for number in range(3 * CREATIONS_AT_ONCE)]
+    client.create_topics(topics, validate_only=True)["t0"].result(DEADLINE)
+    errors = [future.exception(DEADLINE) for future in client.create_topics(topics).values()]
+    assert errors.count(None) == len(endpoint.log.names())
+    assert CREATIONS_AT_ONCE <= errors.count(None) < 2 * CREATIONS_AT_ONCE
+    codes = {error.args[0].code() for error in errors if error is not None}
+    assert codes == {KafkaError.THROTTLING_QUOTA_EXCEEDED}
+    # A topic that exists costs no quota, and says so.
+    again = client.create_topics(topics[:1])["t0"].exception(DEADLINE)
+    assert again.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
 
 
 def test_admin_client_creates_and_describes_topics_and_groups(endpoint: Running) -> None:

@@ -28,7 +28,7 @@ NAMESPACE = uuid.UUID("b8e6d6e4-6a4f-4c1e-9a55-0d7f4f0c6f2a")
 GROUP = 0
 """Key type of group coordinators; the others belong to transactions."""
 CREATIONS_AT_ONCE, CREATIONS_PER_S = 100, 0.5
-"""Limit: topics that metadata requests of one client create at once, and then per second."""
+"""Limit: topics that one client creates at once, and then per second, by metadata requests and CreateTopics."""
 MAX_CLIENTS = 10_000
 """Limit: addresses whose quota is remembered."""
 KAFKA_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -58,8 +58,16 @@ def api_versions(unknown: bool = False) -> Values:
     return {"error_code": ErrorCode.unsupported_version if unknown else 0, "api_keys": keys}
 
 
+def topic_exists(api: EntriesApi, name: str) -> bool:
+    """Report whether a topic exists. Raises PenstockError if it cannot be opened, or its name is not valid."""
+    try:
+        return api.topics.is_open(name) or bool(api.topics.log.topic(name))
+    except UnknownTopic:
+        return False
+
+
 class CreationQuota:
-    """Topics that each client's metadata requests may still create, by client address. Thread-safe.
+    """Topics that each client may still create, by client address. Thread-safe.
 
     Used quota returns at CREATIONS_PER_S.
     """
@@ -112,7 +120,7 @@ class Cluster:
             if creator is not None and name[:1] != "_" and caller.writes(name, topics.log.settings(name)):
                 check_name(name)
                 # Limit: a metadata request with many random names must not create as many topics.
-                if not self._exists(name) and not self._quota.use_one(creator):
+                if not topic_exists(self._api, name) and not self._quota.use_one(creator):
                     return {"error_code": ErrorCode.throttling_quota_exceeded, "name": name}
                 topics.writable(name, caller)
             elif not caller.writes(name, topics.log.settings(name)):
@@ -128,12 +136,6 @@ class Cluster:
             return {"error_code": code, "name": name}
         fields = {"name": name, "topic_id": topic_id(name), "is_internal": name[:1] == "_"}
         return {**fields, "partitions": [_PARTITION]}
-
-    def _exists(self, name: str) -> bool:
-        try:
-            return self._api.topics.is_open(name) or bool(self._api.topics.log.topic(name))
-        except UnknownTopic:
-            return False
 
     async def describe_topic_partitions(self, call: Call) -> Values:
         """Describe topics by name."""

@@ -11,9 +11,10 @@ from kio.schema.errors import ErrorCode
 from penstock.errors import PenstockError
 from penstock.log import TopicSettings
 from penstock.server.api.entries import EntriesApi
+from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
-from penstock.server.kafka.metadata.cluster import BROKER, topic_id
+from penstock.server.kafka.metadata.cluster import BROKER, CREATIONS_PER_S, CreationQuota, topic_exists, topic_id
 from penstock.server.kafka.records.creation_times import MAX_AHEAD_MS
 from penstock.server.kafka.schema.messages import Values
 
@@ -52,17 +53,18 @@ _FOREVER_MS = 1 << 62
 class Topics:
     """Handlers that create, delete and describe topics."""
 
-    def __init__(self, api: EntriesApi) -> None:
-        self._api = api
+    def __init__(self, api: EntriesApi, quota: CreationQuota) -> None:
+        self._api, self._quota = api, quota
 
     async def create(self, call: Call) -> Values:
         """Create topics with one partition and one replica."""
         validate_only = call.message.validate_only
-        return {
-            "topics": await self._api.run(
-                lambda: [self._create(call, topic, validate_only) for topic in call.message.topics]
-            )
-        }
+        topics = await self._api.run(
+            lambda: [self._create(call, topic, validate_only) for topic in call.message.topics]
+        )
+        is_throttled = any(topic.get("error_code") is ErrorCode.throttling_quota_exceeded for topic in topics)
+        # Kafka's own admin client repeats the refused topics after this time.
+        return {"throttle_time_ms": int(is_throttled * 1000 / CREATIONS_PER_S), "topics": topics}
 
     def _create(self, call: Call, topic: Any, validate_only: bool) -> Values:
         if (shape_error := _shape_error(topic)) is not None:
@@ -70,6 +72,9 @@ class Topics:
         try:
             changes = _parse_settings({config.name: config.value for config in topic.configs})
             if not validate_only:
+                if not self._has_quota(call, topic.name):
+                    code = ErrorCode.throttling_quota_exceeded
+                    return {"name": topic.name, "error_code": code, "error_message": "too many new topics; retry"}
                 self._api.manage.create(topic.name, changes, call.caller)
                 self._api.manage.record(f"create topic {topic.name}", call.caller, call.host)
         except ValueError as error:
@@ -84,6 +89,11 @@ class Topics:
             "replication_factor": 1,
             "configs": settings,
         }
+
+    def _has_quota(self, call: Call, name: str) -> bool:
+        """Count a new topic of a client without a name; the token of an administrator has no quota."""
+        # Limit: one request with many names must not create topics up to the limit of all.
+        return call.caller != ANONYMOUS or topic_exists(self._api, name) or self._quota.use_one(call.host)
 
     async def delete(self, call: Call) -> Values:
         """Delete topics with all of their entries."""
