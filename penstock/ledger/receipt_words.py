@@ -34,6 +34,9 @@ def reason(name: str) -> str:
         return f"too fast for handler {detail}"
     if stem == "handler_failed":
         return f"failed in handler {detail}"
+    if stem == "contract":
+        # The names of table and column are the user's, as in the configuration.
+        return f"{stem} {detail}"
     return f"{stem} {detail}".replace("_", " ").strip()
 
 

@@ -27,6 +27,11 @@ def test_reasons_give_the_bytes_of_overlong_lines() -> None:
     assert reasons(lost, skipped_bytes=9_100_000) == "3 invalid type, 2 overlong (9,100,000 bytes)"
 
 
+def test_reason_keeps_the_names_of_a_contract() -> None:
+    assert reason("contract.order_lines.unit_price.min") == "contract order_lines.unit_price.min"
+    assert reason("invalid.missing_type") == "invalid missing type"
+
+
 def test_verdict_names_loss_first() -> None:
     assert verdict(receipt_with(landed=9, lost=1)) == "1 message lost of 10, all explained"
     assert verdict(receipt_with(landed=9, lost=2_718)) == "2,718 messages lost of 2,727, all explained"

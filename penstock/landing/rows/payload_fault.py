@@ -71,7 +71,7 @@ def find_fault(reason: str, payload: bytes, schemas: Sequence[Schema] = ()) -> F
     begin, end = _find_field(text, field)
     if begin is None or end is None:
         return Fault(f"{field} is missing")
-    if is_of_schema and (misfit := _find_misfit(text, begin, schemas)):
+    if is_of_schema and (misfit := _find_misfit(reason, text, begin, schemas)):
         return misfit
     if text[begin:end] == "null":
         complaint = "is null"
@@ -109,15 +109,15 @@ def _find_bad_json(text: str) -> Fault:
     return Fault("not valid JSON")
 
 
-def _find_misfit(text: str, begin: int, schemas: Sequence[Schema]) -> Fault | None:
-    """Return the first field of the data at ``begin`` that does not fit; None if all fit, as after a change of
-    the schema.
+def _find_misfit(reason: str, text: str, begin: int, schemas: Sequence[Schema]) -> Fault | None:
+    """Return the first field of the data at ``begin`` that violates a rule with this reason; None if all fit, as
+    after a change of the schema.
     """
     type_begin, _ = _find_field(text, "type")
     if type_begin is None:
         return None
     end = scan_value(text, begin)[1]
-    if (rule := first_misfit(scan_value(text, type_begin)[0], text[begin:end], schemas)) is None:
+    if (rule := first_misfit(scan_value(text, type_begin)[0], text[begin:end], schemas, reason)) is None:
         return None
     name = ".".join(("data", *rule.path))
     for key in rule.path:

@@ -157,11 +157,14 @@ def meets_schema(data: pa.Array[Any], schema: Schema) -> Mask:
     return met
 
 
-def first_misfit(event_type: str, data: str, schemas: Sequence[Schema]) -> FieldRule | None:
-    """Return the first rule that the ``data`` (JSON text) of an event violates; None if it meets all."""
+def first_misfit(event_type: str, data: str, schemas: Sequence[Schema], reason: str = "") -> FieldRule | None:
+    """Return the first rule that the ``data`` (JSON text) of an event violates; None if it meets all.
+
+    ``reason``: only rules with this reason; "" for all.
+    """
     for schema in schemas:
         if schema.type == event_type:
             for rule, met in schema.judge(pa.array([data], pa.string())):
-                if not met[0]:
+                if not met[0] and reason in ("", rule.reason):
                     return rule
     return None

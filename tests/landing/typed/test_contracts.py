@@ -128,6 +128,22 @@ def test_quarantined_event_shows_value_and_rule() -> None:
     assert fault.text == "data.ms is number -1, it has to be at least 0, at character 37"
 
 
+def test_fault_is_of_the_table_in_the_reason() -> None:
+    tables = configured_tables(
+        load(
+            None,
+            [
+                'pipeline.typed.first={type="t", on_violation="quarantine", columns={ms={type="int", min=5}}}',
+                'pipeline.typed.second={type="t", on_violation="quarantine", columns={ms={type="int", min=0, max=3}}}',
+            ],
+            environment={},
+        ).pipeline
+    )
+    payload = b'{"type":"t","uuid":"a","data":{"ms":4}}'
+    assert "at least 5" in find_fault("contract.first.ms.min", payload, tables).text
+    assert "at most 3" in find_fault("contract.second.ms.max", payload, tables).text
+
+
 def test_landed_violations_are_in_the_rest_or_in_quarantine(tmp_path: Path) -> None:
     rows = [(0, event("a", "t", ms=1)), (1, event("b", "t", ms=2, code="de")), (2, event("c", "t", ms="1"))]
     expected = {
