@@ -41,14 +41,17 @@ METADATA_TIMEOUT_S = 5.0
 PARTITION_CACHE_S = 60.0
 """Time for which the number of a topic's partitions is cached."""
 _LOGGER = logging.getLogger(__name__)
-Headers = list[tuple[str, str | bytes | None]]
+ORIGIN_HEADER = "_penstock_origin"
+"""Header with the record's origin: HOST/LISTENER@MINUTE, the start of the minute in seconds since the epoch."""
+# A mapping, because the messages of a batch share it: the producer appends ``_t`` to a list in place.
+Headers = dict[str, str | bytes | None]
 
 
 class Kafka:
     """The producer of ``listener``. Raises BadSettings for settings that the producer refuses."""
 
     def __init__(self, listener: str, handler: KafkaHandler) -> None:
-        self._handler = handler
+        self._handler, self._host = handler, handler.host_name
         encryption = handler.encryption
         self._encryption = (
             Encryption(encryption.key_bytes(), encryption.mode, encryption.padded) if encryption else None
@@ -68,8 +71,11 @@ class Kafka:
         """Send ``batch`` and wait for the outcome of each message."""
         outcome = _Outcome()
         deadline = time.monotonic() + self.patience
+        common: Headers = (
+            {ORIGIN_HEADER: f"{self._host}/{origin.source}@{origin.bucket}"} if self._handler.origin_header else {}
+        )
         for topic, rows, requested in self._route(batch):
-            self._send(topic, rows, requested, outcome, deadline)
+            self._send(topic, rows, _headers(rows.num_rows, common, requested), outcome, deadline)
         while outcome.waiting and time.monotonic() < deadline:
             self._wait()
         if outcome.waiting:
@@ -134,10 +140,9 @@ class Kafka:
     # Sending
 
     def _send(
-        self, topic: str, rows: pa.RecordBatch, requested: pa.Array[Any] | None, outcome: _Outcome, deadline: float
+        self, topic: str, rows: pa.RecordBatch, headers: list[Headers | None], outcome: _Outcome, deadline: float
     ) -> None:
         keys = rows.column("key").to_pylist()
-        headers = [None] * len(keys) if requested is None else [_headers(request) for request in requested.to_pylist()]
         payloads, partitions = rows.column("payload").to_pylist(), self._partitions_of(topic, keys)
         for payload, key, partition, header in zip(payloads, keys, partitions, headers, strict=True):
             record_value = self._encrypt(payload or b"")
@@ -224,8 +229,13 @@ def _is_kafka_topic(name: str) -> bool:
     return KAFKA_TOPIC.fullmatch(name) is not None and name not in (".", "..")
 
 
-def _headers(request: str | None) -> Headers | None:
-    return [(TOPIC_REQUEST, request)] if request is not None else None
+def _headers(count: int, common: Headers, requested: pa.Array[Any] | None) -> list[Headers | None]:
+    """Return the headers of each message: the common ones, and the topic request that was refused."""
+    if requested is None:
+        return [common or None] * count
+    return [
+        common or None if request is None else {**common, TOPIC_REQUEST: request} for request in requested.to_pylist()
+    ]
 
 
 def _producer(settings: Mapping[str, Any]) -> Any:

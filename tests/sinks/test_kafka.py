@@ -113,6 +113,21 @@ def test_messages_arrive_with_keys_in_the_requested_topic(kafka_broker: Broker, 
     kafka.close()
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_records_have_their_origin_in_a_header(kafka_broker: Broker, topic: Callable[[int], str], large: bool) -> None:
+    name = topic(1)
+    producer = {"bootstrap.servers": kafka_broker.address, "large.message.enabled": large}
+    kafka = handler(producer, default_topic=name, origin_header=True, host="edge-1")
+    assert kafka.deliver(messages(None, "kt:not allowed", None), ORIGIN) == Delivered(3)
+    assert kafka.deliver(messages(None, payloads=[b"3"]), Origin("events", 120, 0, 0)) == Delivered(1)
+    # The header _t, the time of a message, is there only with large messages.
+    headers = [[pair for pair in m.headers() or () if pair[0] != "_t"] for m in stored(kafka_broker, name, 4)]
+    first, later = ("_penstock_origin", b"edge-1/events@60"), ("_penstock_origin", b"edge-1/events@120")
+    assert headers == [[first], [first, ("kt", b"not allowed")], [first], [later]]
+    assert all(sum(pair[0] == "_t" for pair in m.headers() or ()) <= 1 for m in stored(kafka_broker, name, 4))
+    kafka.close()
+
+
 @pytest.mark.parametrize("transformation", ["AES/GCM/NoPadding", "AES/CBC/PKCS5Padding"])
 def test_messages_are_encrypted(kafka_broker: Broker, topic: Callable[[int], str], transformation: str) -> None:
     name = topic(1)

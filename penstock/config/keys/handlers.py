@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, field_validator, model_validator
 
+from penstock.config.keys.relay import HOST_PATTERN, MAX_HOST_LENGTH, machine_name
 from penstock.config.keys.secrets import SECRET, check_kafka_secrets
 from penstock.config.keys.values import OwnTopic, Seconds, Section
 from penstock.config.nearest_name import nearest
@@ -167,6 +168,16 @@ class KafkaHandler(Forwarded):
         le=32768,
         description="Partition by Flink's key groups with this maximum parallelism; default: Kafka's partitioner.",
     )
+    # Off by default: plog sends no headers, and the broker stores about 45 bytes more for each record.
+    origin_header: bool = Field(
+        False, description="Send each record with the header _penstock_origin: HOST/LISTENER@MINUTE."
+    )
+    host: str = Field(
+        "",
+        pattern=HOST_PATTERN,
+        max_length=MAX_HOST_LENGTH,
+        description="Name of this host in the header; default: the machine's.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -199,6 +210,11 @@ class KafkaHandler(Forwarded):
     @property
     def propagates(self) -> bool:
         return self.propagate
+
+    @property
+    def host_name(self) -> str:
+        """Name of this host in the header of its records."""
+        return self.host or machine_name()
 
 
 class UserHandler(Forwarded):

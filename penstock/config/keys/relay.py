@@ -71,4 +71,9 @@ class RelayConfig(Section):
     @property
     def host_name(self) -> str:
         """Name of this host in the other balance."""
-        return self.host or re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().partition(".")[0])[:MAX_HOST_LENGTH]
+        return self.host or machine_name()
+
+
+def machine_name() -> str:
+    """Return the machine's name without its domain, as a host's name in a balance."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().partition(".")[0])[:MAX_HOST_LENGTH]
