@@ -29,6 +29,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 312929, "steps": 288, "messages": 8, "faults": [12, 13]},
     {"seed": 70113, "steps": 160, "faults": [0, 1, 2, 3]},
     {"seed": 100181, "steps": 72, "messages": 8, "faults": [3, 4, 5, 6, 7]},
+    {"seed": 200047},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
