@@ -41,11 +41,14 @@ class LargeRequests:
         ``leave`` completes when the client disconnects. Raises ClientLeft if it does before ``read`` has begun: under
         overload, senders give up and repeat their requests, and the thread would parse only those without a client.
         """
-        parsing, leaving = self.submit(read), asyncio.ensure_future(leave)
+        # Limit: the executor keeps a cancelled call until its turn, but not the request of a client that has left.
+        waiting = [read]
+        parsing, leaving = self.submit(lambda: waiting.pop()()), asyncio.ensure_future(leave)
         parsed = asyncio.wrap_future(parsing)
         try:
             await asyncio.wait((parsed, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not parsed.done() and parsing.cancel():
+                waiting.clear()
                 raise ClientLeft("the client disconnected before its request was parsed")
             return await parsed
         finally:

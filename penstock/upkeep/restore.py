@@ -53,6 +53,7 @@ from penstock.landing.writing.written_file import (
     in_current_columns,
     round_to_millis,
 )
+from penstock.records import concatenated
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.reread_rows import RereadRows, RowSources, offsets_by_topic
 from penstock.upkeep.typed.fill import CannotRestore
@@ -254,7 +255,7 @@ class _FileRestore:
         before, repeats = judge.judge(EventsSeen.from_rows(events))
         remaining = events.filter(pa.array(~before & ~repeats))
         without_uuid = candidates.filter(pc.invert(has_uuid))
-        return pa.Table.from_batches([remaining, without_uuid]).combine_chunks().to_batches()[0]
+        return concatenated([remaining, without_uuid])
 
     def _landing_times(self, columns: Mapping[str, Column], statistics: _Statistics) -> Column:
         """Return ``landed_at`` of rows, from the footer or the journal. Raises CannotRestore."""

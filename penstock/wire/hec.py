@@ -205,9 +205,9 @@ def _events(data: bytes, max_message_bytes: int, max_messages: int) -> Iterator[
     # Limit: only lines that are longer than an event may be much work before the first event is looked at.
     if max(map(len, lines), default=0) > max_message_bytes:
         check_value_count(data)
-    check_message_count(len(lines), max_messages)
     try:
-        documents = [orjson.loads(line) for line in lines]
+        # An event in several lines has more lines than messages: then the body is scanned, and messages are counted.
+        documents = [orjson.loads(line) for line in lines] if len(lines) <= max_messages else []
     except ValueError:
         documents = []
     if documents:

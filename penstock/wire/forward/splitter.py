@@ -28,6 +28,8 @@ returned at once, which the caller decodes in 12 ms.
 """
 FREE_WORK = 128
 """Limit: units of work that are always done at once, so that small requests wait for no large one: 256 KiB."""
+DEFERRED_BYTES = 256 << 10
+"""Bytes of a request that is read only when all connections that are ready have had their turn."""
 PROTOCOL, KEY = "protocol", "key"
 """Reasons to close a connection."""
 
@@ -36,7 +38,7 @@ class RequestMemory:
     """Bytes of the requests that all connections of a listener are reading.
 
     Limit: 100 KiB unpack to ``max_body``, and each of 10,000 connections may send them. Beyond ``limit`` one request
-    at a time is read further.
+    at a time is read further than FREE_WORK, and beyond four times ``limit`` no other one at all.
     """
 
     def __init__(self, limit: int) -> None:
@@ -52,6 +54,11 @@ class RequestMemory:
         if self._first is None:
             self._first = splitter
         return self._first is splitter
+
+    @property
+    def has_room_for_small(self) -> bool:
+        """Whether small requests may be read beside the one that is read further."""
+        return self._sum < 4 * self._limit
 
     def hold(self, splitter: ForwardSplitter, size: int) -> None:
         """Record the bytes that the request of ``splitter`` holds; 0 at its end."""
@@ -145,6 +152,10 @@ class ForwardSplitter:
                     return
                 self._begin_request(request)
                 room -= 1
+                if self._reader is not None and len(request) > DEFERRED_BYTES:
+                    # Others are read first: one event of 1 MiB may take 100 ms, and many connections may send one.
+                    self.has_work = True
+                    return
                 continue
             if not self._reader.is_read:
                 work = self._allowed_work(self._reader, room)
@@ -161,7 +172,7 @@ class ForwardSplitter:
 
     def _allowed_work(self, reader: RequestReader, room: int) -> int:
         """Return how many units of work may be done now."""
-        free = FREE_WORK - reader.work_done
+        free = FREE_WORK - reader.work_done if self._memory.has_room_for_small else 0
         return min(room, free) if free > 0 else room if self._memory.may_grow(self) else 0
 
     def _end_turn(self, reader: RequestReader, refused: Counter[str]) -> None:

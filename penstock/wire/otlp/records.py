@@ -236,7 +236,12 @@ def _decode_each(
     values = values.select(values.end - values.begin <= max_bytes)
     # Limit: the attributes of all are counted before any becomes an object; one takes a byte at least.
     if int((values.end - values.begin).sum()) > MAX_FIELDS:
-        message.fields(values.begin, values.end)
+        try:
+            message.fields(values.begin, values.end)
+        except TooManyFields:
+            raise
+        except Malformed:
+            pass  # the loop below names the malformed one
     owner, pairs, errors = list[int](), list[tuple[str, str]](), dict[int, str]()
     for number, begin, end in zip(values.owner.tolist(), values.begin.tolist(), values.end.tolist(), strict=True):
         try:

@@ -446,7 +446,7 @@ def test_map_with_many_keys_has_no_repeated_ones() -> None:
     for size in (15, 16, 70_000):
         record = {f"k{number}": number for number in range(size)}
         connection = ForwardSplitter(4 << 20, 16 << 20)
-        ((payload, _),) = messages([connection.feed(msgpack.packb(["t", 1, record]))])
+        ((payload, _),) = messages(feed_in_turns(connection, msgpack.packb(["t", 1, record])))
         assert json.loads(payload) == record
 
 
@@ -497,14 +497,14 @@ def test_bad_entry_of_a_list_is_refused_alone(bad: Any, options: tuple[Any, ...]
 def test_event_with_very_many_values_that_json_lacks_is_refused_alone(part: bytes, count: int) -> None:
     connection = ForwardSplitter(1 << 20, 32 << 20)
     event = b"\x92\x01\xdf" + count.to_bytes(4, "big") + part * count
-    lines = connection.feed(b"\x92\xa1t\x92" + event + msgpack.packb([1, FIRST]))
-    assert [json.loads(payload) for payload, _ in messages([lines])] == [FIRST]
-    assert (lines.refused, connection.closed) == ({"oversize": 1}, "")
+    turns = feed_in_turns(connection, b"\x92\xa1t\x92" + event + msgpack.packb([1, FIRST]))
+    assert [json.loads(payload) for payload, _ in messages(turns)] == [FIRST]
+    assert (turns[-1].refused, connection.closed) == ({"oversize": 1}, "")
 
 
 def test_long_list_of_nulls_is_taken() -> None:
     record = {"list": [None] * 100_000, "number": 1.5}
-    ((payload, _),) = messages([ForwardSplitter(1 << 20, 32 << 20).feed(msgpack.packb(["t", 1, record]))])
+    ((payload, _),) = messages(feed_in_turns(ForwardSplitter(1 << 20, 32 << 20), msgpack.packb(["t", 1, record])))
     assert json.loads(payload) == record
 
 
@@ -515,3 +515,9 @@ def test_number_that_is_not_finite_becomes_text_in_any_width(number: float, is_s
     encoded = msgpack.packb({"a": number, "b": None}, use_single_float=is_single)
     ((payload, _),) = messages([splitter().feed(b"\x93\xa1t\x01" + encoded)])
     assert json.loads(payload) == {"a": number if math.isfinite(number) else str(number), "b": None}
+
+
+def test_large_request_is_read_after_other_connections() -> None:
+    connection = ForwardSplitter(1 << 20, 8 << 20)
+    turns = feed_in_turns(connection, msgpack.packb(["t", 1, {"log": "x" * 300_000}]))
+    assert [len(turn.lines) for turn in turns] == [0, 1]
