@@ -60,6 +60,12 @@ def test_topic_with_the_name_of_a_file_and_a_link_to_a_file_are_accepted(tmp_pat
     check_data_directory(tmp_path / "missing")
 
 
+def test_folders_whose_names_only_end_like_those_of_files_are_accepted(tmp_path: Path) -> None:
+    for name in ("block", "clock", "my-token", "topics/BLOCK"):
+        (tmp_path / name).mkdir(parents=True)
+    check_data_directory(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["folder", "socket"])
 @pytest.mark.parametrize("read", [read_secret, check_secret, read_regular])
 def test_secret_that_is_no_file_is_refused(tmp_path: Path, kind: str, read: Callable[[Path], object]) -> None:

@@ -238,6 +238,12 @@ def test_processing_stops_at_an_event_that_is_too_large(path: str, body: bytes) 
     assert received.counts == {"seen": 2, "accepted": 1, "refused.oversize": 1}
 
 
+def test_lines_of_an_event_are_not_counted_as_messages() -> None:
+    event = json.dumps({"event": dict.fromkeys(map(str, range(200)), 1)}, indent=1)
+    received = HecProtocol().receive(make_request(EVENT, event.encode() * 3, max_messages=100))
+    assert len(rows(received)) == 3
+
+
 @pytest.mark.parametrize("text", EXACT)
 def test_events_and_their_metadata_are_stored_as_sent(text: str) -> None:
     field = '"n"' if text.startswith("{") else text  # Splunk refuses fields with objects

@@ -144,6 +144,19 @@ def test_bad_record_in_protobuf_is_named_and_refused_alone() -> None:
     assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
 
 
+def test_malformed_resource_among_large_ones_is_refused_alone() -> None:
+    def resource_logs(attribute: bytes) -> bytes:
+        logs = encoded(2, 2, encoded(2, 2, encoded(5, 2, encoded(1, 2, b"good"))))
+        return encoded(1, 2, encoded(1, 2, attribute) + logs)
+
+    large = encoded(1, 2, encoded(1, 2, b"a") + encoded(2, 2, encoded(1, 2, b"x" * 40_000)))
+    data = resource_logs(large) * 30 + resource_logs(large[:-2] + b"\x0b\x0b") + resource_logs(b"\x0b" + b"x" * 40_000)
+    received = OtlpProtocol().receive(make_request(data))
+    assert isinstance(received, Received)
+    assert received.refused == {"syntax": 1}
+    assert received.counts["accepted"] == 31
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [
