@@ -13,6 +13,7 @@ from docsite.terminal import plain
 from penstock.testing.pipe import Pipe
 
 LARGEST = 150_000
+SESSIONS = 3
 
 
 def masked(text: str) -> str:
@@ -27,7 +28,11 @@ def lines_of_picture() -> list[str]:
 
 
 def test_terminal_of_the_home_page_shows_the_output_of_the_commands(one_pipe: Pipe) -> None:
-    lines = [f"$ {line.text}" if line.typed else line.text for line in session(one_pipe)]
+    for _ in range(SESSIONS):
+        lines = [f"$ {line.text}" if line.typed else line.text for line in session(one_pipe)]
+        # On a busy machine the last event is not known yet when the session asks for it.
+        if list(map(masked, lines)) == list(map(masked, lines_of_picture())):
+            break
     assert [line for line in lines if line.startswith("$ ")] == [f"$ {command}" for command in SESSION]
     assert list(map(masked, lines)) == list(map(masked, lines_of_picture()))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import ssl
 import threading
 import time
@@ -17,10 +16,9 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
 
 from penstock.config.keys.alarms import AlarmsConfig
-from penstock.process.kernel import descendants
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.testing.pipe import free_ports, wait_until
-from tests.server.alarms.test_delivery import trickling, try_once
+from tests.server.alarms.test_delivery import mail_processes, trickling, try_once
 from tests.server.certificates import make
 
 ALARM = {
@@ -141,7 +139,7 @@ def test_mail_server_that_drips_is_given_up_at_the_deadline(scheme: str, first: 
         begin = time.monotonic()
         assert try_once(config, ALARM) == {"smtp": "no answer within 2 s"}
         assert time.monotonic() - begin < 10
-        assert descendants(os.getpid()) == []
+        assert mail_processes() == []
     wait_until(lambda: set(threading.enumerate()) <= threads, what="no thread stays")
 
 
