@@ -33,13 +33,13 @@ def check_data_directory(data_dir: Path) -> None:
     for folder, names in _folders_with_state(data_dir):
         with os.scandir(folder) as entries:
             for entry in entries:
-                if _is_own(entry.name, names) and not entry.is_file() and os.path.exists(entry.path):
+                if _matches_state_name(entry.name, names) and not entry.is_file() and os.path.exists(entry.path):
                     check_regular(entry.stat(), Path(entry.path))
 
 
-def _is_own(name: str, names: tuple[str, ...]) -> bool:
+def _matches_state_name(name: str, names: tuple[str, ...]) -> bool:
     """Report whether ``name`` is one of ``names``, or ends with one that begins with a dot."""
-    return any(name.endswith(own) if own.startswith(".") else name == own for own in names)
+    return any(name.endswith(listed) if listed.startswith(".") else name == listed for listed in names)
 
 
 def _folders_with_state(data_dir: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:

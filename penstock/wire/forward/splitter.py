@@ -57,7 +57,7 @@ class RequestMemory:
 
     @property
     def has_room_for_small(self) -> bool:
-        """Whether small requests may be read beside the one that is read further."""
+        """Whether small requests may be read while another one is read further."""
         return self._sum < 4 * self._limit
 
     def hold(self, splitter: ForwardSplitter, size: int) -> None:
