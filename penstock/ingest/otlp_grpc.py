@@ -34,7 +34,7 @@ from penstock.process.bounded_calls import BoundedCalls
 from penstock.process.call_queue import DRAIN_S, CallQueue
 from penstock.process.calls import Call, address_of
 from penstock.process.connection_limit import ConnectionLimit
-from penstock.process.kernel import limit_connections, raise_file_limit
+from penstock.process.kernel import raise_file_limit
 from penstock.wire.otlp.protocol import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
 from penstock.wire.requests import SYNTAX, Answer, Received, Refused
@@ -417,8 +417,7 @@ def _compression(data: bytes) -> str:
 
 def _connection_limit(listener: ListenerConfig) -> ConnectionLimit:
     key = f"listener.{listener.name}.max_connections"
-    allowed = raise_file_limit() // 2
-    return ConnectionLimit(limit_connections(listener.max_connections, allowed, key), key, allowed)
+    return ConnectionLimit(listener.max_connections, key, raise_file_limit() // 2)
 
 
 def _options(listener: ListenerConfig) -> list[tuple[str, int]]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from penstock.process.calls import address_of, port_of
+from penstock.process.kernel import limit_connections
 
 MIN_IDLE_S = 5.0
 """Time after its last call before a connection may be closed: clients that take turns do not close each other's, and a
@@ -65,7 +66,7 @@ class ConnectionLimit:
     def __init__(self, limit: int, key: str, most: int = 1 << 30) -> None:
         """``key``: the configuration key that log lines name; ``most``: connections that the limit of files allows."""
         self.most = min(limit + MAX_BURST, max(most, 1))
-        self.limit, self._key = min(limit, self.most - self.most // 4), key
+        self.limit, self._key = limit_connections(limit, self.most - self.most // 4, key), key
         self.closed = 0
         """Connections that were closed for new ones, since the start."""
         self.open_calls: list[Callable[[], Iterable[bytes | str]]] = []
