@@ -30,7 +30,7 @@ from penstock.landing.offset_runs import (
 )
 from penstock.landing.row_sums import RowSums, with_partitions
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.table_file import TableFile, open_rows
+from penstock.landing.table.table_file import TableFile, is_about_content, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.store.gaps import Gap
 
@@ -65,13 +65,10 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
     try:
         with open_rows(table, file_name, _DICTIONARIES) as file:
             rows = file.read([*columns, "partition", "timestamp"])
-    except (FileNotFoundError, pa.ArrowInvalid):
+    except (pa.ArrowInvalid, OSError) as error:
+        if not is_about_content(error) and not isinstance(error, FileNotFoundError):
+            raise
         return NO_ROWS
-    except OSError as error:
-        # Workaround: pyarrow raises OSError without a number for a file that is not Parquet.
-        if error.errno is None:
-            return NO_ROWS
-        raise
     count = rows.num_rows
     seconds = pc.divide(rows["bucket"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1_000_000)
     micros = rows["timestamp"].cast(pa.int64())

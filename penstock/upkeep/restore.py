@@ -41,7 +41,7 @@ from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.row_sums import with_partitions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
-from penstock.landing.table.table_file import RowReader, TableFile, open_rows
+from penstock.landing.table.table_file import RowReader, TableFile, is_about_content, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.typed.columns import TypedTable
@@ -149,8 +149,8 @@ class _FileRestore:
         """Yield all columns of each row group."""
         try:
             file = open_rows(self.table.folder, self.damaged)
-        except (FileNotFoundError, pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
+        except (pa.ArrowInvalid, OSError) as error:
+            if not is_about_content(error) and not isinstance(error, FileNotFoundError):
                 raise
             yield self._restore_group(self._lost_file(), None)
             return
@@ -284,8 +284,7 @@ def _read_group(file: RowReader, number: int, names: Sequence[str] = ()) -> _Row
         try:
             columns[name] = _one_chunk(file.read_group(number, [name])[name])
         except (pa.ArrowInvalid, OSError) as error:
-            # Workaround: pyarrow raises OSError without a number for content that it cannot read.
-            if isinstance(error, OSError) and error.errno is not None:
+            if not is_about_content(error):
                 raise
             lost[name] = _statistics(footer, name)
     return _RowGroup(footer.num_rows, columns, lost)

@@ -29,7 +29,7 @@ from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
-from penstock.landing.table.table_file import TableFile, open_rows
+from penstock.landing.table.table_file import TableFile, is_about_content, open_rows
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import existing_typed_tables
@@ -55,11 +55,8 @@ def find_damage(folder: TablePath, file: TableFile) -> str:
                 pass
     except FileNotFoundError:
         return "the file is missing"
-    except pa.ArrowInvalid as error:
-        return str(error)
-    except OSError as error:
-        # Workaround: pyarrow raises OSError without a number for content that it cannot read.
-        if error.errno is not None:
+    except (pa.ArrowInvalid, OSError) as error:
+        if not is_about_content(error):
             raise
         return str(error)
     return ""
@@ -143,7 +140,7 @@ class Scrub:
                 raise CannotRestore(self._explain_missing_rows(file))
             rows = restore_rows(self._layout, file, self._sources, typed)
         except (PenstockError, pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # such as a full disk: it is tried again
+            if not is_about_content(error):  # such as a full disk: it is tried again
                 raise
             _LOGGER.error("%s is damaged and stays in the table, because %s: %s", name, error, reason)
             note_damaged_file(self._layout, name, REPORTED)
@@ -159,7 +156,7 @@ class Scrub:
                 raise CannotRestore("the table is no longer configured")
             rows = restore_file(self._layout, configured[table.folder], file)
         except (CannotRestore, pa.ArrowInvalid, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # such as a full disk: it is tried again
+            if not is_about_content(error):  # such as a full disk: it is tried again
                 raise
             _LOGGER.error("%s is damaged and stays in the table: %s (not replaced: %s)", name, reason, error)
             note_damaged_file(self._layout, name, REPORTED)

@@ -243,17 +243,6 @@ def test_merged_file_keeps_the_landing_time_of_each_batch(landed: Landed, column
     assert_accounted(landed)
 
 
-@pytest.mark.parametrize("kind", ["event", "message", "quarantine"])
-def test_rows_are_the_same_if_only_the_footer_is_left(landed: Landed, kind: str) -> None:
-    compact_table(landed.layout.landed)
-    before = dump(landed.layout)
-    name = landed.damage(zero_pages, landed.file(kind))
-    landed.scrub()
-    assert landed.state(name) == "repaired"
-    assert dump(landed.layout) == before
-    assert_accounted(landed)
-
-
 @pytest.mark.parametrize("damage", [flip_column, zero_pages])
 def test_deleted_rows_stay_deleted(landed: Landed, damage: Callable[..., None]) -> None:
     deleted = [json.loads(event(n))["uuid"] for n in (2, 3, 202, 301)]
@@ -376,8 +365,10 @@ def cut_footer(path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["event", "message", "quarantine"])
-@pytest.mark.parametrize("damage", [cut_footer, Path.unlink])
-def test_rows_are_the_same_if_a_file_is_lost(landed: Landed, kind: str, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("damage", [zero_pages, cut_footer, Path.unlink])
+def test_rows_are_the_same_if_pages_or_a_file_are_lost(
+    landed: Landed, kind: str, damage: Callable[[Path], None]
+) -> None:
     compact_table(landed.layout.landed)
     before = dump(landed.layout)
     name = landed.damage(damage, landed.file(kind))

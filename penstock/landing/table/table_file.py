@@ -255,6 +255,14 @@ class RowReader:
         return rows
 
 
+def is_about_content(error: Exception) -> bool:
+    """Report whether an error of reading a file is about its content, and not about the disk or the store.
+
+    Workaround: pyarrow raises OSError without a number for content that it cannot read.
+    """
+    return not isinstance(error, OSError) or error.errno is None
+
+
 def open_rows(table: TablePath, file: TableFile, dictionaries: Sequence[str] = ()) -> RowReader:
     """Open a file of a table; the columns ``dictionaries`` are read as dictionaries.
 

@@ -12,7 +12,7 @@ from penstock.landing.event_rules import FOREIGN_CODECS, MessageKind
 from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.rows.table_rows import protocol_uuids
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.table_file import RowReader, TableFile, open_rows
+from penstock.landing.table.table_file import RowReader, TableFile, is_about_content, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.segment_view import StoredBatch
@@ -82,13 +82,10 @@ def _find_row(
             with open_rows(table, name) as file:
                 row = _find_in_file(file, columns, column_and_value, matches)
         # Maintenance rewrote the file since the listing, or it is damaged.
-        except (FileNotFoundError, pa.ArrowInvalid):
+        except (pa.ArrowInvalid, OSError) as error:
+            if not is_about_content(error) and not isinstance(error, FileNotFoundError):
+                raise
             continue
-        except OSError as error:
-            # Workaround: pyarrow raises OSError without an errno for a file that is not Parquet.
-            if error.errno is None:
-                continue
-            raise
         if row is not None:
             return row | {"file": name, "kind": partition_value(name, "kind")}
     return None
