@@ -128,6 +128,11 @@ class ApiSender:
         elif self._world.daemon.is_running and (self._sent or self._messages.remaining):
             self._send(at_once)
 
+    def take_answer(self) -> None:
+        """Take the answer to the request in flight if it has arrived."""
+        if self._attempt is not None and self._attempt.outcome is not None:
+            self._look_for_answer(self._attempt)
+
     def _send(self, at_once: bool) -> None:
         world = self._world
         if at_once and not world.daemon.api.topics.is_open(self._topic):

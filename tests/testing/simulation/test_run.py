@@ -24,6 +24,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 100345, "steps": 93, "messages": 4, "faults": [1, 2]},
     {"seed": 100321, "steps": 107, "messages": 16, "faults": [0, 1, 2]},
     {"seed": 70079},
+    {"seed": 70079, "steps": 60, "messages": 1, "faults": [3, 4]},
     {"seed": 325411, "steps": 77, "messages": 8, "faults": [3, 5]},
     {"seed": 339063, "steps": 65, "messages": 8, "faults": [4, 5]},
     {"seed": 312929, "steps": 288, "messages": 8, "faults": [12, 13]},
