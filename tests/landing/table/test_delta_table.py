@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import tracemalloc
 from datetime import date
 from pathlib import Path
 
@@ -262,6 +263,30 @@ def test_commit_has_bounds_of_files(table: DeltaTable) -> None:
     (action,) = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
     assert (action["num_records"], action["min.offset"], action["max.offset"], action["min.topic"]) == (3, 3, 9, "t")
     assert opened.transaction_version(APPLICATION) == 0
+
+
+def test_statistics_of_a_file_need_no_memory_for_the_others(table: DeltaTable) -> None:
+    (name,) = commit(table, 0, 3, 5)
+    folder, _, _ = name.rpartition("/")
+    with table.commit_path(table.version() + 1).open("w") as log:
+        for number in range(5000):
+            statistics = {"numRecords": 2, "minValues": {"offset": number}, "maxValues": {"offset": number + 1}}
+            added = {
+                "path": f"{folder}/part%20{number}.parquet",
+                "partitionValues": {"kind": "event", "date": AT.date().isoformat()},
+                "size": 1,
+                "modificationTime": 0,
+                "dataChange": True,
+                "stats": json.dumps(statistics),
+            }
+            log.write(json.dumps({"add": added}) + "\n")
+    assert len(table.active()) == 5001
+    tracemalloc.start()
+    assert table.statistics(name)["offset"] == (3, 5, 0)
+    assert table.statistics(f"{folder}/part 4999.parquet")["offset"] == (4999, 5000, None)
+    assert table.statistics("away") == {}
+    assert tracemalloc.get_traced_memory()[1] < 200_000
+    tracemalloc.stop()
 
 
 def test_batches_are_exact_after_random_crashes(tmp_path: Path) -> None:
