@@ -122,6 +122,22 @@ def test_page_fits_on_a_phone_and_has_no_serious_finding(site: Site, path: str) 
     page.context.close()
 
 
+@pytest.mark.parametrize("change", ["pre.style.width = '40px'", "pre.firstChild.nodeValue = 'x'.repeat(9999)"])
+def test_area_takes_the_focus_when_it_scrolls_later(site: Site, change: str) -> None:
+    """Only its style or the text in place changes: late styles and Vue do that, no element is added."""
+    page = site.open("/configuration")
+    page.evaluate(
+        "(() => { const pre = document.createElement('pre'); pre.textContent = 'a few words';"
+        "pre.style = 'white-space: pre; overflow: auto; height: 3em'; document.body.append(pre); })()"
+    )
+    page.wait_for_function(SCROLLABLE_AREAS_ARE_MARKED, timeout=WAIT)
+    page.wait_for_timeout(1000)  # the addition of the element is handled
+    page.evaluate(f"(() => {{ const pre = [...document.querySelectorAll('pre')].pop(); {change}; }})()")
+    page.wait_for_function(SCROLLABLE_AREAS_ARE_MARKED, timeout=WAIT)
+    assert page.evaluate("[...document.querySelectorAll('pre')].pop().tabIndex") == 0
+    page.context.close()
+
+
 @THEMES
 def test_open_part_of_the_receipt_has_no_serious_finding(site: Site, dark: bool) -> None:
     page = site.open("/", dark=dark)

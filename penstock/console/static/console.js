@@ -79,6 +79,14 @@ window.addEventListener("load", () => {
   if (stored !== null) Quasar.Dark.set(stored === "true");
 });
 
+const measured = new WeakSet();
+const resized = new ResizeObserver(() => completeLater());
+let completion = 0;
+
+// At most five times a second: pages change every second, and measuring lays them out.
+function completeLater() {
+  completion ||= setTimeout(() => { completion = 0; completeAccessibility(); }, 200);
+}
 function completeAccessibility() {
   // Scrollable areas take the focus, so that the keyboard scrolls them; others stay out of the tab order.
   for (const area of document.querySelectorAll(".wide, .tail, .timeline, pre, .schema, .cm-tooltip-autocomplete ul")) {
@@ -86,14 +94,18 @@ function completeAccessibility() {
     if (scrolls) area.tabIndex = 0;
     else area.removeAttribute("tabindex");
     area.classList.toggle("scrolls-sideways", area.scrollWidth > area.clientWidth + 1);
+    for (const element of [area, ...area.children]) {
+      if (!measured.has(element)) resized.observe(element);
+      measured.add(element);
+    }
   }
   document.querySelector(".q-loading-bar")?.setAttribute("aria-label", "loading");  // Quasar 2 gives it no name
 }
 window.addEventListener("load", () => {
-  let timer = 0;
-  // At most five times a second: pages change every second, and measuring lays them out.
-  const later = () => { timer ||= setTimeout(() => { timer = 0; completeAccessibility(); }, 200); };
-  new MutationObserver(later).observe(document.body, { childList: true, subtree: true });
-  window.addEventListener("resize", later);
-  later();
+  // Vue changes the text of an element in place (characterData). Sizes change without any change of
+  // the document, too: styles that load late, panels that open, fonts.
+  new MutationObserver(completeLater).observe(document.body, { childList: true, characterData: true, subtree: true });
+  document.fonts.addEventListener("loadingdone", completeLater);
+  window.addEventListener("resize", completeLater);
+  completeLater();
 });
