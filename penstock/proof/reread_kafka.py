@@ -15,9 +15,10 @@ from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRang
 from penstock.kafka.client.broker_answers import end_offset
 from penstock.kafka.errors import KafkaAway
 from penstock.kafka.large.safe_offsets import TopicAndPartition
+from penstock.kafka.origin_header import NO_ORIGIN, OriginReader
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
-from penstock.landing.from_kafka.rows import ROW, SOURCE, rows_from_records
+from penstock.landing.from_kafka.rows import ROW, rows_from_records
 from penstock.landing.offset_runs import PARTITION_MARK, Runs, difference, is_inside, runs_of
 from penstock.log.store.gaps import Gap
 from penstock.proof.reread import Reread, Suspect, suspects_in
@@ -71,9 +72,9 @@ class KafkaRecords:
         name, _, partition = topic.rpartition(PARTITION_MARK)
         partition_key = (name, int(partition))
         reread, origins = Reread(), {}
-        assembler = RangeAssembler(LookBack(self._kafka, self._gap), self._gap)
+        assembler, origin_reader = RangeAssembler(LookBack(self._kafka, self._gap), self._gap), OriginReader()
         for batch in self._read(partition_key, runs):
-            origins.update(_origins_by_offset(batch))
+            origins.update(_origins_by_offset(rows_from_records(batch, origin_reader)))
             for rows in assembler.add_batch(batch):
                 reread.suspects += self._suspects(rows)
         for rows in assembler.finish():
@@ -82,7 +83,7 @@ class KafkaRecords:
         reread.segments = {offset: origin for offset, origin in origins.items() if offset not in messages}
         absent_runs = difference(runs, runs_of(np.array(sorted(origins), np.int64)))
         reread.absent = [
-            Gap(span.begin, span.end, _gap_reason(span), {SOURCE: {0: span.end - span.begin}})
+            Gap(span.begin, span.end, _gap_reason(span), {NO_ORIGIN: {0: span.end - span.begin}})
             for span in self._absent_offsets.classify(partition_key, absent_runs.tolist())
             if span.absence in GAP_REASONS
         ]
@@ -168,8 +169,8 @@ def _gap_reason(span: ClassifiedRange) -> str:
     return EXPIRED_BEFORE if is_head else GAP_REASONS[span.absence]
 
 
-def _origins_by_offset(records: pa.RecordBatch) -> dict[int, SourceBucket]:
-    """Source and bucket of each offset."""
-    rows = records if "bucket" in records.schema.names else rows_from_records(records)
+def _origins_by_offset(rows: pa.RecordBatch) -> dict[int, SourceBucket]:
+    """Source and bucket of each offset of rows (ROW)."""
+    offsets, sources = rows.column("offset").to_numpy().tolist(), rows.column("source").to_pylist()
     buckets = rows.column("bucket").cast(pa.int64()).to_numpy() // 1_000_000
-    return {o: (SOURCE, b) for o, b in zip(rows.column("offset").to_numpy().tolist(), buckets.tolist(), strict=True)}
+    return {o: (str(s), b) for o, s, b in zip(offsets, sources, buckets.tolist(), strict=True)}

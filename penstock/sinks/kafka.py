@@ -20,6 +20,7 @@ from penstock.counts import Origin
 from penstock.handover.topic_requests import TOPIC_REQUEST, requested_topics
 from penstock.kafka.client.encryption import Encryption
 from penstock.kafka.client.flink_partitioner import partitions_of
+from penstock.kafka.origin_header import ORIGIN_HEADER, encode_origin
 from penstock.sinks.handler import BadSettings, Delivered
 from penstock.wire.meters import Meter
 from penstock.wire.plog.statistics import METERS
@@ -41,8 +42,6 @@ METADATA_TIMEOUT_S = 5.0
 PARTITION_CACHE_S = 60.0
 """Time for which the number of a topic's partitions is cached."""
 _LOGGER = logging.getLogger(__name__)
-ORIGIN_HEADER = "_penstock_origin"
-"""Header with the record's origin: HOST/LISTENER@MINUTE, the start of the minute in seconds since the epoch."""
 # A mapping, because the messages of a batch share it: the producer appends ``_t`` to a list in place.
 Headers = dict[str, str | bytes | None]
 
@@ -72,7 +71,9 @@ class Kafka:
         outcome = _Outcome()
         deadline = time.monotonic() + self.patience
         common: Headers = (
-            {ORIGIN_HEADER: f"{self._host}/{origin.source}@{origin.bucket}"} if self._handler.origin_header else {}
+            {ORIGIN_HEADER: encode_origin(self._host, origin.source, origin.bucket)}
+            if self._handler.origin_header
+            else {}
         )
         for topic, rows, requested in self._route(batch):
             self._send(topic, rows, _headers(rows.num_rows, common, requested), outcome, deadline)

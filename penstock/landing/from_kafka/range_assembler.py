@@ -28,6 +28,7 @@ from penstock.kafka.large.chunks import CHUNK_HEADER_BYTES, Chunk, decode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, decode_large_message_header, message_key
 from penstock.kafka.large.incomplete_messages import BufferPool
 from penstock.kafka.large.safe_offsets import TopicAndPartition
+from penstock.kafka.origin_header import OriginReader
 from penstock.landing.from_kafka.rows import RECORD, Rows, rows_from_records
 
 
@@ -54,7 +55,7 @@ class RangeAssembler:
 
     def __init__(self, look_back: LookBack, gap: int) -> None:
         self._look_back, self._gap = look_back, gap
-        self._incomplete = _new_buffer(gap)
+        self._incomplete, self._origins = _new_buffer(gap), OriginReader()
         self._open_chunks: dict[TopicAndPartition, dict[UUID, list[ChunkRecord]]] = {}
         self._first_offsets: dict[TopicAndPartition, int] = {}
 
@@ -65,12 +66,13 @@ class RangeAssembler:
             self._record_first_offset(batch)
         # Fast path: without chunks, the usual case, the batch becomes rows without a copy.
         if not chunks:
-            yield rows_from_records(batch)
+            yield rows_from_records(batch, self._origins)
             return
         is_plain = np.ones(batch.num_rows, bool)
         is_plain[list(chunks)] = False
-        yield rows_from_records(batch.filter(pa.array(is_plain)))
-        yield from _to_rows(self._assemble(chunk_of_row(batch, row, chunk) for row, chunk in chunks.items()))
+        yield rows_from_records(batch.filter(pa.array(is_plain)), self._origins)
+        chunk_records = (chunk_of_row(batch, row, chunk) for row, chunk in chunks.items())
+        yield from self._to_rows(self._assemble(chunk_records))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield messages whose earlier chunks had to be read again. Unfinished messages belong to a later batch."""
@@ -81,7 +83,8 @@ class RangeAssembler:
                 earlier = self._look_back(
                     partition, first, {uuid: _sequences(parts) for uuid, parts in unfinished.items()}
                 )
-                yield from _to_rows(self._assemble_reread([*earlier, *chain.from_iterable(unfinished.values())], first))
+                parts = [*earlier, *chain.from_iterable(unfinished.values())]
+                yield from self._to_rows(self._assemble_reread(parts, first))
 
     def _record_first_offset(self, batch: pa.RecordBatch) -> None:
         partition = (batch.column("topic")[0].as_py(), batch.column("partition")[0].as_py())
@@ -105,6 +108,18 @@ class RangeAssembler:
             # A message completed before the range belongs to the batch before.
             if message is not None and part.offset >= first:
                 yield part, message
+
+    def _to_rows(self, messages: Iterable[AssembledMessage]) -> Iterator[pa.RecordBatch]:
+        records: list[dict[str, Any]] = []
+        size = 0
+        for last, message in messages:
+            records.append(_to_record(last, message))
+            size += len(message)
+            if size >= TARGET_BATCH_BYTES:
+                yield rows_from_records(pa.RecordBatch.from_pylist(records, schema=RECORD), self._origins)
+                records, size = [], 0
+        if records:
+            yield rows_from_records(pa.RecordBatch.from_pylist(records, schema=RECORD), self._origins)
 
 
 def _new_buffer(gap: int) -> BufferPool:
@@ -194,19 +209,6 @@ def chunk_of_row(batch: pa.RecordBatch, row: int, chunk: Chunk) -> ChunkRecord:
     # The payload is copied: a view would keep the whole record batch in memory until its message is complete.
     own_chunk = Chunk(chunk.message_id, chunk.sequence, chunk.count, chunk.message_size, bytes(chunk.payload))
     return ChunkRecord((record["topic"], record["partition"]), batch.column("offset")[row].as_py(), own_chunk, record)
-
-
-def _to_rows(messages: Iterable[AssembledMessage]) -> Iterator[pa.RecordBatch]:
-    records: list[dict[str, Any]] = []
-    size = 0
-    for last, message in messages:
-        records.append(_to_record(last, message))
-        size += len(message)
-        if size >= TARGET_BATCH_BYTES:
-            yield rows_from_records(pa.RecordBatch.from_pylist(records, schema=RECORD))
-            records, size = [], 0
-    if records:
-        yield rows_from_records(pa.RecordBatch.from_pylist(records, schema=RECORD))
 
 
 def _to_record(last: ChunkRecord, message: bytes) -> dict[str, Any]:

@@ -12,13 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.counts import BUCKET_SECONDS
+from penstock.kafka.origin_header import OriginReader
 from penstock.landing.event_rules import MAX_TIMESTAMP
 
 TRANSPORT_HEADER_PREFIX = "_"
 """Prefix of headers that describe the transport (chunks, audits), not the message; they make no annotations."""
 CODEC_HEADER = "codec"
-SOURCE = "kafka"
 Rows = npt.NDArray[np.int64]
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -63,18 +62,21 @@ def clamp_timestamps(times: pa.Array[Any]) -> pa.Array[Any]:
     return clamped
 
 
-def rows_from_records(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert records (RECORD) to rows (ROW): headers become annotations, the header ``codec`` the codec."""
+def rows_from_records(batch: pa.RecordBatch, origins: OriginReader) -> pa.RecordBatch:
+    """Convert records (RECORD) to rows (ROW): headers become annotations, the header ``codec`` the codec.
+
+    Source and bucket come from the header with the record's origin (``kafka.origin_header``).
+    """
     row_count = batch.num_rows
-    micros = batch.column("timestamp").cast(pa.int64())
-    bucket = pc.multiply(pc.divide(micros, BUCKET_SECONDS * 1_000_000), BUCKET_SECONDS * 1_000_000)
+    seconds = batch.column("timestamp").cast(pa.int64()).to_numpy() // 1_000_000
+    source, bucket = origins.read(batch.column("headers"), seconds)  # type: ignore[arg-type]  # as below
     annotations, codec = _split_headers(batch.column("headers"))  # type: ignore[arg-type]  # the schema says that it is a list
     replaced = {
         "payload": batch.column("value"),
         "type_url": pa.nulls(row_count, pa.string()),
         "annotations": annotations,
-        "source": pa.repeat(SOURCE, row_count),
-        "bucket": bucket.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC")),
+        "source": source,
+        "bucket": pa.array(bucket * 1_000_000).cast(ROW.field("bucket").type),
         "received": batch.column("timestamp"),
         "codec": codec,
     }
