@@ -165,8 +165,8 @@ class ListenerConfig(SenderTlsConfig):
         10_000,
         ge=1,
         description=(
-            "Maximum number of connections; a further one closes the one with the most unfinished bytes, or the longest "
-            "silent one (tcp), or an idle one (http, otlp_grpc)."
+            "Maximum number of connections; a further one closes the one with the most unfinished bytes, or the "
+            "longest silent one (tcp), or an idle one (http, otlp_grpc)."
         ),
     )
     max_unfinished: Size = Field(
