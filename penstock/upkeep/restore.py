@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from penstock.landing.damaged_files import REMOVING, note_damaged_file
 from penstock.landing.duplicates.decision import StreamJudge
 from penstock.landing.duplicates.events_seen import EventsSeen
-from penstock.landing.duplicates.hash_run import HashRun
 from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.journal import REFILL_MARK, landed_ends, read_journal
 from penstock.landing.landing_lock import hold_upkeep_lock
@@ -38,31 +37,27 @@ from penstock.landing.offset_runs import (
     runs_of,
 )
 from penstock.landing.requests.deletions import DeletionRecord
-from penstock.landing.row_sums import with_partitions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import RowReader, TableFile, is_about_content, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.typed.columns import TypedTable
-from penstock.landing.writing.batch_commit import read_events
 from penstock.landing.writing.written_file import (
     ROW_GROUP,
     FileWriter,
     WrittenFile,
     in_current_columns,
-    round_to_millis,
 )
 from penstock.records import concatenated
 from penstock.upkeep.compaction.compaction import removed_on_failure
-from penstock.upkeep.reread_rows import RereadRows, RowSources, offsets_by_topic
+from penstock.upkeep.lost_column import LostColumn
+from penstock.upkeep.other_rows import EVENT_KEY, ROW_KEY, OtherRows, encode_streams, runs_by_stream
+from penstock.upkeep.reread_rows import RereadRows, RowSources
 from penstock.upkeep.typed.fill import CannotRestore
 
 MAX_CANDIDATES = 8 * ROW_GROUP
 """Limit: messages that are read for a row group whose offsets are lost."""
-MAX_STATISTIC_BYTES = 60
-"""Limit: other engines cut longer texts in statistics (64 bytes in parquet-rs)."""
-KEY = ("topic", "partition", "offset")
 NOT_COMPARED = "landed_at"
 """Column that no message has."""
 Column: TypeAlias = "pa.Array[Any]"
@@ -91,30 +86,17 @@ def restore_rows(layout: Layout, damaged: TableFile, sources: RowSources, typed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Statistics:
-    """The statistics of a lost column; ``low`` and ``high`` None if there are none.
-
-    ``rounded``: times are rounded outwards to milliseconds, as in the table's log.
-    """
-
-    low: Any
-    high: Any
-    nulls: int | None
-    rounded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class _RowGroup:
     """The columns of a row group that can be read, and the statistics of the lost ones."""
 
     rows: int
     columns: Mapping[str, Column]
-    lost: Mapping[str, _Statistics]
+    lost: Mapping[str, LostColumn]
 
     @property
     def has_key(self) -> bool:
         """Whether the offsets of the rows can be read."""
-        return not {*KEY} & {*self.lost}
+        return not {*ROW_KEY} & {*self.lost}
 
 
 @dataclass(slots=True)
@@ -127,9 +109,11 @@ class _FileRestore:
     sources: RowSources
     typed: Sequence[TypedTable]
     reread: RereadRows = field(init=False)
+    other_rows: OtherRows = field(init=False)
 
     def __post_init__(self) -> None:
         self.reread = RereadRows(self.sources, self.typed, *kind_and_day(self.damaged))
+        self.other_rows = OtherRows(self.layout, self.table, self.damaged, self.sources.window)
 
     def write(self) -> WrittenFile:
         """Write the file's rows into a new one."""
@@ -152,11 +136,15 @@ class _FileRestore:
         except (pa.ArrowInvalid, OSError) as error:
             if not is_about_content(error) and not isinstance(error, FileNotFoundError):
                 raise
-            yield self._restore_group(self._lost_file(), None)
+            yield self._restore_group(self._lost_file())
             return
         with file:
             for number in file.groups():
-                yield self._restore_group(_read_group(file, number), file)
+                keys = _read_group(file, number, EVENT_KEY)
+                if keys.has_key:
+                    self.other_rows.add(_key_rows(keys.columns))
+            for number in file.groups():
+                yield self._restore_group(_read_group(file, number))
 
     def _lost_file(self) -> _RowGroup:
         """Return a file without a readable footer as one row group. Raises CannotRestore."""
@@ -164,43 +152,49 @@ class _FileRestore:
             raise CannotRestore("its footer cannot be read, and the table's log does not state its rows")
         bounds = self.table.statistics(self.damaged)
         lost = {
-            name: _Statistics(*bounds.get(name, (None, None, None)), rounded=True)
+            name: LostColumn(*bounds.get(name, (None, None, None)), rounded=True)
             for name in self.table.form.schema.names
         }
         return _RowGroup(self.damaged.written_rows, {}, lost)
 
-    def _restore_group(self, group: _RowGroup, file: RowReader | None) -> Mapping[str, Column]:
-        """Return all columns of a row group; ``file``: None if it cannot be opened."""
+    def _restore_group(self, group: _RowGroup) -> Mapping[str, Column]:
+        """Return all columns of a row group."""
         if not group.lost:
             return group.columns
         if foreign := {*group.lost} - {*FILE_SCHEMA.names}:
             raise CannotRestore(f"its columns {', '.join(sorted(foreign))} are another program's")
-        rows = self._find_rows(group, file)
+        rows = self._find_rows(group)
         _check_columns(group, rows)
         columns = {**group.columns, **{name: rows[name] for name in group.lost}}
         if NOT_COMPARED in group.lost:
             columns[NOT_COMPARED] = self._landing_times(columns, group.lost[NOT_COMPARED])
         for name, statistics in group.lost.items():
-            _check_statistics(name, columns[name], statistics)
+            if name != NOT_COMPARED:
+                statistics.check(columns[name], name)
+        if not group.has_key or "uuid" in group.lost:
+            self.other_rows.add(_key_rows(columns))
         return columns
 
-    def _find_rows(self, group: _RowGroup, file: RowReader | None) -> pa.RecordBatch:
+    def _find_rows(self, group: _RowGroup) -> pa.RecordBatch:
         """Return the rows of a row group, in its order, as messages make them today."""
-        runs = _offsets(group) if group.has_key else self._possible_offsets(group, file)
+        runs = runs_by_stream(_key_rows(group.columns)) if group.has_key else self._possible_offsets(group)
         candidates = self.reread.read(runs)
         if not group.has_key and self.reread.kind in WITH_UUID:
             candidates = self._without_duplicates(candidates)
-        names = KEY if group.has_key else _comparable(group)
+        # Order: after duplicates, which may repeat an event that only another row group can have.
+        for name, statistics in group.lost.items() if not group.has_key else ():
+            candidates = candidates if name == NOT_COMPARED else statistics.select(candidates, name)
+        names = ROW_KEY if group.has_key else _comparable(group)
         indices = _match(group, candidates, names)
         if (indices < 0).any():
-            present = offsets_by_topic(*_streams(candidates["topic"], candidates["partition"]), _numbers(candidates))
+            present = runs_by_stream(candidates)
             absent = {topic: difference(all_runs, present.get(topic, NO_RUNS)) for topic, all_runs in runs.items()}
             text = self.reread.explain({topic: rest for topic, rest in absent.items() if len(rest)})
             missing = int((indices < 0).sum())
             raise CannotRestore(f"{missing:,} of its rows cannot be read again" + (f": {text}" if text else ""))
         return candidates.take(pa.array(indices, pa.int64()))
 
-    def _possible_offsets(self, group: _RowGroup, file: RowReader | None) -> dict[str, Runs]:
+    def _possible_offsets(self, group: _RowGroup) -> dict[str, Runs]:
         """Return the offsets that the rows may have: committed ones in the bounds that no other row has."""
         topics, partitions = group.columns.get("topic"), group.columns.get("partition")
         inside = _bounds_as_runs(group)
@@ -212,67 +206,61 @@ class _FileRestore:
                 is_named &= (int(partition) if partition else None) in pc.unique(partitions).to_pylist()
             if is_named and REFILL_MARK not in name:
                 possible[name] = intersection(inside, as_runs([(0, end)]))
-        deleted, landed = DeletionRecord(self.layout).runs(), self._other_offsets(group, file, {*possible})
+        deleted = DeletionRecord(self.layout).runs()
         for name, runs in possible.items():
             rest = difference(runs, deleted.get(name, NO_RUNS))
-            possible[name] = difference(rest, landed.get(name, NO_RUNS))
+            possible[name] = difference(rest, self.other_rows.offsets(name))
         if (count := sum(map(count_offsets, possible.values()))) > MAX_CANDIDATES:
             raise CannotRestore(f"its offsets cannot be read, and {count:,} messages may be its rows")
         return {name: runs for name, runs in possible.items() if len(runs)}
 
-    def _other_offsets(self, group: _RowGroup, file: RowReader | None, topics: set[str]) -> dict[str, Runs]:
-        """Return the offsets of these topics that other rows of the table have."""
-        runs_by_topic: dict[str, list[Runs]] = {}
-        for rows in self._other_keys(group, file):
-            for name, runs in offsets_by_topic(*_streams(rows["topic"], rows["partition"]), _numbers(rows)).items():
-                if name in topics:
-                    runs_by_topic.setdefault(name, []).append(runs)
-        return {name: as_runs(np.concatenate(parts)) for name, parts in runs_by_topic.items()}
-
-    def _other_keys(self, group: _RowGroup, file: RowReader | None) -> Iterator[pa.RecordBatch | pa.Table]:
-        """Yield the keys of the rows of other row groups and files. Raises what a damaged one raises."""
-        for keys in [_read_group(file, number, KEY) for number in file.groups()] if file is not None else ():
-            if keys.has_key:
-                yield pa.table(dict(keys.columns))
-        bounds = group.lost.get("offset")
-        for name in self.table.active():
-            if name != self.damaged:
-                with open_rows(self.table.folder, name) as rows:
-                    extremes = rows.bounds("offset")
-                    is_near = bounds is None or extremes is None or bounds.low is None
-                    if is_near or (extremes[0] <= bounds.high and bounds.low <= extremes[1]):  # type: ignore[index,union-attr]
-                        yield rows.read(KEY)
-
     def _without_duplicates(self, candidates: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows without events that landed in other files, or repeat an earlier one of these."""
+        """Return rows without events that are in other rows, or repeat an earlier one of these."""
         has_uuid = pc.is_valid(candidates["uuid"])
         events = candidates.filter(has_uuid)
-        parts = [read_events(self.table.folder, name) for name in self.table.active() if name != self.damaged]
-        landed = EventsSeen.concat([*parts, *DeletionRecord(self.layout).keys()])
         order = pc.sort_indices(events, [("partition", "ascending"), ("offset", "ascending")])
         events = events.take(order)
-        judge = StreamJudge([HashRun.from_events(landed)], self.sources.window)
+        judge = StreamJudge(self.other_rows.keys(), self.sources.window)
         before, repeats = judge.judge(EventsSeen.from_rows(events))
         remaining = events.filter(pa.array(~before & ~repeats))
         without_uuid = candidates.filter(pc.invert(has_uuid))
         return concatenated([remaining, without_uuid])
 
-    def _landing_times(self, columns: Mapping[str, Column], statistics: _Statistics) -> Column:
-        """Return ``landed_at`` of rows, from the footer or the journal. Raises CannotRestore."""
+    def _landing_times(self, columns: Mapping[str, Column], statistics: LostColumn) -> Column:
+        """Return ``landed_at`` of rows, from statistics, the journal or the table's log. Raises CannotRestore.
+
+        Limit: of a batch whose journal is rolled up and whose commit Delta has cleaned up, it is the time of the last
+        batch that it was rolled up with; never outside the statistics.
+        """
         kind, rows = FILE_SCHEMA.field(NOT_COMPARED).type, len(columns["offset"])
         if statistics.low is not None and statistics.low == statistics.high:
             constant: Column = pa.repeat(pa.scalar(statistics.low, kind), rows)
             return constant
-        names, codes = _streams(columns["topic"], columns["partition"])
+        names, codes = encode_streams(columns["topic"], columns["partition"])
         offsets, micros = columns["offset"].to_numpy(), np.zeros(rows, np.int64)
-        for commit in read_journal(self.layout):
-            for name, (begin, end) in commit.ranges().items() if commit.first is None else ():
+
+        def enter(ranges: Mapping[str, Sequence[int]], landed_at: int) -> None:
+            for name, (begin, end) in ranges.items():
                 if name in names:
-                    is_of_batch = (codes == names.index(name)) & (offsets >= begin) & (offsets < end)
-                    micros[is_of_batch] = commit.written_at
+                    micros[(codes == names.index(name)) & (offsets >= begin) & (offsets < end)] = landed_at
+
+        rolled_up = None
+        for commit in read_journal(self.layout):
+            before = micros.copy()
+            enter(commit.ranges(), commit.written_at)
+            if commit.first not in (None, commit.batch) and (micros != before).any():
+                rolled_up = min(commit.first or 0, commit.batch if rolled_up is None else rolled_up)
+        # Order: after the journal, because a batch's own commit is exact.
+        for batch in self.table.batches(rolled_up) if rolled_up is not None else ():
+            enter(batch.description.get("ranges", {}), int(batch.description.get("landed_at", 0)))
         if not micros.all():
-            raise CannotRestore("the journal no longer has the times at which its rows landed")
+            raise CannotRestore("the journal does not have the times at which its rows landed")
+        if rolled_up is not None and statistics.low is not None:
+            low, high = (pa.scalar(bound, kind).value for bound in (statistics.low, statistics.high))
+            micros = np.clip(micros, low, high)
         landed_at: Column = pa.array(micros, pa.int64()).cast(kind)
+        if rolled_up is None:
+            statistics.check(landed_at, NOT_COMPARED)
         return landed_at
 
 
@@ -286,7 +274,7 @@ def _read_group(file: RowReader, number: int, names: Sequence[str] = ()) -> _Row
         except (pa.ArrowInvalid, OSError) as error:
             if not is_about_content(error):
                 raise
-            lost[name] = _statistics(footer, name)
+            lost[name] = LostColumn.from_footer(footer, name)
     return _RowGroup(footer.num_rows, columns, lost)
 
 
@@ -294,33 +282,15 @@ def _one_chunk(column: pa.ChunkedArray[Any]) -> Column:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _statistics(footer: Any, name: str) -> _Statistics:
-    leaves = [footer.column(index) for index in range(footer.num_columns)]
-    statistics = next((leaf.statistics for leaf in leaves if leaf.path_in_schema == name), None)
-    if statistics is None:
-        return _Statistics(None, None, None)
-    nulls = statistics.null_count if statistics.has_null_count else None
-    low, high = (statistics.min, statistics.max) if statistics.has_min_max else (None, None)
-    return _Statistics(low, high, nulls)
-
-
-def _streams(topics: Any, partitions: Any) -> tuple[list[str], Offsets]:
-    """Return the distinct topics (``events/0`` for a partition of Kafka), and the index of each row's topic."""
-    names = with_partitions(topics, partitions)
-    plain = names.combine_chunks() if isinstance(names, pa.ChunkedArray) else names
-    encoded: Any = plain if pa.types.is_dictionary(plain.type) else plain.dictionary_encode()
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
-
-
 def _numbers(rows: pa.RecordBatch | pa.Table) -> Offsets:
     offsets: Offsets = rows["offset"].to_numpy()
     return offsets
 
 
-def _offsets(group: _RowGroup) -> dict[str, Runs]:
-    """Return the offsets of a row group by topic."""
-    columns = group.columns
-    return offsets_by_topic(*_streams(columns["topic"], columns["partition"]), columns["offset"].to_numpy())
+def _key_rows(columns: Mapping[str, Column]) -> pa.RecordBatch:
+    """Return the columns by which other rows recognize rows."""
+    names = EVENT_KEY if {*EVENT_KEY} <= {*columns} else ROW_KEY
+    return pa.RecordBatch.from_pydict({name: columns[name] for name in names})
 
 
 def _bounds_as_runs(group: _RowGroup) -> Runs:
@@ -391,21 +361,4 @@ def _check_columns(group: _RowGroup, rows: pa.RecordBatch) -> None:
         raise CannotRestore(
             f"its messages make other rows today ({', '.join(different)} differ): the topic was created again, or the "
             "pipeline's settings have changed"
-        )
-
-
-def _check_statistics(name: str, column: Column, statistics: _Statistics) -> None:
-    """Raise CannotRestore if a column differs from the footer's statistics."""
-    extremes: Any = (None, None)
-    if statistics.low is not None:
-        bounds: Any = pc.min_max(column).as_py()
-        extremes = bounds["min"], bounds["max"]
-        if statistics.rounded and pa.types.is_timestamp(column.type):
-            extremes = round_to_millis(extremes[0], up=False), round_to_millis(extremes[1], up=True)
-    is_cut = any(isinstance(bound, str | bytes) and len(bound) >= MAX_STATISTIC_BYTES for bound in extremes)
-    has_other_bounds = not is_cut and extremes != (statistics.low, statistics.high)
-    if has_other_bounds or (statistics.nulls is not None and statistics.nulls != column.null_count):
-        raise CannotRestore(
-            f"its messages make other rows today ({name} differs): the topic was created again, or the pipeline's "
-            "settings have changed"
         )

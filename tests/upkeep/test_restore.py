@@ -39,6 +39,7 @@ from penstock.proof.proofs import Proof
 from penstock.proof.proofs_table import ProofAppender
 from penstock.proof.prover import rebuild
 from penstock.proof.reread_kafka import KafkaRecords
+from penstock.proof.rollup import roll_up
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.testing.pipe import wait_until
@@ -231,6 +232,15 @@ def test_rows_are_the_same_after_damage_of_any_column(landed: Landed, kind: str)
     assert_accounted(landed)
 
 
+def test_damaged_files_of_other_days_are_not_read(landed: Landed) -> None:
+    """So that several damaged files do not keep each other from being restored, and a large table is not read."""
+    before = dump(landed.layout)
+    names = [landed.damage(zero_pages, landed.file(day=day)) for day in (1, 2, 3)]
+    landed.scrub()
+    assert [landed.state(name) for name in names] == ["repaired"] * 3
+    assert dump(landed.layout) == before
+
+
 @pytest.mark.parametrize("column", ["offset", "landed_at", "payload", "partition"])
 def test_merged_file_keeps_the_landing_time_of_each_batch(landed: Landed, column: str) -> None:
     compact_table(landed.layout.landed)
@@ -378,6 +388,67 @@ def test_rows_are_the_same_if_pages_or_a_file_are_lost(
     assert_accounted(landed)
 
 
+def write_in_groups(landed: Landed, old: str, *sizes: int) -> str:
+    """Write a file again with row groups of these sizes, and a last one with the rest; return its name."""
+    table, start = table_of(landed.layout), 0
+    with FileWriter(table.folder, *kind_and_day(old)) as writer, open_rows(table.folder, TableFile(old)) as file:
+        (rows,) = file.batches()
+        for size in (*sizes, rows.num_rows - sum(sizes)):
+            writer.write(rows.slice(start, size))
+            start += size
+        written = writer.close()
+    table.replace([old], [written])
+    return written.name
+
+
+def zero_group(path: Path, group: int) -> None:
+    """Overwrite the pages of a row group with zeros."""
+    content = bytearray(path.read_bytes())
+    for column in pq.ParquetFile(path).schema_arrow.names:
+        chunk = leaf(path, group, column)
+        begin = min(chunk.data_page_offset, chunk.dictionary_page_offset or chunk.data_page_offset)
+        content[begin : begin + chunk.total_compressed_size] = bytes(chunk.total_compressed_size)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("groups", [(1,), (0, 1)])
+def test_events_that_repeat_another_row_group_do_not_land(landed: Landed, groups: Sequence[int]) -> None:
+    """Their offsets lie between those of the second row group, and only the uuid of the first one excludes them."""
+    compact_table(landed.layout.landed)
+    before = dump(landed.layout)
+    name = write_in_groups(landed, landed.file(), 2, 20)
+    for group in groups:
+        landed.damage(zero_group, name, group)
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+    assert_accounted(landed)
+
+
+def test_landing_time_of_rolled_up_batches(landed: Landed) -> None:
+    """Exact from the table's log, and else the time of the last batch that the row's batch was rolled up with."""
+    roll_up(landed.layout, table_of(landed.layout).newest(), lambda: None)
+    compact_table(landed.layout.landed)
+    before = dump(landed.layout)
+    times = pq.read_table(landed.layout.landed / landed.file(), columns=["landed_at"])["landed_at"].to_pylist()
+    first, last = map(repr, sorted({*times}))
+    landed.damage(flip_column, landed.file(), "landed_at")
+    landed.scrub()
+    assert dump(landed.layout) == before
+    table = table_of(landed.layout)
+    table._table.create_checkpoint()
+    for commit in sorted((landed.layout.landed / "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    landed.damage(flip_column, landed.file(), "landed_at")
+    landed.scrub()
+    assert len({first, last}) == 2
+    assert sorted(row.replace(first, last) for row in before) == sorted(
+        row.replace(first, last) for row in dump(landed.layout)
+    )
+    assert first not in "".join(row for row in dump(landed.layout) if row.startswith(f"kind=event/date={NOW.date()}"))
+    assert find_damaged_files(landed.layout) == []
+
+
 def test_rows_with_lost_offsets_are_not_guessed(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
     topic = f"{landed.topics.prefix}-gone"
     landed.topics.delete_before(topic, 3)
@@ -404,15 +475,7 @@ def test_compacted_rows_are_reported_by_their_offsets(landed: Landed, caplog: py
 
 def test_only_damaged_row_groups_are_read_again(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
     topic, before = f"{landed.topics.prefix}-expired", dump(landed.layout)
-    table, old = table_of(landed.layout), landed.file(day=1)
-    with (
-        FileWriter(landed.layout.landed, *kind_and_day(old)) as writer,
-        open_rows(table.folder, TableFile(old)) as file,
-    ):
-        (rows,) = file.batches()
-        for start in (0, 5):
-            writer.write(rows.slice(start, 5))
-        table.replace([old], [writer.close()])
+    write_in_groups(landed, landed.file(day=1), 5)
     landed.topics.delete_before(topic, 4)
     landed.damage(flip_column, landed.file(day=1), "payload", 1)
     landed.damage(flip_column, landed.file(day=1), "offset", 1)

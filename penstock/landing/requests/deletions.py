@@ -269,11 +269,13 @@ class DeletionRecord:
 
     def keys(self) -> Iterator[EventsSeen]:
         """Yield the keys of deleted recent events."""
+        return (run.seen() for run in self.key_runs())
+
+    def key_runs(self) -> Iterator[HashRun]:
+        """Yield the keys of deleted recent events, mapped. Raises DamagedFile."""
         for deletion in self.deletions:
             try:
-                yield HashRun.open(
-                    self._folder / f"{deletion.number:06d}.keys", int(self._read_done(deletion)["keys"])
-                ).seen()
+                yield HashRun.open(self._folder / f"{deletion.number:06d}.keys", int(self._read_done(deletion)["keys"]))
             except (BadRun, FileNotFoundError) as error:
                 raise DamagedFile(str(error)) from None
 

@@ -129,6 +129,23 @@ class TableReader:
         """Return the files of the newest version, sorted by name."""
         return self._list_files(self._table) if self.exists else []
 
+    def active_within(self, bounds: Mapping[str, tuple[Any, Any]]) -> list[TableFile]:
+        """Return the files that may have a row within the bounds (inclusive) of every column.
+
+        The statistics in the table's log exclude files; files without statistics may have such a row.
+        """
+        with translate_errors_at(self.folder):
+            adds = pa.table(self._table.get_add_actions(flatten=True))
+        is_outside: Any = pa.repeat(False, adds.num_rows)
+        for column, (low, high) in bounds.items():
+            if {f"min.{column}", f"max.{column}"} <= {*adds.schema.names}:
+                smallest, largest = adds[f"min.{column}"], adds[f"max.{column}"]
+                is_beside: Any = pc.or_kleene(pc.greater(smallest, pa.scalar(high)), pc.less(largest, pa.scalar(low)))
+                is_outside = pc.or_(is_outside, is_beside.fill_null(False))
+        outside = {unquote(str(path)) for path in adds["path"].filter(is_outside).to_pylist()}
+        # Order: after the statistics. A file that a batch adds in between stays in.
+        return [file for file in self.active() if file not in outside]
+
     def active_at(self, version: int) -> list[TableFile]:
         """Return the files of an earlier version. Raises DamagedFile if its log is removed."""
         try:

@@ -6,7 +6,7 @@ import json
 import os
 import random
 import tracemalloc
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import deltalake
@@ -263,6 +263,17 @@ def test_commit_has_bounds_of_files(table: DeltaTable) -> None:
     (action,) = pa.table(opened.get_add_actions(flatten=True)).to_pylist()
     assert (action["num_records"], action["min.offset"], action["max.offset"], action["min.topic"]) == (3, 3, 9, "t")
     assert opened.transaction_version(APPLICATION) == 0
+
+
+def test_active_within_excludes_files_by_the_statistics_of_the_log(table: DeltaTable) -> None:
+    names = [*commit(table, 0, 3, 5), *commit(table, 1, 6, 9), *commit(table, 2, 20)]
+    assert sorted(table.active_within({"offset": (5, 6)})) == sorted(names[:2])
+    assert table.active_within({"offset": (10, 19)}) == []
+    assert table.active_within({"offset": (20, 30), "topic": ("s", "u")}) == names[2:]
+    assert table.active_within({"offset": (20, 30), "topic": ("u", "v")}) == []
+    assert sorted(table.active_within({"timestamp": (AT, AT)})) == sorted(names)
+    assert table.active_within({"timestamp": (AT - timedelta(days=2), AT - timedelta(days=1))}) == []
+    assert sorted(table.active_within({"uuid": ("a", "b"), "unknown": (1, 2)})) == sorted(names)
 
 
 def test_statistics_of_a_file_need_no_memory_for_the_others(table: DeltaTable) -> None:
