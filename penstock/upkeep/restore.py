@@ -58,6 +58,7 @@ from penstock.upkeep.typed.fill import CannotRestore
 
 MAX_CANDIDATES = 8 * ROW_GROUP
 """Limit: messages that are read for a row group whose offsets are lost."""
+HAS_VECTOR = "another program deleted rows of it by a deletion vector"
 NOT_COMPARED = "landed_at"
 """Column that no message has."""
 Column: TypeAlias = "pa.Array[Any]"
@@ -75,7 +76,7 @@ def restore_rows(layout: Layout, damaged: TableFile, sources: RowSources, typed:
         if current is None:
             raise CannotRestore("it has left the table since")
         if current.live is not None:
-            raise CannotRestore("another program deleted rows of it by a deletion vector, which only it can apply")
+            raise CannotRestore(HAS_VECTOR)
         with removed_on_failure(table) as written:
             written.append(_FileRestore(layout, table, current, sources, typed).write())
             # Crash: before the commit the next check begins again, after it the next start enters the repair.

@@ -41,7 +41,7 @@ from penstock.upkeep.backfill_planner import (
     request_backfill,
 )
 from penstock.upkeep.reread_rows import RowSources
-from penstock.upkeep.restore import restore_rows
+from penstock.upkeep.restore import HAS_VECTOR, restore_rows
 from penstock.upkeep.typed.fill import CannotRestore, restore_file
 
 _LOGGER = logging.getLogger(__name__)
@@ -112,10 +112,17 @@ class Scrub:
 
     def _check(self, table: DeltaTable, file: TableFile, typed: Sequence[TypedTable]) -> None:
         reason = find_damage(table.folder, file)
-        # A file that was merged or deleted since it was listed is no longer in the table.
-        if not reason or file not in table.active():
+        # A file that was merged or deleted since it was listed is no longer in the table, or has a vector now.
+        current = next((listed for listed in table.active() if listed == file), None) if reason else None
+        if current is None:
             return
         name = f"{table.folder}/{file}"
+        if current.live is not None:
+            # Only delta-rs writes the removal of a file with a vector, and it would copy the damage. Rows that are
+            # asked for again would come back although they are deleted.
+            _LOGGER.error("%s is damaged and stays in the table, because %s: %s", name, HAS_VECTOR, reason)
+            note_damaged_file(self._layout, name, REPORTED)
+            return
         if table.folder != self._layout.landed:
             self._restore_typed(table, file, reason, typed)
             return

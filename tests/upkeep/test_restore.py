@@ -233,7 +233,7 @@ def test_rows_are_the_same_after_damage_of_any_column(landed: Landed, kind: str)
 
 
 def test_damaged_files_of_other_days_are_not_read(landed: Landed) -> None:
-    """So that several damaged files do not keep each other from being restored, and a large table is not read."""
+    """Several damaged files do not keep each other from being restored, and a large table is not read."""
     before = dump(landed.layout)
     names = [landed.damage(zero_pages, landed.file(day=day)) for day in (1, 2, 3)]
     landed.scrub()
@@ -413,7 +413,7 @@ def zero_group(path: Path, group: int) -> None:
 
 @pytest.mark.parametrize("groups", [(1,), (0, 1)])
 def test_events_that_repeat_another_row_group_do_not_land(landed: Landed, groups: Sequence[int]) -> None:
-    """Their offsets lie between those of the second row group, and only the uuid of the first one excludes them."""
+    """Their offsets lie between the second row group's, and only the uuids of the first row group exclude them."""
     compact_table(landed.layout.landed)
     before = dump(landed.layout)
     name = write_in_groups(landed, landed.file(), 2, 20)

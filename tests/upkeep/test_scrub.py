@@ -19,7 +19,9 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.log import Log
 from penstock.proof.status import status
+from penstock.upkeep.compaction.compaction import compact_table, sweep_table
 from penstock.upkeep.scrub import Scrub, find_damage, find_damaged_files
+from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.typed.typed_life import CLICK, Life, read
 from tests.landing.typed.typed_life import event as typed_event
 from tests.landing.writing.messages import source
@@ -135,6 +137,40 @@ def test_rows_land_again_without_a_footer(landed: HandWritten, topics: Path, is_
     [request] = load_requests(layout.refills).values()
     assert (request.topic, request.runs, request.lost) == ("t", ((1, 2),), True)
     assert damaged_files(layout) == {f"{layout.landed}/{name}": "repaired"}
+
+
+def test_rows_that_a_vector_deleted_do_not_come_back(
+    table: HandWritten, topics: Path, foreign_spark: ForeignSpark, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither from the log, nor by a merge, which delta-rs would do without a look at the checksums."""
+    layout, folder = table.layout, table.layout.landed
+    append(topics, "t", [b"text %d" % number for number in range(6)])
+    table.commit({"t": 3}, [landed_message(number) for number in range(3)])
+    table.commit({"t": 6}, [landed_message(number) for number in range(3, 6)])
+    Journal(layout).update()
+    scrub = Scrub(layout, topics)
+    scrub.check_next()  # lists the files before the vector is there
+    foreign_spark.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')", folder)
+    foreign_spark.sql("DELETE FROM {} WHERE `offset` in (1, 4)", folder)
+    files = table_of(layout).active()
+    assert len([file for file in files if file.live is not None]) == 2
+    for file in files:
+        flip_page(folder / file, "message")
+    for _ in range(3):
+        scrub.check_next()
+    compact_table(folder)
+    sweep_table(table_of(layout))
+    assert table_of(layout).active() == files
+    assert set(damaged_files(layout).values()) == {"reported"}
+    assert load_requests(layout.refills) == {}
+    assert "is damaged and stays in the table, because another program deleted rows of it by a deletion" in caplog.text
+    assert [row["offset"] for row in foreign_spark.sql("SELECT `offset` FROM {} ORDER BY 1", folder)] == [0, 2, 3, 5]
+    # A restore of the files by hand: the rows are intact, and the vectors are applied.
+    for file in files:
+        flip_page(folder / file, "message")
+    compact_table(folder)
+    assert [file.live for file in table_of(layout).active()] == [None]
+    assert [row["offset"] for row in foreign_spark.sql("SELECT `offset` FROM {} ORDER BY 1", folder)] == [0, 2, 3, 5]
 
 
 def test_intact_tables_are_checked_in_silence(

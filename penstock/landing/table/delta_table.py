@@ -31,7 +31,7 @@ from penstock.files.file_system import sync_written
 from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options, translate_errors_at
 from penstock.landing.table.features import Features
 from penstock.landing.table.one_writer import PROPERTY, check_writer, own_name
-from penstock.landing.table.table_file import NewFile, TableFile, open_rows
+from penstock.landing.table.table_file import NewFile, TableFile, is_about_content, open_rows
 from penstock.landing.table.table_reader import (
     APPLICATION,
     DELETIONS_APPLICATION,
@@ -336,7 +336,18 @@ class DeltaTable(TableReader):
                     f"{self.folder / file}: rows were deleted by a deletion vector, and times are beyond what can be "
                     f"rewritten here: run REORG TABLE delta.`{self.folder}` APPLY (PURGE) in Spark"
                 )
-            first = next((part.slice(0, 1).to_pylist()[0] for part in rows.batches(ROW_KEY) if part.num_rows), None)
+            first: Mapping[str, Any] | None = None
+            try:
+                # Workaround: delta-rs does not compare pages with their checksums, and would copy damaged ones.
+                for part in rows.batches():
+                    if first is None and part.num_rows:
+                        (first,) = part.slice(0, 1).select(ROW_KEY).to_pylist()
+            except (pa.ArrowInvalid, OSError) as error:
+                if not is_about_content(error):
+                    raise
+                raise VectorNotApplicable(
+                    f"{self.folder / file} is damaged, and rows of it were deleted by a deletion vector: {error}"
+                ) from None
         if first is None:
             return None
         folder = [f"{column} = '{value}'" for column, value in _partition_values(file).items()]
