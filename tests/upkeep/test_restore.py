@@ -20,19 +20,21 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from penstock.config.tables_url import TablesUrl
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets
 from penstock.kafka.broker import Broker
 from penstock.landing.damaged_files import damaged_files
 from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.transform.rules import TransformRules
-from penstock.landing.typed.typed_delta import TypedDelta
+from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
 from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
 from penstock.landing.writing.written_file import FileWriter
 from penstock.proof.proofs import Proof
@@ -48,6 +50,7 @@ from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.scrub import Scrub, find_damaged_files
 from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.typed.typed_life import CLICK, read
+from tests.object_store import BUCKET, S3Server
 from tests.proof.proof_sql import differences
 from tests.spark.query.test_kafka_landing import segments
 from tests.spark.spark_helpers import append, event
@@ -84,6 +87,10 @@ def zero_pages(path: Path) -> None:
     length = int.from_bytes(path.read_bytes()[-8:-4], "little") + 8
     content = path.read_bytes()
     path.write_bytes(content[:4] + bytes(len(content) - 4 - length) + content[-length:])
+
+
+def cut_footer(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
 
 
 def dump(layout: Layout) -> list[str]:
@@ -160,7 +167,8 @@ class Landed:
 
     def scrub(self, landing: Landing | None = None) -> None:
         scrub = Scrub(self.layout, None, (landing or self.landing).row_sources())
-        for _ in range(len(table_of(self.layout).active()) + len(self.typed_files()) + 1):
+        tables = (table_of(self.layout), *existing_typed_tables(self.layout))
+        for _ in range(sum(len(table.active()) for table in tables) + 1):
             scrub.check_next([CLICK])
 
     def typed_files(self) -> list[TableFile]:
@@ -171,11 +179,28 @@ class Landed:
         return next(name for name in table_of(self.layout).active() if name.startswith(f"kind={kind}/date={date}/"))
 
     def damage(self, damage: Callable[..., None], name: str, *arguments: Any) -> str:
-        damage(self.layout.landed / name, *arguments)
+        path = self.layout.landed / name
+        if isinstance(path, Path):
+            damage(path, *arguments)
+            return name
+        copy = self.layout.tables / "copy"
+        copy.write_bytes(path.open().read())
+        damage(copy, *arguments)
+        path.unlink()
+        if copy.exists():
+            with copy.open("rb") as file:
+                path.upload(file)
         return name
 
     def state(self, name: str) -> str | None:
         return damaged_files(self.layout).get(f"{self.layout.landed}/{name}")
+
+
+def enter_proofs(landing: Landing) -> None:
+    worker = ProofWorker(landing, None)
+    worker.enter()
+    worker.step()
+    ProofAppender(landing.layout).step(now=True)
 
 
 @pytest.fixture(scope="module")
@@ -194,10 +219,7 @@ def landed_once(spark: SparkSession, kafka_broker: Broker, tmp_path_factory: pyt
     start_landing(spark, landing, available_now=True).wait(240)
     topics.send(f"{topics.prefix}-rich", plain(*(event(n) for n in range(300, 305))))
     start_landing(spark, landing, available_now=True).wait(240)
-    worker = ProofWorker(landing, None)
-    worker.enter()
-    worker.step()
-    ProofAppender(landing.layout).step(now=True)
+    enter_proofs(landing)
     return Landed(topics, landing)
 
 
@@ -206,6 +228,20 @@ def landed(landed_once: Landed, tmp_path: Path) -> Landed:
     """A copy of the tables for one test."""
     shutil.copytree(landed_once.layout.tables, tmp_path / "tables")
     return Landed(landed_once.topics, replace(landed_once.landing, tables=tmp_path / "tables"))
+
+
+@pytest.fixture
+def landed_at_url(landed: Landed, s3: S3Server, tmp_path: Path) -> Landed:
+    """The tables in an object store."""
+    local, place = landed.layout, TablesUrl(f"s3://{BUCKET}/{tmp_path.name}", tmp_path / "state", s3.options())
+    layout = Layout.for_tables(place)
+    shutil.copytree(local.tables / "_checkpoints", layout.tables / "_checkpoints")
+    for path in filter(Path.is_file, local.tables.rglob("*")):
+        if (name := str(path.relative_to(local.tables))).partition("/")[0] != "_checkpoints":
+            with path.open("rb") as file:
+                layout.table(name).upload(file)  # type: ignore[union-attr]
+    begin_table(layout)
+    return Landed(landed.topics, replace(landed.landing, tables=place))
 
 
 def assert_accounted(landed: Landed) -> None:
@@ -331,14 +367,40 @@ def test_unavailable_kafka_is_reported_and_tried_again(landed: Landed, caplog: p
     assert dump(landed.layout) == before
 
 
+@pytest.mark.parametrize("damage", [flip_column, zero_pages, cut_footer, Path.unlink])
+def test_rows_in_an_object_store_are_the_same(landed_at_url: Landed, damage: Callable[..., None]) -> None:
+    landed, before = landed_at_url, dump(landed_at_url.layout)
+    assert compact_table(landed.layout.landed)[1]
+    for kind in ("event", "message"):
+        name = landed.damage(damage, landed.file(kind), *(["payload"] if damage is flip_column else []))
+        landed.scrub()
+        assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+    assert find_damaged_files(landed.layout) == []
+    assert [path.name for path in landed.layout.keys.parent.glob("*.restore")] == []
+
+
+def test_unreachable_object_store_changes_nothing(landed_at_url: Landed, s3: S3Server) -> None:
+    landed, before = landed_at_url, dump(landed_at_url.layout)
+    name = landed.damage(zero_pages, landed.file())
+    files = table_of(landed.layout).active()
+    with s3.stopped(), pytest.raises(TablesAway):
+        landed.scrub()
+    assert (landed.state(name), table_of(landed.layout).active()) == (None, files)
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+
+
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
+from penstock.config.tables_url import TablesUrl
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.spark.query.landing_query import Landing
 from penstock.upkeep.scrub import Scrub
 
-moment, folder, server = sys.argv[1:]
+moment, server, folder, *url = sys.argv[1:]
 replace = DeltaTable.replace
 
 def replace_and_die(self, removed, files):
@@ -347,18 +409,23 @@ def replace_and_die(self, removed, files):
     os.kill(os.getpid(), signal.SIGKILL)
 
 DeltaTable.replace = replace_and_die
-landing = Landing(Path(folder) / "topics", Path(folder), kafka={"bootstrap.servers": server}, expiry_gap=50)
+tables = TablesUrl(url[0], Path(folder), json.loads(url[1])) if url else Path(folder)
+landing = Landing(Path(folder) / "topics", tables, kafka={"bootstrap.servers": server}, expiry_gap=50)
 scrub = Scrub(landing.layout, None, landing.row_sources())
 for _ in range(100):  # more than the tables have files
     scrub.check_next()
 """
 
 
+@pytest.mark.parametrize("place", ["landed", "landed_at_url"])
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_kill_around_the_commit_leaves_each_row_once(landed: Landed, moment: str) -> None:
+def test_kill_around_the_commit_leaves_each_row_once(moment: str, place: str, request: pytest.FixtureRequest) -> None:
+    landed: Landed = request.getfixturevalue(place)
     before = dump(landed.layout)
     name = landed.damage(flip_column, landed.file(), "payload")
-    arguments = [moment, str(landed.layout.tables), landed.topics.kafka["bootstrap.servers"]]
+    arguments = [moment, landed.topics.kafka["bootstrap.servers"], str(landed.layout.tables)]
+    if (store := landed.layout.store) is not None:
+        arguments += [store.root, json.dumps(dict(store.options))]
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], check=False, timeout=120)
     assert killed.returncode == -signal.SIGKILL
     assert (name in table_of(landed.layout).active()) is (moment == "before")
@@ -367,11 +434,8 @@ def test_kill_around_the_commit_leaves_each_row_once(landed: Landed, moment: str
     assert landed.state(name) == "repaired"
     assert dump(landed.layout) == before
     assert find_damaged_files(landed.layout) == []
-    assert_accounted(landed)
-
-
-def cut_footer(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
+    if place == "landed":
+        assert_accounted(landed)
 
 
 @pytest.mark.parametrize("kind", ["event", "message", "quarantine"])
@@ -447,6 +511,39 @@ def test_landing_time_of_rolled_up_batches(landed: Landed) -> None:
     )
     assert first not in "".join(row for row in dump(landed.layout) if row.startswith(f"kind=event/date={NOW.date()}"))
     assert find_damaged_files(landed.layout) == []
+
+
+@pytest.mark.parametrize("function", ["drop_debug", "without_host", "backwards", "audit_to_messages", "fails_on_bad"])
+def test_rows_of_the_users_function_are_the_same(
+    spark: SparkSession, kafka_broker: Broker, tmp_path: Path, function: str
+) -> None:
+    topics = Topics(kafka_broker)
+    types = ("click", "debug", "audit", "view")
+    bodies = [event(n, types[n % 4], host=f"web-{n % 3}", data={"bad": n % 7 == 0}) for n in range(60)]
+    topics.send(topics.create("shaped"), plain(*bodies, *bodies[:9], b"text of web-1", b"bad text", b"{"))
+    (tmp_path / "topics").mkdir()
+    landing = Landing(
+        tmp_path / "topics",
+        tmp_path / "tables",
+        topic=f"{topics.prefix}-*",
+        kafka=topics.kafka,
+        transform=TransformRules(
+            f"tests.landing.transform.functions:{function}",
+            patterns=("web-1",),
+            fields=("uuid2", "data.bad"),
+            salt=b"s",
+        ),
+    )
+    start_landing(spark, landing, available_now=True).wait(240)
+    enter_proofs(landing)
+    landed = Landed(topics, landing)
+    before = dump(landing.layout)
+    for damage in (zero_pages, cut_footer, Path.unlink):
+        for name in table_of(landing.layout).active():
+            landed.damage(damage, name)
+            landed.scrub()
+        assert dump(landing.layout) == before, damage
+    assert find_damaged_files(landing.layout) == []
 
 
 def test_rows_with_lost_offsets_are_not_guessed(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
