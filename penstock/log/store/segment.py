@@ -225,29 +225,43 @@ class Segment:
         if self._dirty:
             self._preallocated_end = 0
             try:
+                # Order: index and copies are cut first, durably. After a power failure a record without data would look
+                # like a lost batch; data without a record is found by recovery's scan.
+                for file, length in self._discarded_companions():
+                    file.truncate(length)
+                    file.sync()
                 self._data.truncate(self.state.length)
             except OSError:
                 with contextlib.suppress(OSError):
                     self._clear_tail()
                 raise
+            # Order: the cut of the data is synced before the next append may reuse the offsets: after a power failure
+            # the discarded rows must not come back beside new rows of the same offsets.
             self._sync_data()
-            # Order: the cut of the data is synced before its index and copies are cut, and before the next append may
-            # reuse the offsets: after a power failure the discarded rows must not come back beside new rows of the
-            # same offsets.
-            self._index.truncate(self._index_length - sum(len(packed) for _, packed in self._unwritten_records))
-            self._copies.truncate(self.state.copied - sum(len(text) for _, text in self._unwritten_copies))
             self._dirty = False
+
+    def _discarded_companions(self) -> tuple[tuple[File, int], tuple[File, int]]:
+        """Return index and copies, each with the length that it has without the discarded appends."""
+        records = sum(len(packed) for _, packed in self._unwritten_records)
+        copies = sum(len(text) for _, text in self._unwritten_copies)
+        return (self._index, self._index_length - records), (self._copies, self.state.copied - copies)
 
     def _clear_tail(self) -> None:
         """Overwrite the remains of a failed append with zeros. Raises OSError."""
         # Crash: if the process is killed before the cut succeeds, recovery would keep the refused rows; it cuts zeros.
-        # Rows with index records stay: recovery would take zeros in their place for damage of stored rows.
-        records = sum(len(packed) for _, packed in self._unwritten_records)
-        if self._fs.size(self.files.index) <= self._index_length - records:
-            end = self._fs.size(self.files.data)
-            # Limit: in pieces, because a refused append may have hundreds of MB. A file that ends earlier has no tail.
-            for position in range(self.state.length, end, MAX_PREALLOCATED_BYTES):
-                self._data.write([bytes(min(MAX_PREALLOCATED_BYTES, end - position))], position)
+        # Order: the records first, because recovery would take zeros in the place of recorded rows for damage.
+        (_, records), _ = self._discarded_companions()
+        self._clear(self._index, self.files.index, records)
+        self._clear(self._data, self.files.data, self.state.length)
+
+    def _clear(self, file: File, path: Path, begin: int) -> None:
+        """Overwrite a file from ``begin`` on with zeros, in pieces, because a refused append may have hundreds of MB.
+
+        Crash: back to front. A kill between two pieces leaves the first batches whole and nothing behind them; without
+        the first ones recovery would take the others for rows that follow damage.
+        """
+        for position in reversed(range(begin, self._fs.size(path), MAX_PREALLOCATED_BYTES)):
+            file.write([bytes(min(MAX_PREALLOCATED_BYTES, self._fs.size(path) - position))], position)
 
     @property
     def _index_length(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.handover.stored_waits import Fate
-from penstock.log import LogError
+from penstock.log import LogError, OutOfSequence
 from penstock.server.api.entries import Accepted
 from penstock.server.auth.rights import ANONYMOUS
 from penstock.slogd.columns.decode import parse_append
@@ -170,6 +170,9 @@ class ApiSender:
         self._world.record(self.name, f"refused: {error}")
         if isinstance(error, OutOfOrder | AlreadyExists) and not self._world.promises.flips:
             raise Broken(f"{self.name}: number {self._sequence} is refused: {error}")
+        if isinstance(error, OutOfOrder) and self._world.promises.lost:
+            # The number before is lost with its rows, so no retry is ever accepted: the client begins again.
+            self._producer, self._sequence, sent.once = f"{self._producer}, again", 0, False
         if not sent.uncertain and not sent.acknowledged and self._dice.random() < ABANDON_SHARE:
             self._sent = None
 
@@ -181,7 +184,7 @@ class TransactionSender:
         self.name, self._topics, self._world, self._dice = name, topics, world, dice
         self._messages = Messages(name, world, dice, messages)
         self._parts: list[Sent] = []
-        self._sequence = 0
+        self._producer, self._sequence = name, 0
         self._transaction = ""
         self._life = 0
         self._staged = 0
@@ -206,6 +209,10 @@ class TransactionSender:
         except (LogError, ApiError) as error:
             self._world.record(self.name, f"refused: {error}")
             self._transaction = ""
+            if isinstance(error, OutOfOrder | OutOfSequence) and self._world.promises.lost:
+                self._producer, self._sequence = f"{self._producer}, again", 0
+                for part in self._parts:
+                    part.once = False
 
     def _advance(self) -> None:
         daemon = self._world.daemon
@@ -214,7 +221,7 @@ class TransactionSender:
             self._transaction = daemon.log.transactions.begin()
         elif self._staged < len(self._parts):
             part = self._parts[self._staged]
-            append = parse_append(request(part, self.name, self._sequence, self._transaction))
+            append = parse_append(request(part, self._producer, self._sequence, self._transaction))
             daemon.api.hand_over(append, "grpc", ANONYMOUS, lambda outcome: None)
             self._staged += 1
         else:

@@ -13,15 +13,30 @@ from penstock.files.file_system import OS
 from penstock.log.commit.batching import QueuedAppend, prepare
 from penstock.log.store import index, segment, segment_files
 from penstock.log.store.batch_format import PREAMBLE
+from penstock.log.store.gaps import Gaps
+from penstock.log.store.producers import Producers
+from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment_files import SegmentFiles, StartState
 from penstock.testing import CrashingFileSystem
 from tests.log.log_helpers import origin, rows
 
 
+def prepared(active, *payloads):
+    state = active.state
+    return prepare([QueuedAppend(rows(*payloads), origin(), 0, None)], state.end, state.last + 1, state.length)
+
+
+def recover(folder):
+    """Recover the topic in a folder; return its payloads and its gaps."""
+    gaps = Gaps(OS, folder)
+    active, _ = Recovery(OS, folder, gaps, Producers(60)).run()
+    active.release()
+    stored = pa.ipc.open_stream(active.files.data.read_bytes()).read_all().column("payload").to_pylist()
+    return stored, gaps.sorted()
+
+
 def append(active, *payloads):
-    pending = prepare(
-        [QueuedAppend(rows(*payloads), origin(), 0, None)], active.state.end, active.state.last + 1, active.state.length
-    )
+    pending = prepared(active, *payloads)
     mark = active.state.copy()
     try:
         active.append(pending.parts, [index.record(pending.message)])
@@ -168,6 +183,55 @@ def test_refused_row_is_not_recovered_if_its_cut_fails_too(tmp_path):
     content = active.files.data.read_bytes()
     assert content[: len(stored)] == stored
     assert not any(content[len(stored) :])
+
+
+@pytest.mark.parametrize("topic", ["t", "_internal"])
+@pytest.mark.parametrize("free", [50, 100, 600])
+def test_refused_row_leaves_no_gap_after_a_power_cut(tmp_path, topic, free):
+    """The disk is full within the index record, within the copy, or behind both."""
+    for seed in range(40):
+        folder = tmp_path / f"{seed}" / topic
+        folder.mkdir(parents=True)
+        fs = CrashingFileSystem(folder, seed)
+        active = segment.create(fs, folder, 0, StartState(), 0)
+        append(active, b"a")
+        pending, before = prepared(active, b"refused"), active.state.copy()
+        fs.free = pending.message.length + free
+        active.append(pending.parts, [index.record(pending.message)], b"c" * 500)
+        with suppress(OSError):
+            active.sync()
+        active.roll_back(before)
+        fs.crash()
+        assert recover(folder) == ([b"a"], [])
+
+
+@pytest.mark.parametrize("fails", ["truncate", "sync"])
+def test_kill_while_a_refused_append_is_cleared_leaves_no_gap(tmp_path, monkeypatch, fails):
+    monkeypatch.setattr(segment, "MAX_PREALLOCATED_BYTES", 700)
+    outcomes = set()
+    for kill_after in range(30):
+        folder = tmp_path / f"{kill_after}"
+        folder.mkdir()
+        fs = CrashingFileSystem(folder)
+        active = segment.create(fs, folder, 0, StartState(), 0)
+        append(active, b"a")
+        before = active.state.copy()
+        for payload in (b"b", b"c", b"d"):
+            pending = prepared(active, payload)
+            active.append(pending.parts, [index.record(pending.message)])
+        if fails == "truncate":
+            active.sync()
+        fs.failures, fs.stop_after = {fails: errno.EIO, "truncate": errno.EIO}, kill_after
+        with pytest.raises(OSError, match=r"\[Errno"):
+            active.sync() if fails == "sync" else active.roll_back(before)
+        if fails == "sync":
+            with pytest.raises(OSError, match=r"\[Errno"):
+                active.roll_back(before)
+        fs.kill()
+        stored, gaps = recover(folder)
+        assert gaps == []
+        outcomes.add(b"".join(stored))
+    assert outcomes == {b"abcd", b"abc", b"ab", b"a"}
 
 
 class PiecewiseFiles(CrashingFileSystem):

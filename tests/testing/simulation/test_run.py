@@ -31,6 +31,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 70113, "steps": 160, "faults": [0, 1, 2, 3]},
     {"seed": 100181, "steps": 72, "messages": 8, "faults": [3, 4, 5, 6, 7]},
     {"seed": 200047},
+    {"seed": 910328, "steps": 107, "messages": 4, "faults": [1, 2, 3, 8, 9, 11, 13, 14]},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
