@@ -65,7 +65,8 @@ class ArrowStream:
         self.receiver, self.sender = receiver, sender
         self.state = OtapStream(max_batch_bytes)
         self._call = StreamCall(call, (), self._leave, self._read_next)
-        self._unanswered = 0
+        self.unanswered = 0
+        """Batches whose outcome is not known yet."""
         self._is_reading = self._is_complete = self._has_ended = False
 
     def begin(self) -> None:
@@ -97,7 +98,7 @@ class ArrowStream:
 
     def answer(self, batch_id: int, code: int, text: str) -> None:
         """Send the status of a batch, and read the next one."""
-        self._unanswered -= 1
+        self.unanswered -= 1
         if not self._has_ended:
             self._call.send(BatchStatus(batch_id=batch_id, status_code=code, status_message=text).SerializeToString())
             self._read_next()
@@ -111,7 +112,7 @@ class ArrowStream:
     def _read_next(self) -> None:
         # Invariant: one batch is decoded at a time, in order, as each depends on the dictionaries of those before.
         is_open = not (self._is_reading or self._is_complete or self._has_ended)
-        if is_open and self._unanswered + self._call.unsent < MAX_UNANSWERED:
+        if is_open and self.unanswered + self._call.unsent < MAX_UNANSWERED:
             self._is_reading = True
             self._call.receive_message(self._received)
 
@@ -122,11 +123,11 @@ class ArrowStream:
             self.complete()
             return
         self.receiver.progress(self)
-        self._unanswered += 1
+        self.unanswered += 1
         self.receiver.read(ArrowBatch(self), data)
 
     def _end_if_answered(self) -> None:
-        if self._is_complete and not self._unanswered:
+        if self._is_complete and not self.unanswered:
             self.end(OK, "")
 
     def _leave(self) -> None:

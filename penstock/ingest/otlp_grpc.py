@@ -100,7 +100,10 @@ class OtlpGrpcReceiver:
         self._streams: dict[ArrowStream, None] = {}
         limit = max_streams(listener.max_unfinished, listener.max_body)
         self._bounded_streams = BoundedCalls(limit, f"a listener has at most {limit} open streams; begin another one")
-        self._calls.connections.open_calls.append(self._bounded_streams.peers)
+        self._exports: set[_Export] = set()
+        """Calls of Export whose message has arrived and that are not answered yet."""
+        self._calls.connections.streams.append(self._bounded_streams.last_progress)
+        self._calls.connections.answering.append(self._answered_peers)
         self._without_message: deque[tuple[float, _Export]] = deque()
         self._pending_since = 0.0
 
@@ -212,6 +215,21 @@ class OtlpGrpcReceiver:
         self._streams.pop(stream, None)
         self._bounded_streams.discard(stream)
 
+    def _answered_peers(self) -> list[bytes]:
+        """Return the peers whose requests are being answered. On any thread."""
+        streams = [stream.peer() for stream in list(self._streams) if stream.unanswered]
+        return [*streams, *(export.peer() for export in list(self._exports))]
+
+    def begin_answer(self, export: _Export) -> None:
+        """Note that the message of a call has arrived: its connection stays open until ``end_answer``."""
+        self._exports.add(export)
+
+    def end_answer(self, export: _Export) -> None:
+        """Note that a call is being answered, or is over."""
+        if export in self._exports:
+            self._exports.discard(export)
+            self._calls.connections.note_end(export.peer())
+
     def read(self, export: _Export | ArrowBatch, data: bytes) -> None:
         """Parse the message of a call, on a thread if it is large, and add its records."""
         try:
@@ -321,6 +339,7 @@ class _Export:
         if self._has_ended:
             return
         if data is not None:
+            self._receiver.begin_answer(self)
             self._receiver.read(self, data)
         else:
             # gRPC itself refuses a message over max_body, and then cancels the call. A client that leaves looks the
@@ -345,7 +364,7 @@ class _Export:
             if self._has_ended:
                 return
             if fate is Fate.STORED:
-                self._has_ended = True
+                self._end()
                 self.call.answer(answer)
             else:
                 self.refuse(refusal_of(fate))
@@ -354,14 +373,14 @@ class _Export:
 
     def fail(self) -> None:
         """End the call after an error of this program."""
-        self._has_ended = True
+        self._end()
         self.call.refuse(_UNKNOWN, "Internal error")
 
     def refuse(self, refusal: Refused) -> None:
         """Count a refusal, and end the call with a Status, and with the time to retry if the sender may."""
         if self._has_ended:
             return
-        self._has_ended = True
+        self._end()
         self._receiver.count_refusal(refusal.reason)
         status = status_of(refusal)
         trailers = None
@@ -371,6 +390,10 @@ class _Export:
             status.details.add().Pack(retry_info)
             trailers = ((_STATUS_DETAILS, status.SerializeToString()),)
         self.call.refuse(status.code, str(refusal), trailers)
+
+    def _end(self) -> None:
+        self._has_ended = True
+        self._receiver.end_answer(self)
 
 
 class Reads:

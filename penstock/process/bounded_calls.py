@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import defaultdict
 from typing import Any
 
@@ -22,24 +23,25 @@ class BoundedCalls:
     def __init__(self, limit: int, reason: str) -> None:
         self._limit, self._reason = limit, reason
         self._lock = threading.Lock()
-        self._calls: dict[int, tuple[Any, bytes]] = {}
+        self._calls: dict[int, tuple[Any, bytes, float]] = {}
         self._by_peer: defaultdict[bytes, dict[int, Any]] = defaultdict(dict)
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def peers(self) -> list[bytes]:
-        """Return gRPC's names of the peers that have open calls. On any thread."""
+    def last_progress(self) -> list[tuple[bytes, float]]:
+        """Return gRPC's name of each call's peer, and the monotonic time of its last progress. On any thread."""
         with self._lock:
-            return list(self._by_peer)
+            return [(peer, last_s) for _, peer, last_s in self._calls.values()]
 
     def progress(self, call: Any) -> None:
         """Enter a call of cygrpc, or note that it has made progress. On any thread."""
         least_active = None
         with self._lock:
-            entry = self._calls.pop(id(call), None) or (call, call.peer())
-            self._calls[id(call)] = entry
-            of_peer = self._by_peer[entry[1]]
+            earlier = self._calls.pop(id(call), None)
+            peer = earlier[1] if earlier else call.peer()
+            self._calls[id(call)] = call, peer, time.monotonic()
+            of_peer = self._by_peer[peer]
             of_peer.pop(id(call), None)
             of_peer[id(call)] = call
             if len(self._calls) > self._limit:
@@ -56,7 +58,7 @@ class BoundedCalls:
                 self._remove(id(call))
 
     def _remove(self, key: int) -> Any:
-        call, peer = self._calls.pop(key)
+        call, peer, _ = self._calls.pop(key)
         of_peer = self._by_peer[peer]
         del of_peer[key]
         if not of_peer:

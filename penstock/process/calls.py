@@ -37,6 +37,8 @@ class Call:
         self._watched = self.client_left = False
         """``client_left`` is kept up to date only after ``watch``."""
         self._on_left: Callable[[], None] = lambda: None
+        self.on_answered: Callable[[Any], object] = lambda call: None
+        """Called with the call of cygrpc before the answer or the error is sent, on any thread."""
 
     def invocation_metadata(self) -> Any:
         """Return the names and values that the client sent with the call."""
@@ -84,6 +86,7 @@ class Call:
         self._end(status(code, text, trailers))
 
     def _end(self, end: Any, *message: Any) -> None:
+        self.on_answered(self.raw)
         metadata = cygrpc.SendInitialMetadataOperation(None, _NO_FLAGS)
         # grpc finishes a call only with a close operation; ``watch`` may have started it already.
         close = () if self._watched else (cygrpc.ReceiveCloseOnServerOperation(_NO_FLAGS),)

@@ -8,6 +8,7 @@ surplus; gRPC then sees the end of the stream and frees the connection.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import os
 import socket
@@ -22,8 +23,8 @@ from penstock.process.calls import address_of, port_of
 from penstock.process.kernel import limit_connections
 
 MIN_IDLE_S = 5.0
-"""Time after its last call before a connection may be closed: clients that take turns do not close each other's, and a
-call that waits for a commit is answered.
+"""Time after its last call, and the last message of its streams, before a connection may be closed: clients that take
+turns do not close each other's.
 """
 HANDSHAKE_TIMEOUT_MS = 10_000
 """Time for TLS and HTTP/2 before gRPC closes a connection; its default is 120 s."""
@@ -57,8 +58,12 @@ class ConnectionLimit:
     """At most ``limit`` connections of one server, and some more until the surplus is closed.
 
     Connections without an admitted call are closed first; the address with most of them comes first, and its oldest.
-    Then connections are closed that have no open call, the one whose last call is longest ago first. If every other
-    connection is in use, gRPC refuses the new one.
+    Then connections are closed that have no open call, the one whose last call is longest ago first; then those whose
+    streams are silent, of the address with most of them first, and the longest silent. If every other connection is in
+    use, gRPC refuses the new one.
+
+    Invariant: a connection with a request that is being answered is not closed. Its client would repeat an append that
+    is stored.
 
     Thread: ``note_call`` is called on the server's threads; everything else of a started limit is owned by its thread.
     """
@@ -69,8 +74,13 @@ class ConnectionLimit:
         self.limit, self._key = limit_connections(limit, self.most - self.most // 4, key), key
         self.closed = 0
         """Connections that were closed for new ones, since the start."""
-        self.open_calls: list[Callable[[], Iterable[bytes | str]]] = []
-        """Functions that return gRPC's names of the peers that have open calls; called on this limit's thread."""
+        self.answering: list[Callable[[], Iterable[bytes | str]]] = []
+        """Functions that return gRPC's names of the peers with a request that is being answered."""
+        self.streams: list[Callable[[], Iterable[tuple[bytes | str, float]]]] = []
+        """Functions that return the peer of each open stream, and the monotonic time of its last message.
+
+        Thread: these and ``answering`` are called on this limit's thread.
+        """
         self._last_calls: dict[bytes | str, float] = {}
         self._first_seen: dict[int, tuple[Peer | None, float]] = {}
         self._listeners: list[Peer] = []
@@ -89,6 +99,10 @@ class ConnectionLimit:
         """Note a call of ``peer``, in gRPC's words; ``is_admitted`` is asked once per connection."""
         if peer in self._last_calls or is_admitted():
             self._last_calls[peer] = time.monotonic()
+
+    def note_end(self, peer: bytes | str) -> None:
+        """Note the end of a long call of ``peer``, so that the answer can still reach the client."""
+        self.note_call(peer, lambda: False)
 
     def start(self, ports: Iterable[int]) -> None:
         """Watch the connections that arrive at the listening sockets of this process with these ports."""
@@ -127,11 +141,18 @@ class ConnectionLimit:
         surplus = len(connections) - self.limit
         if surplus <= 0:
             return False
-        last_calls = {_peer_of(name): last_s for name, last_s in dict(self._last_calls).items()}
-        busy = {_peer_of(name) for names in self.open_calls for name in names()}
-        closable = _closable(connections, last_calls, busy)
+        closable = _closable(connections, *self._find_activity())
         self._report(sum(_shut_down(connection) for connection in closable[:surplus]))
         return True
+
+    def _find_activity(self) -> tuple[dict[Peer, float], dict[Peer, float], set[Peer]]:
+        """Return when peers called and when their streams had a message, and the peers that wait for an answer."""
+        last_calls = {_peer_of(name): last_s for name, last_s in dict(self._last_calls).items()}
+        streams: dict[Peer, float] = {}
+        for name, last_s in itertools.chain.from_iterable(list_streams() for list_streams in self.streams):
+            peer = _peer_of(name)
+            streams[peer] = max(streams.get(peer, 0.0), last_s)
+        return last_calls, streams, {_peer_of(name) for names in self.answering for name in names()}
 
     def _find_connections(self, descriptors: Iterable[str]) -> list[_Connection]:
         """Return the connections of the server among the descriptors of this process."""
@@ -175,18 +196,35 @@ class ConnectionLimit:
             self._unreported = 0
 
 
-def _closable(connections: list[_Connection], last_calls: dict[Peer, float], busy: set[Peer]) -> list[_Connection]:
+def _closable(
+    connections: list[_Connection], last_calls: dict[Peer, float], streams: dict[Peer, float], answering: set[Peer]
+) -> list[_Connection]:
     """Return the connections that may be closed, the first one first."""
-    unused = [connection for connection in connections if connection.peer not in last_calls]
-    by_address = Counter(connection.peer[0] for connection in unused)
-    unused.sort(key=lambda connection: (-by_address[connection.peer[0]], connection.first_seen))
     idle_since = time.monotonic() - MIN_IDLE_S
-    idle = [
-        connection
-        for connection in connections
-        if connection.peer not in busy and last_calls.get(connection.peer, idle_since) < idle_since
+    unused: list[_Connection] = []
+    idle: list[_Connection] = []
+    silent: list[_Connection] = []
+    for connection in connections:
+        peer = connection.peer
+        if peer in answering:
+            continue
+        if peer not in last_calls:
+            unused.append(connection)
+        elif max(last_calls[peer], streams.get(peer, 0.0)) < idle_since:
+            (silent if peer in streams else idle).append(connection)
+    idle.sort(key=lambda connection: last_calls[connection.peer])
+    return [
+        *_of_busiest_address_first(unused, lambda connection: connection.first_seen),
+        *idle,
+        *_of_busiest_address_first(silent, lambda connection: streams[connection.peer]),
     ]
-    return unused + sorted(idle, key=lambda connection: last_calls[connection.peer])
+
+
+def _of_busiest_address_first(
+    connections: list[_Connection], time_of: Callable[[_Connection], float]
+) -> list[_Connection]:
+    by_address = Counter(connection.peer[0] for connection in connections)
+    return sorted(connections, key=lambda connection: (-by_address[connection.peer[0]], time_of(connection)))
 
 
 def _shut_down(connection: _Connection) -> bool:

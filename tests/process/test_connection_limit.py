@@ -183,6 +183,85 @@ def test_longest_idle_channel_is_closed_for_a_new_one_and_connects_again(
         assert append(channels[1]) == [LIMIT + 2]
 
 
+@contextlib.contextmanager
+def append_under_way(running: Running, method: str) -> Iterator[Callable[[], list[int]]]:
+    """An append that waits for the disk on its own connection; what is yielded ends the wait and returns offsets."""
+    topic = running.log.topic("t")
+    with new_channel(running.bound.grpc) as channel, contextlib.ExitStack() as stopped_disk:
+        stopped_disk.enter_context(topic.writer.lock)
+        entry = pb.AppendRequest(topic="t", logs=[pb.LogEntry(raw_bytes=b"slow")])
+        call = getattr(StructuredLogStub(channel), method)
+        if method == "AppendLogs":
+            waiting = call.future(entry, timeout=60, metadata=TOKEN)
+        else:
+            answers = call(iter([entry]), timeout=60, metadata=TOKEN)
+        wait_until(lambda: topic._scheduled)
+
+        def finish() -> list[int]:
+            stopped_disk.close()
+            return list((waiting.result() if method == "AppendLogs" else next(answers)).offsets)
+
+        yield finish
+
+
+@pytest.mark.parametrize("method", ["AppendLogs", "AppendStream"])
+def test_connection_with_an_append_under_way_is_not_closed(
+    method: str, start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    running = start()
+    with contextlib.ExitStack() as opened:
+        first = opened.enter_context(new_channel(running.bound.grpc))
+        assert append(first) == [0]
+        finish = opened.enter_context(append_under_way(running, method))
+        for _ in range(2 * LIMIT):
+            channel = opened.enter_context(new_channel(running.bound.grpc))
+            list(StructuredLogStub(channel).ListTopics(pb.ListTopicsRequest(), timeout=20, metadata=TOKEN).topic)
+        wait_until(lambda: running.limits.rpc_connections["grpc"].closed == LIMIT + 2, 20)
+        assert finish() == [1]
+    assert running.log.topic("t").end == 2
+
+
+def test_silent_streams_do_not_keep_callers_out(start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 2.0)
+    monkeypatch.setattr("penstock.process.connection_limit.MAX_BURST", 2)
+    running = start()
+    with new_channel(running.bound.grpc) as channel:
+        append(channel)
+    with contextlib.ExitStack() as opened:
+        streams = []
+        for _ in range(LIMIT + 2):
+            stub = StructuredLogStub(opened.enter_context(new_channel(running.bound.grpc)))
+            query = pb.GetLogsRequest(topic="t")
+            streams.append(stub.StreamLogs(query, timeout=60, metadata=TOKEN, wait_for_ready=True))
+            assert len(next(streams[-1]).logs) == 1
+        assert append(opened.enter_context(new_channel(running.bound.grpc)), 20) == [1]
+        wait_until(streams[0].done, 10)
+        assert streams[0].code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_connection_with_an_export_under_way_is_not_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    with (
+        requests_to(tmp_path, "otlp_grpc", max_connections=LIMIT, request_timeout=60) as (running, port),
+        contextlib.ExitStack() as opened,
+    ):
+        export(port)  # by then it listens
+        running.log_goes_on = False
+        channel = opened.enter_context(new_channel(f"127.0.0.1:{port}"))
+        waiting = channel.unary_unary(EXPORT).future(request(2).SerializeToString(), timeout=60)
+        wait_until(lambda: running.receiver._exports)
+        for _ in range(2 * LIMIT):
+            other = opened.enter_context(new_channel(f"127.0.0.1:{port}"))
+            with pytest.raises(grpc.RpcError) as refused:
+                other.unary_unary(EXPORT)(b"\xff", timeout=20)
+            assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        wait_until(lambda: running.receiver._calls.connections.closed >= LIMIT + 1, 20)
+        running.log_goes_on = True
+        waiting.result()
+    assert len(running.rows) == 4
+
+
 def test_connections_without_calls_of_the_busiest_address_are_closed_first() -> None:
     now = time.monotonic()
     connections = [
@@ -192,10 +271,17 @@ def test_connections_without_calls_of_the_busiest_address_are_closed_first() -> 
         _Connection(4, ("192.0.2.3", 1), now - 20),
         _Connection(5, ("192.0.2.3", 2), now - 30),
         _Connection(6, ("192.0.2.4", 1), now - 90),  # it has just called
+        _Connection(7, ("192.0.2.5", 1), now - 90),  # its streams are silent, and it is the only one of its address
+        _Connection(8, ("192.0.2.6", 1), now - 90),
+        _Connection(9, ("192.0.2.6", 2), now - 90),  # silent for longer than the other one of its address
+        _Connection(10, ("192.0.2.6", 3), now - 90),  # its stream has just had a message
     ]
-    last_calls = {("192.0.2.1", 1): now - 80, ("192.0.2.1", 2): now - 85, ("192.0.2.4", 1): now - 0.1}
-    closable = _closable(connections, last_calls, {("192.0.2.1", 2)})
-    assert [connection.descriptor for connection in closable] == [5, 4, 3, 1]
+    last_calls = {connection.peer: now - 85 for connection in (connections[1], *connections[6:])}
+    last_calls |= {("192.0.2.1", 1): now - 80, ("192.0.2.4", 1): now - 0.1}
+    streams = {("192.0.2.5", 1): now - 70, ("192.0.2.6", 1): now - 20}
+    streams |= {("192.0.2.6", 2): now - 30, ("192.0.2.6", 3): now - 0.1}
+    closable = _closable(connections, last_calls, streams, {("192.0.2.1", 2)})
+    assert [connection.descriptor for connection in closable] == [5, 4, 3, 1, 9, 8, 7]
 
 
 def test_peers_of_closed_connections_are_forgotten(start: Callable[..., Running]) -> None:

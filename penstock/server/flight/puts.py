@@ -61,9 +61,14 @@ class Puts:
         try:
             async for message in messages:
                 # The token is checked for each message: it may be revoked during a long put.
+                context.unanswered += 1
                 appended = await loop.run_in_executor(self._threads, put.append, message, self._guard.current(caller))
-                if appended is not None:
-                    await answers.put(asyncio.ensure_future(_encode_answer(arrivals, put.topic_name, *appended)))
+                if appended is None:
+                    context.unanswered -= 1
+                else:
+                    outcome = asyncio.ensure_future(_encode_answer(arrivals, put.topic_name, *appended))
+                    outcome.add_done_callback(context.count_outcome)
+                    await answers.put(outcome)
         except Exception:
             # None ends the answers; `do_put` raises this error when it awaits the task.
             await answers.put(None)

@@ -81,7 +81,7 @@ class FlightServer:
             "ListActions": self._list_actions,
         }
         direct = {f"/{SERVICE}/{name}": partial(self._serve, method) for name, method in methods.items()}
-        connections.open_calls.append(self._open_reads.peers)
+        connections.streams.append(self._open_reads.last_progress)
         tokens = TokenForServices(guard, (SERVICE,))
         self.calls = CallServer(OPTIONS, direct, tokens, topics.log.committers, connections)
         puts = Puts(topics, guard, self._threads, status_of)
@@ -100,6 +100,8 @@ class FlightServer:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _serve(self, method: Callable[[bytes, Principal], _Answers], request: bytes, call: Call) -> None:
+        # From here on the call is one of the open reads, which may be closed while they are silent.
+        call.on_answered(call.raw)
         answers = self._answers_while_valid(method, request, call)
         PulledAnswers(call.raw, self._threads, answers, status_of, self._open_reads).start()
 

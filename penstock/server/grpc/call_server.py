@@ -42,6 +42,8 @@ MAX_SILENT_CALLS = 2000
 """Limit: calls that have sent headers and no request yet, of all connections; about 15 KB each."""
 MAX_STREAMS = 4096
 """Limit: calls served by coroutines at once, of all connections; about 30 KB each."""
+NOTED_CALL_S = 0.5
+"""The end of a call that takes longer counts as a call for the limit of connections."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -60,8 +62,11 @@ class CallServer(CallQueue):
         self._direct, self._tokens, self._committers = direct, tokens, committers
         self._handlers: dict[str, Any] = {}
         self._silent = BoundedCalls(MAX_SILENT_CALLS, "no request came, and others wait")
-        self._streams: set[Any] = set()
-        connections.open_calls.append(lambda: [call.peer() for call in list(self._streams)])
+        self._streams: dict[Any, LoopCall] = {}
+        self._answering: dict[Any, float] = {}
+        """Calls of direct methods whose request has arrived and that are not answered yet, and when it arrived."""
+        connections.answering.append(self._answered_peers)
+        connections.streams.append(self._last_messages)
         self._threads = [threading.Thread(target=self._run, name=f"grpc-{n}", daemon=True) for n in range(2)]
         self._leader, self._handover_lock, self._wake_standby = self._threads[0], threading.Lock(), threading.Event()
         self._commits_done, self._busy_since, self._slow_until = 0, 0.0, 0.0
@@ -178,14 +183,39 @@ class CallServer(CallQueue):
             Call(event.call, metadata).refuse(Code.UNAUTHENTICATED, refusal)
         elif (direct := self._direct.get(method)) is not None:
             self._silent.progress(event.call)
-            Call(event.call, metadata).receive(direct, partial(self._silent.discard, event.call))
+            call = Call(event.call, metadata)
+            call.on_answered = self._note_answer
+            call.receive(partial(self._begin_answer, direct), partial(self._silent.discard, event.call))
         elif (handler := self._handlers.get(method)) is None:
             Call(event.call, metadata).refuse(UNIMPLEMENTED, "Method not found!")
         elif len(self._streams) >= MAX_STREAMS:
             Call(event.call, metadata).refuse(Code.RESOURCE_EXHAUSTED, f"more than {MAX_STREAMS} streams are open")
         else:
             self._silent.progress(event.call)
-            self._streams.add(event.call)
             on_request = partial(self._silent.discard, event.call)
-            on_end = partial(self._streams.discard, event.call)
-            LoopCall(event.call, metadata, self._loop, on_request, on_end).serve(handler)
+            on_end = partial(self._forget_stream, event.call)
+            stream = LoopCall(event.call, metadata, self._loop, on_request, on_end)
+            self._streams[event.call] = stream
+            stream.serve(handler)
+
+    def _begin_answer(self, direct: Direct, data: bytes, call: Call) -> None:
+        self._answering[call.raw] = time.monotonic()
+        direct(data, call)
+
+    def _note_answer(self, call: Any) -> None:
+        began_s = self._answering.pop(call, None)
+        # Fast path: the start of a usual call is near enough to its end.
+        if began_s is not None and time.monotonic() - began_s > NOTED_CALL_S:
+            self.connections.note_end(call.peer())
+
+    def _forget_stream(self, call: Any) -> None:
+        if self._streams.pop(call, None) is not None:
+            self.connections.note_end(call.peer())
+
+    def _last_messages(self) -> list[tuple[bytes | str, float]]:
+        return [(call.peer(), call.last_message_s) for call in list(self._streams.values())]
+
+    def _answered_peers(self) -> list[bytes | str]:
+        """Return the peers whose requests are being answered. On any thread."""
+        streams = [call.peer() for call in list(self._streams.values()) if call.unanswered]
+        return [*streams, *(call.peer() for call in list(self._answering))]

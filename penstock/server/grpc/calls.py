@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn
 
@@ -37,6 +38,14 @@ class LoopCall:
         self._call, self._metadata, self._loop = call, metadata, loop
         self._on_request, self._on_end = on_request, on_end
         self._has_sent_metadata = self._has_ended = False
+        self.unanswered = 0
+        """Requests that have begun to take effect and whose outcome is not known yet: their connection stays open.
+
+        An answer that the client does not read is not one of them, else clients that read nothing could keep all
+        connections.
+        """
+        self.last_message_s = time.monotonic()
+        """Monotonic time of the last request or answer, or of the call itself."""
         self._task: asyncio.Task[None] | None = None
 
     def serve(self, handler: Any) -> None:
@@ -75,6 +84,7 @@ class LoopCall:
         request_kind, answer_kind = (
             "stream" if is_stream else "unary" for is_stream in (handler.request_streaming, handler.response_streaming)
         )
+        self.unanswered += not handler.response_streaming
         response = getattr(handler, f"{request_kind}_{answer_kind}")(request, self)
         if not handler.response_streaming:
             await self.end(OK, "", self._message(await response))
@@ -97,6 +107,7 @@ class LoopCall:
         while True:
             event = await self._batch(cygrpc.ReceiveMessageOperation(_NO_FLAGS))
             self._on_request()
+            self.last_message_s = time.monotonic()
             data = event.batch_operations[0].message()
             if data is None:
                 return
@@ -104,6 +115,7 @@ class LoopCall:
 
     async def write(self, answer: Any) -> None:
         """Send one of several answers. Raises CallEnded."""
+        self.last_message_s = time.monotonic()
         await self._send(self._message(answer))
 
     async def send_initial_metadata(self, _: Any) -> None:
@@ -121,13 +133,23 @@ class LoopCall:
 
     def client_address(self) -> str:
         """Return the address of the client; "" for a Unix socket."""
-        return address_of(self._call.peer())
+        return address_of(self.peer())
+
+    def peer(self) -> bytes | str:
+        """Return gRPC's name of the client. Thread-safe."""
+        name: bytes | str = self._call.peer()
+        return name
+
+    def count_outcome(self, _: Any) -> None:
+        """Note that the outcome of one of the ``unanswered`` requests is known."""
+        self.unanswered -= 1
 
     def _message(self, answer: Any) -> Any:
         return cygrpc.SendMessageOperation(self._serialize(answer), _NO_FLAGS)
 
     async def end(self, code: int, text: str, *message: Any) -> None:
         """Send ``message``, if any, and the status. Raises CallEnded."""
+        self.unanswered, self.last_message_s = 0, time.monotonic()
         await self._send(*message, status(code, text))
         self._has_ended = True
 

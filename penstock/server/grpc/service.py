@@ -105,7 +105,7 @@ class Entries:
         answers: asyncio.Queue[Awaitable[bytes] | None] = asyncio.Queue(MAX_PIPELINED)
         reading: asyncio.Task[None] | None = None
         try:
-            reading = asyncio.create_task(self._read_requests(requests, caller_of(self._api.guard, context), answers))
+            reading = asyncio.create_task(self._read_requests(requests, context, answers))
             while (answer := await answers.get()) is not None:
                 yield await answer
             await reading
@@ -116,12 +116,16 @@ class Entries:
                 reading.cancel()
 
     async def _read_requests(
-        self, requests: AsyncIterator[bytes], caller: Principal, answers: asyncio.Queue[Awaitable[bytes] | None]
+        self, requests: AsyncIterator[bytes], context: Context, answers: asyncio.Queue[Awaitable[bytes] | None]
     ) -> None:
         try:
+            caller = caller_of(self._api.guard, context)
             async for data in requests:
                 caller = self._api.guard.current(caller)
-                await answers.put(asyncio.ensure_future(_encode_outcome(await self._start_append(data, caller))))
+                context.unanswered += 1
+                outcome = asyncio.ensure_future(_encode_outcome(await self._start_append(data, caller)))
+                outcome.add_done_callback(context.count_outcome)
+                await answers.put(outcome)
         except Exception:
             await answers.put(None)
             raise

@@ -16,6 +16,8 @@ import pyarrow.flight as flight
 
 from penstock.config import Settings
 from penstock.errors import PenstockError
+from penstock.process.connection_limit import ConnectionLimit
+from penstock.process.kernel import raise_file_limit
 from penstock.server.auth.server_tls import ServerTls
 from penstock.server.flight.batch_messages import BadFlightData, BatchDecoder, BatchEncoder, FlightData, bytes_field
 from penstock.slogd.errors import BadRequest, Exhausted
@@ -51,7 +53,11 @@ class FlightSqlServer:
     def __init__(self, settings: Settings, engine: Engine) -> None:
         self._engine, config = engine, settings.sql
         threads = ThreadPoolExecutor(config.max_connections, "flight-sql")
-        self._server = grpc.server(threads, options=_OPTIONS, maximum_concurrent_rpcs=config.max_connections)
+        self.connections = ConnectionLimit(config.max_connections, "sql.max_connections", raise_file_limit() // 4)
+        options = [*_OPTIONS, *self.connections.options]
+        self._server = grpc.server(threads, options=options, maximum_concurrent_rpcs=config.max_connections)
+        self._calls: set[grpc.ServicerContext] = set()
+        self.connections.answering.append(lambda: [context.peer() for context in list(self._calls)])
         self._address, self._security = config.flight_sql, settings.security
         self.port = 0
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
@@ -78,24 +84,42 @@ class FlightSqlServer:
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self._address}: {error}") from None
         self._server.start()
+        self.connections.start([self.port])
 
     def close(self) -> None:
         """Close the port and end all calls."""
+        self.connections.stop()
         self._server.stop(STOP_TIMEOUT_S).wait(2 * STOP_TIMEOUT_S)
 
     def _service(self, context: grpc.ServicerContext) -> Service:
         """Return the caller's service; its query ends with the call. Raises WrongPassword, RightsUnknown."""
         token, user = _credentials(context)
-        readable = self._engine.rights.readable(token)
+        readable = self._admit(token, context)
         cancelled = threading.Event()
         if not context.add_callback(cancelled.set):
             cancelled.set()
         return Service(self._engine, readable, user, cancelled)
 
+    def _admit(self, token: str, context: grpc.ServicerContext) -> frozenset[str] | None:
+        """Return what a token may read; its connection stays open while the call runs.
+
+        Raises WrongPassword, RightsUnknown.
+        """
+        readable = self._engine.rights.readable(token)
+        self.connections.note_call(context.peer())
+        self._calls.add(context)
+        if not context.add_callback(lambda: self._end(context)):
+            self._end(context)
+        return readable
+
+    def _end(self, context: grpc.ServicerContext) -> None:
+        self._calls.discard(context)
+        self.connections.note_end(context.peer())
+
     def _handshake(self, _: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Answer a password with the token that following calls send."""
         token, _user = _credentials(context)
-        self._engine.rights.readable(token)
+        self._admit(token, context)
         if token:
             context.send_initial_metadata((("authorization", f"Bearer {token}"),))
         yield b""
@@ -143,7 +167,7 @@ class FlightSqlServer:
 
     def _do_put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Bind the parameters of a prepared statement; answer its new handle."""
-        self._engine.rights.readable(_credentials(context)[0])
+        self._admit(_credentials(context)[0], context)
         decoder, command = BatchDecoder(), Command("", {}, {})
         for request in requests:
             fields = FlightData.parse(request)

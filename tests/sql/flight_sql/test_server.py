@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ from penstock.server.flight.batch_messages import bytes_field
 from penstock.sql.flight_sql.commands import Handle, pack
 from penstock.sql.flight_sql.server import SERVICE, FlightSqlServer
 from penstock.sql.postgres.server import Server
+from penstock.testing import wait_until
+from tests.server.idle_connections import IdleConnections, Kind
 from tests.server.running import Running
 from tests.sql.postgres.postgres_server import fill
 
@@ -114,6 +117,36 @@ def rows_of(server: FlightSqlServer, text: str, **options: str) -> list[Any]:
     with connect(server, **options) as connection, connection.cursor() as cursor:
         cursor.execute(text)
         return list(cursor.fetchall())
+
+
+def test_idle_connections_do_not_keep_clients_out(tmp_path: Path) -> None:
+    with serving(tmp_path, sql={"max_connections": 5}) as server:
+        for kind in (Kind.NOTHING, Kind.PREFACE):
+            with IdleConnections(server.port, 40, kind, persist=True):
+                assert rows_of(server, "select 1") == [(1,)]
+                closed = server.connections.closed
+                wait_until(lambda closed=closed: server.connections.closed > closed + 30, 10)
+
+
+def test_connection_with_a_query_is_not_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    with serving(tmp_path, sql={"max_connections": 5, "timeout": 3}) as server, contextlib.ExitStack() as opened:
+        outcome: list[str] = []
+
+        def query() -> None:
+            with pytest.raises(Error) as raised:
+                rows_of(server, ENDLESS)
+            outcome.append(str(raised.value))
+
+        waiting = threading.Thread(target=query)
+        waiting.start()
+        wait_until(lambda: server._calls)
+        for _ in range(10):
+            cursor = opened.enter_context(opened.enter_context(connect(server)).cursor())
+            cursor.execute("select 1")
+        wait_until(lambda: server.connections.closed >= 5, 10)
+        waiting.join(30)
+    assert "stopped after 3 s" in outcome[0]
 
 
 def test_limits_of_rows_and_time_are_errors(tmp_path: Path) -> None:
