@@ -109,7 +109,7 @@ class HecProtocol:
         """Answer true for ids that this process or an earlier one has issued, false for all others."""
         if not channel:
             raise _HecRefused("Data channel is missing", 10)
-        check_value_count(request.text)
+        check_value_count(request.text, request.max_values)
         document = decode_json(request.text)
         acks = document.get("acks") if isinstance(document, dict) else None
         check_message_count(len(acks) if isinstance(acks, list) else 0, request.max_messages, "acks")
@@ -152,7 +152,7 @@ def _add_lines(request: Request, messages: Messages) -> _HecRefused | None:
 
 def _add_events(request: Request, messages: Messages) -> _HecRefused | None:
     """Add events; stop at the first bad one and return its error."""
-    for number, event in enumerate(_events(request.text, request.max_message_bytes, request.max_messages)):
+    for number, event in enumerate(_events(request.text, request)):
         error = _add_event(event, messages)
         if error is not None:
             text, code = error
@@ -194,7 +194,7 @@ def _annotations(event: dict[str, Any]) -> dict[str, str]:
     return annotations
 
 
-def _events(data: bytes, max_message_bytes: int, max_messages: int) -> Iterator[dict[str, Any] | str]:
+def _events(data: bytes, limits: Request) -> Iterator[dict[str, Any] | str]:
     """Yield the objects of a body, concatenated or in lists; for a document that is no object, why. Raises Refused.
 
     Numbers and nested values that orjson would change are the sent JSON text without blanks.
@@ -203,11 +203,11 @@ def _events(data: bytes, max_message_bytes: int, max_messages: int) -> Iterator[
     # leave pieces that are no JSON, and the whole body is scanned.
     lines = [line for line in split_lines(data.replace(b"}{", b"}\n{")) if line.strip()]
     # Limit: only lines that are longer than an event may be much work before the first event is looked at.
-    if max(map(len, lines), default=0) > max_message_bytes:
-        check_value_count(data)
+    if max(map(len, lines), default=0) > limits.max_message_bytes:
+        check_value_count(data, limits.max_values)
     try:
         # An event in several lines has more lines than messages: then the body is scanned, and messages are counted.
-        documents = [orjson.loads(line) for line in lines] if len(lines) <= max_messages else []
+        documents = [orjson.loads(line) for line in lines] if len(lines) <= limits.max_messages else []
     except ValueError:
         documents = []
     if documents:
@@ -226,9 +226,9 @@ def _events(data: bytes, max_message_bytes: int, max_messages: int) -> Iterator[
     except UnicodeDecodeError:
         # Each line is decoded by itself: a line that is not UTF-8 is one bad event and does not hide those before it.
         for line in split_lines(data):
-            yield from [_BINARY] if _is_binary(line) else _events(line, max_message_bytes, max_messages)
+            yield from [_BINARY] if _is_binary(line) else _events(line, limits)
         return
-    check_value_count(data)
+    check_value_count(data, limits.max_values)
     yield from _scan(Scanner(text))
 
 

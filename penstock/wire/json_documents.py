@@ -44,7 +44,7 @@ class JsonProtocol:
         messages = Messages(request)
         is_array = data.startswith(b"[")
         add = _add_elements if is_array else _add_lines
-        refused = add(data, messages, request.max_messages)
+        refused = add(data, messages, request)
         if not messages and refused:
             number, reason, text = refused[0]
             raise Refused(
@@ -63,15 +63,15 @@ class JsonProtocol:
         return json_answer({"error": str(error), "reason": error.reason}, error.status, headers)
 
 
-def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str, str]]:
+def _add_elements(data: bytes, messages: Messages, limits: Request) -> list[tuple[int, str, str]]:
     """Add the sent text of an array's elements, without blanks; return index, reason and text of refused ones."""
-    check_value_count(data)
+    check_value_count(data, limits.max_values)
     try:
         documents = orjson.loads(data)
     except ValueError:
         documents = []
     # Limit: before the documents are encoded again, which is the larger part of the work.
-    check_message_count(len(documents), max_messages)
+    check_message_count(len(documents), limits.max_messages)
     payloads: Iterable[bytes | str] = ()
     # Fast path: one comparison of the whole body; only a body that orjson would change is scanned.
     if documents and is_unchanged(data, documents):
@@ -92,7 +92,7 @@ def _add_elements(data: bytes, messages: Messages, max_messages: int) -> list[tu
     return refused
 
 
-def _add_lines(data: bytes, messages: Messages, max_messages: int) -> list[tuple[int, str, str]]:
+def _add_lines(data: bytes, messages: Messages, limits: Request) -> list[tuple[int, str, str]]:
     """Add one document per line, objects behind each other in one line, or a single document of several lines; return
     the index of the line, reason and text of refused ones.
     """
@@ -107,7 +107,7 @@ def _add_lines(data: bytes, messages: Messages, max_messages: int) -> list[tuple
         elif number == 1 and not messages.is_undecodable(data) and is_json(data):
             reason = messages.add(data)
             return [(1, reason, messages.oversize_text)] if reason else []
-        elif _BETWEEN_OBJECTS.search(line) and (documents := _split_objects(line, max_messages)):
+        elif _BETWEEN_OBJECTS.search(line) and (documents := _split_objects(line, limits.max_messages)):
             reasons = [messages.add(document) for document in documents]
             refused += [(number, reason, messages.oversize_text) for reason in reasons if reason]
             continue

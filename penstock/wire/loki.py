@@ -85,7 +85,7 @@ class LokiProtocol:
 
 def _add_json(request: Request, messages: Messages) -> str:
     """Add the entries of a push; return the first error. Raises Refused."""
-    check_value_count(request.text)
+    check_value_count(request.text, request.max_values)
     try:
         document = exact(request.text)
     except NotJson as error:

@@ -26,9 +26,9 @@ MESSAGES = "messages"
 """Reason to refuse a request: it has more than ``max_messages`` messages, or containers of one kind."""
 MAX_MESSAGES = 250_000
 """Limit: messages of one request; the default of ``max_messages``. 128 bytes each fill the default ``max_body``."""
-MAX_VALUES = 1 << 21
-"""Limit: values of JSON that is decoded at once, 16 bytes each in the default ``max_body``. They hold the interpreter
-lock for up to 100 ms.
+MIN_VALUES, BYTES_PER_VALUE = 1 << 21, 16
+"""Limit: values of JSON that is decoded at once: one for each so many bytes of ``max_body``, and in any case those of
+its default. The latter hold the interpreter lock for up to 100 ms.
 """
 SPLIT_BYTES = 256 << 10
 """Bytes that are split into lines at once."""
@@ -78,6 +78,11 @@ class Request:
     def message_room(self) -> int:
         """Limit of the bytes of all messages with their annotations."""
         return max(min(MAX_GROWTH_FACTOR * len(self.body), MAX_GROWN_BODIES * self.max_body_bytes), MIN_ROOM_BYTES)
+
+    @property
+    def max_values(self) -> int:
+        """Limit of the values of JSON that is decoded at once."""
+        return max(MIN_VALUES, self.max_body_bytes // BYTES_PER_VALUE)
 
     @property
     def text(self) -> bytes:
@@ -176,7 +181,7 @@ class Messages:
 
     def __init__(self, request: Request) -> None:
         self._max_message_bytes, self._max_messages = request.max_message_bytes, request.max_messages
-        self._room, self._seen = request.message_room, 0
+        self._room, self._seen, self._max_values = request.message_room, 0, request.max_values
         self._payloads: list[bytes] = []
         self._annotations: list[list[tuple[str, str]] | None] = []
         self.refused: Counts = Counts()
@@ -207,7 +212,7 @@ class Messages:
 
     def is_undecodable(self, text: bytes) -> bool:
         """Return whether a JSON text is too large for a message, and decoding it would hold the interpreter lock."""
-        return len(text) > self._max_message_bytes and has_too_many_values(text)
+        return len(text) > self._max_message_bytes and has_too_many_values(text, self._max_values)
 
     def refuse(self, reason: str) -> str:
         """Count a refused message and return ``reason``. Raises Refused above ``max_messages``."""
@@ -257,16 +262,16 @@ def check_message_count(count: int, max_messages: int, kind: str = "messages") -
         raise Refused(413, MESSAGES, f"a request may have {max_messages} {kind} (max_messages)")
 
 
-def has_too_many_values(data: bytes) -> bool:
-    """Return whether JSON text has more than MAX_VALUES values, without decoding it."""
+def has_too_many_values(data: bytes, max_values: int) -> bool:
+    """Return whether JSON text has more than ``max_values`` values, without decoding it."""
     # Fast path: a value takes a byte at least.
-    return len(data) > MAX_VALUES and count_values(data) > MAX_VALUES
+    return len(data) > max_values and count_values(data) > max_values
 
 
-def check_value_count(data: bytes) -> None:
-    """Raise Refused if JSON text has more than MAX_VALUES values, before it is decoded."""
-    if has_too_many_values(data):
-        raise Refused(413, OVERSIZE, f"a request may have {MAX_VALUES} JSON values")
+def check_value_count(data: bytes, max_values: int) -> None:
+    """Raise Refused if JSON text has more than ``max_values`` values, before it is decoded."""
+    if has_too_many_values(data, max_values):
+        raise Refused(413, OVERSIZE, f"a request may have {max_values} JSON values (one for each 16 bytes of max_body)")
 
 
 def split_lines(data: bytes) -> Iterator[bytes]:

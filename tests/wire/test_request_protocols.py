@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.wire import requests
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from penstock.wire.requests import Answer, Refused, find_protocol
 from tests.wire.sample_requests import make_request
@@ -34,9 +35,9 @@ def test_other_paths_belong_to_no_protocol(method: str, path: str) -> None:
     assert find_protocol([make() for make in REQUEST_PROTOCOLS], method, path) is None
 
 
-def refusal_text(path: str, body: bytes, max_message_bytes: int = 1 << 20) -> str:
+def refusal_text(path: str, body: bytes, **limits: int) -> str:
     """Return the answer to a refused request, alone or with the messages that are accepted."""
-    request = make_request(path, body, {"content-type": "application/json"}, max_message_bytes=max_message_bytes)
+    request = make_request(path, body, {"content-type": "application/json"}, **limits)
     protocol = find_protocol([make() for make in REQUEST_PROTOCOLS], "POST", path)
     assert protocol is not None
     try:
@@ -88,3 +89,25 @@ def test_refused_message_is_named_with_size_limit_and_key(path: str, body: bytes
     text = refusal_text(path, body.replace(b"LINE", b"x" * 2000), max_message_bytes=1000)
     assert "max_line (1000 bytes)" in text
     assert "a message of 20" in text
+
+
+LISTS = b",".join([b"[]"] * 300)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/", b'[{"a":[LINE]}]'),
+        ("/services/collector", b'{"event":\n{"a":[LINE]}}'),
+        ("/loki/api/v1/push", PUSH.replace(b'["17', b'[LINE],["17').replace(b'"LINE"', b'"x"')),
+        ("/v1/logs", RECORD.replace(b'{"stringValue":"LINE"}', b'{"arrayValue":{"values":[LINE]}}')),
+    ],
+)
+def test_limit_of_values_follows_the_largest_body(path: str, body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MIN_VALUES", 100)
+    texts = [
+        refusal_text(path, body.replace(b"LINE", LISTS), max_body_bytes=limit) for limit in (16 * 1000, 16 * 300, 0)
+    ]
+    assert "JSON values" not in texts[0]
+    assert "300 JSON values" in texts[1]
+    assert "100 JSON values" in texts[2]

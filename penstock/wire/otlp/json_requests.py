@@ -21,7 +21,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from penstock.wire.json_text import TOO_DEEP, Foreign, Members, NotJson, Number, exact, readable
 from penstock.wire.otlp.records import OLD_SCOPES
-from penstock.wire.requests import MAX_MESSAGES, SYNTAX, Refused, check_message_count, check_value_count
+from penstock.wire.requests import MAX_MESSAGES, MIN_VALUES, SYNTAX, Refused, check_message_count, check_value_count
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -48,9 +48,9 @@ class JsonRequest:
             self.first_error = self.first_error or error
 
 
-def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES) -> JsonRequest:
+def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES, max_values: int = MIN_VALUES) -> JsonRequest:
     """Translate a request to protobuf. Raises Refused if it is malformed or has no good record."""
-    check_value_count(data)
+    check_value_count(data, max_values)
     try:
         document = exact(data)
     except NotJson as error:

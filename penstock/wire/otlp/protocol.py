@@ -38,7 +38,7 @@ class OtlpProtocol:
             logs = logs_of(request.body, request.max_message_bytes, request.max_messages)
             answer = Answer(200, response(logs).SerializeToString(), PROTOBUF)
             return Received(logs.body, logs.refused, answer)
-        translated = as_protobuf(request.text, request.max_messages)
+        translated = as_protobuf(request.text, request.max_messages, request.max_values)
         logs = logs_of(translated.request.SerializeToString(), request.max_message_bytes, request.max_messages)
         if translated.refused:
             logs = replace(
