@@ -50,7 +50,9 @@ class Name(StrEnum):
     LINE_OVERLONG = "line.overlong"
     LINE_EVICTED = "line.evicted"  # unfinished, and it had to make room
     SKIPPED_BYTES = "skipped_bytes"  # of overlong lines; bytes, not a term
-    CONNECTION_CLOSED = "connection_closed."  # limit | idle | network | tls | name | protocol | key; shown, not a term
+    CONNECTION_CLOSED = (
+        "connection_closed."  # limit | idle | network | tls | name | protocol | key | left; shown, not a term
+    )
     REQUEST = "request_refused."  # by reason, a request as a whole; shown, not a term
     # Message book: seen = accepted + incomplete.* + bad_checksum + refused.* + open
     SEEN = "seen"

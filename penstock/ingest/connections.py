@@ -82,6 +82,11 @@ class Connection:
         return len(self._remaining) > 0 or (self.dialogue is not None and self.dialogue.has_work)
 
     @property
+    def waits_for_memory(self) -> bool:
+        """Whether its work must wait until requests of other connections are read."""
+        return len(self._remaining) == 0 and self.dialogue is not None and self.dialogue.waits_for_memory
+
+    @property
     def waits(self) -> bool:
         """Whether it holds lines that a pause would complete."""
         return self.splitter.waits or bool(self.joiner and self.joiner.held_lines)

@@ -18,7 +18,7 @@ from penstock.config import ListenerConfig
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.admission import check_token, decompress, decompress_if_small
-from penstock.ingest.large_requests import INLINE_BYTES, ClientLeft, LargeRequests
+from penstock.ingest.large_requests import INLINE_BYTES, LEFT, ClientLeft, LargeRequests
 from penstock.ingest.networks import networks_of
 from penstock.ingest.request_writer import Sender
 from penstock.ingest.submissions import Submissions
@@ -54,8 +54,6 @@ KEEP_ALIVE_S = 75
 """Default silence of a connection between two requests."""
 LIMIT_KEYS = ("listener.max_unfinished", "listener.max_connections", "listener.request_timeout")
 ENCODING = "content-encoding"
-LEFT = "left"
-"""Reason of refusals: the client disconnected before its large request was parsed."""
 _SLASHES = re.compile("/{2,}")
 _LOGGER = logging.getLogger(__name__)
 

@@ -17,6 +17,8 @@ INLINE_BYTES = 64 << 10
 
 Passing a request to the thread costs about 0.1 ms.
 """
+LEFT = "left"
+"""Reason of refusals: the client disconnected before its large request was parsed."""
 SWITCH_INTERVAL_S = 0.0005
 """Time after which the event loop regains the interpreter lock; a small request takes it about 15 times."""
 T = TypeVar("T")

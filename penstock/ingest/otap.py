@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.handover.stored_waits import Fate
+from penstock.ingest.large_requests import LEFT
 from penstock.ingest.request_writer import BUSY, Sender, refusal_of
 from penstock.process.calls import StreamCall
 from penstock.wire.otap import batches
@@ -67,6 +68,8 @@ class ArrowStream:
         self._call = StreamCall(call, (), self._leave, self._read_next)
         self.unanswered = 0
         """Batches whose outcome is not known yet."""
+        self.on_left: Callable[[], None] | None = None
+        """Called if the client disconnects while a batch waits to be decoded."""
         self._is_reading = self._is_complete = self._has_ended = False
 
     def begin(self) -> None:
@@ -133,6 +136,8 @@ class ArrowStream:
     def _leave(self) -> None:
         self._has_ended = True
         self.receiver.discard(self)
+        if self.on_left is not None:
+            self.on_left()
 
 
 class ArrowBatch:
@@ -153,6 +158,15 @@ class ArrowBatch:
             return batches.logs_of(tables, *self.stream.receiver.limits)
         except Malformed as error:
             raise Refused(400, SYNTAX, f"the batch cannot be decoded: {error}") from None
+
+    def watch(self, on_left: Callable[[], None]) -> None:
+        """Call ``on_left`` if the client disconnects."""
+        self.stream.on_left = on_left
+
+    def leave(self) -> None:
+        """Count the batch of a client that has disconnected, which is not decoded."""
+        self.stream.unanswered -= 1
+        self.stream.receiver.count_refusal(LEFT)
 
     def settle(self, logs: Logs) -> Callable[[Fate], None]:
         """Return what answers the batch once the outcome of its records is known."""

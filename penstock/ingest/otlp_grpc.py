@@ -24,7 +24,7 @@ from penstock.handover.buffer import HandlerPosition
 from penstock.handover.stored_waits import Fate
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.admission import check_token, decompress, decompress_if_small
-from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
+from penstock.ingest.large_requests import INLINE_BYTES, LEFT, LargeRequests
 from penstock.ingest.networks import networks_of
 from penstock.ingest.otap import METHOD, ArrowBatch, ArrowStream, max_streams
 from penstock.ingest.request_writer import BUSY, LATE, RequestWriter, Sender, refusal_of
@@ -96,7 +96,7 @@ class OtlpGrpcReceiver:
         self._reads = Reads(max(listener.max_unfinished // listener.max_body, 1), listener.request_timeout)
         self._unfinished_bytes = self._closed = 0
         self._large = LargeRequests()
-        self._parsed: deque[tuple[Future[Logs], _Export | ArrowBatch, int]] = deque()
+        self._parsed: deque[_Parsing] = deque()
         self._streams: dict[ArrowStream, None] = {}
         limit = max_streams(listener.max_unfinished, listener.max_body)
         self._bounded_streams = BoundedCalls(limit, f"a listener has at most {limit} open streams; begin another one")
@@ -244,8 +244,18 @@ class OtlpGrpcReceiver:
             export.fail()
             raise
         self._unfinished_bytes += len(data)
-        self._parsed.append((self._large.submit(partial(self._parse, export, data)), export, len(data)))
+        self._parsed.append(_Parsing(self._large, partial(self._parse, export), export, data))
+        export.watch(lambda: self._drop_of_left(export))
         return None
+
+    def _drop_of_left(self, export: _Export | ArrowBatch) -> None:
+        """Drop a large request that is not parsed yet, because its client has disconnected."""
+        for parsing in self._parsed:
+            if parsing.export is export and parsing.cancel():
+                self._parsed.remove(parsing)
+                self._unfinished_bytes -= parsing.size
+                export.leave()
+                return
 
     def _parse_if_small(self, export: _Export | ArrowBatch, data: bytes) -> Logs | None:
         # Limit: how large a batch of OTAP becomes does not follow from its bytes.
@@ -259,11 +269,12 @@ class OtlpGrpcReceiver:
 
     def _take_parsed(self) -> None:
         """Add the records of large requests that the thread has parsed, in order."""
-        while self._parsed and self._parsed[0][0].done():
-            parsed, export, size = self._parsed.popleft()
-            self._unfinished_bytes -= size
+        while self._parsed and self._parsed[0].logs.done():
+            parsing = self._parsed.popleft()
+            self._unfinished_bytes -= parsing.size
+            export = parsing.export
             try:
-                self._store(export, parsed.result())
+                self._store(export, parsing.logs.result())
             except Refused as refusal:
                 export.refuse(refusal)
             except Exception:
@@ -347,6 +358,15 @@ class _Export:
             self._receiver.expect_cancellation(self)
             self.call.watch(self._count_incomplete)
 
+    def watch(self, on_left: Callable[[], None]) -> None:
+        """Call ``on_left`` if the client disconnects."""
+        self.call.watch(on_left)
+
+    def leave(self) -> None:
+        """Count the request of a client that has disconnected, which is not parsed."""
+        self._end()
+        self._receiver.count_refusal(LEFT)
+
     def _count_incomplete(self) -> None:
         if not self._has_ended:
             self._has_ended = True
@@ -394,6 +414,29 @@ class _Export:
     def _end(self) -> None:
         self._has_ended = True
         self._receiver.end_answer(self)
+
+
+class _Parsing:
+    """A large request that the thread parses, and its outcome."""
+
+    def __init__(
+        self,
+        thread: LargeRequests,
+        parse: Callable[[bytes], Logs],
+        export: _Export | ArrowBatch,
+        data: bytes,
+    ) -> None:
+        self.export, self.size = export, len(data)
+        # Limit: the thread keeps a cancelled call until its turn, but not the request.
+        self._data = [data]
+        self.logs: Future[Logs] = thread.submit(lambda: parse(self._data.pop()))
+
+    def cancel(self) -> bool:
+        """Drop the request; return whether its parsing had not begun."""
+        is_cancelled = self.logs.cancel()
+        if is_cancelled:
+            self._data.clear()
+        return is_cancelled
 
 
 class Reads:

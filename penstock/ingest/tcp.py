@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import select
 import selectors
 import socket
 import time
@@ -117,6 +118,8 @@ class TcpReceiver:
         self._waiting: list[_PendingLines] = []
         self._commands_to_answer: list[tuple[Connection, Command]] = []
         self._busy: deque[Connection] = deque()
+        self._parked: dict[Connection, None] = {}
+        """Connections whose requests wait until others are read; the first one goes on first."""
         self._counts = Counts()
         self._sender_counts: dict[str, Ints] = {}
         """Losses by sender that no frame carries yet."""
@@ -133,6 +136,7 @@ class TcpReceiver:
         """Run one round; return whether there was anything to do."""
         first = int(self._publisher.clock.now() * 1_000_000)
         size = 0
+        self._unpark()
         if self._busy:
             timeout = 0.0
         ready = self._selector.select(
@@ -153,7 +157,7 @@ class TcpReceiver:
         self._flush(first)
         self._send_acknowledgements()
         self._next_round_at = began + FILL_TIME_S if self._was_small(size) and not self._busy else 0.0
-        return bool(ready) or bool(self._busy)
+        return bool(ready) or bool(self._busy) or bool(self._parked)
 
     def _resume_busy(self, began: float, first: int) -> int:
         """Continue connections with many messages or expensive requests in turn, until this round took TURN_S.
@@ -172,6 +176,30 @@ class TcpReceiver:
                 break
         return size
 
+    def _unpark(self) -> None:
+        """Continue the first connection that waits for others, if it may go on."""
+        # Limit: one in a round, so that thousands of waiting ones cost nothing while another one is read.
+        first = next(iter(self._parked), None)
+        if first is not None and not first.waits_for_memory:
+            del self._parked[first]
+            self._busy.append(first)
+
+    def _notice_left(self) -> None:
+        """Continue waiting connections whose senders have left: requests that they will repeat are dropped."""
+        if not self._parked:
+            return
+        poller, by_descriptor = select.poll(), {}
+        for connection in self._parked:
+            poller.register(connection.sock, select.POLLRDHUP)
+            by_descriptor[connection.sock.fileno()] = connection
+        for descriptor, _ in poller.poll(0):
+            connection = by_descriptor[descriptor]
+            if connection.dialogue is not None:
+                connection.dialogue.leave()
+            if not connection.waits_for_memory:
+                del self._parked[connection]
+                self._busy.append(connection)
+
     def _was_small(self, size: int) -> bool:
         """Report whether a round was hardly worth its cost; never while a sender waits for an acknowledgement."""
         return 0 < size < MIN_READ_BYTES and not (self._acknowledgements and self._acknowledgements.has_pending)
@@ -181,6 +209,7 @@ class TcpReceiver:
         if self._sock not in self._selector.get_map():
             self._selector.register(self._sock, selectors.EVENT_READ)
         self._close_silent()
+        self._notice_left()
         self._settle()
         if self._tls:
             self._tls.refresh()
@@ -261,7 +290,10 @@ class TcpReceiver:
         self._connections.update(connection)
         self._reply(connection)
         if connection.has_work and connection.is_open:
-            self._busy.append(connection)
+            if connection.waits_for_memory:
+                self._parked[connection] = None
+            else:
+                self._busy.append(connection)
         while self._connections.exceed:
             self._make_room()
 
@@ -336,7 +368,13 @@ class TcpReceiver:
         return True
 
     def _close(self, connection: Connection) -> int:
-        """Close a connection that has ended, publish its last line, and return the bytes of that line."""
+        """Close a connection that has ended, publish its last messages, and return the bytes that wait for it."""
+        if connection.dialogue is not None:
+            connection.dialogue.end()
+            # Limit: one request after the other, because each may take ``max_body`` unpacked.
+            while connection.has_work:
+                self._add_lines(connection, connection.feed(memoryview(b"")))
+                self._flush(0)
         size = connection.unfinished
         self._add_lines(connection, connection.finish())
         if self._commands_to_answer:
@@ -346,14 +384,18 @@ class TcpReceiver:
 
     def _forget(self, connection: Connection) -> None:
         self._connections.remove(connection)
+        self._parked.pop(connection, None)
         if connection.dialogue is not None:
             connection.dialogue.abandon()
+            self._counts[f"{Name.CONNECTION_CLOSED}left"] += bool(connection.dialogue.dropped)
         self._selector.unregister(connection.sock)
         connection.sock.close()
 
     def _close_silent(self) -> None:
         if timeout := self._listener.idle_timeout:
             silent = self._connections.silent_since(self._clock() - timeout)
+            # Those with work are not silent: their senders wait for the others.
+            silent = [connection for connection in silent if not connection.has_work]
             self._counts[f"{Name.CONNECTION_CLOSED}idle"] += len(silent)
             self._close_all(silent)
 

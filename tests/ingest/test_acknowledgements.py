@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import msgpack
 import pytest
 
+from penstock.config import ListenerConfig
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import make_decoder
 from penstock.ingest.sockets import open_socket
@@ -22,11 +24,13 @@ FORWARD = LISTENER.model_copy(update={"codec": "forward"})
 class Receiving:
     """A receiver of the forward protocol in this process, and a substitute of the log daemon's reader."""
 
-    def __init__(self, folder: Path, sock: socket.socket) -> None:
-        self.life = live(folder, FORWARD, TERM)
-        decoder = make_decoder(FORWARD)
-        commands = Commands(FORWARD, decoder.statistics.as_dict, list)
-        own = (FORWARD, sock, self.life.publisher, decoder, commands, lambda: None)
+    def __init__(
+        self, folder: Path, sock: socket.socket, listener: ListenerConfig = FORWARD, term_length: int = TERM
+    ) -> None:
+        self.life = live(folder, listener, term_length)
+        decoder = make_decoder(listener)
+        commands = Commands(listener, decoder.statistics.as_dict, list)
+        own = (listener, sock, self.life.publisher, decoder, commands, lambda: None)
         self.receiver = TcpReceiver(*own, readers=self.life.readers)
         self.sender = socket.create_connection(sock.getsockname())
         self.sender.settimeout(0.05)
@@ -101,3 +105,58 @@ def test_sender_of_a_large_request_is_answered_once_all_its_rows_are_stored(here
         here.answers()
     here.stored()
     assert here.answers() == [{"ack": "a"}]
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[tuple[Receiving, list[socket.socket]]]:
+    """A receiver whose memory is full, and the senders whose requests (with and without a chunk) wait for it."""
+    listener = FORWARD.model_copy(update={"max_body": 8 << 20, "idle_timeout": 0.001})
+    with open_socket(LISTENER) as sock:
+        here = Receiving(tmp_path, sock, listener, 32 << 20)
+        events = gzip.compress(msgpack.packb([1, {"log": "x" * 1_000}]) * 5_000)
+        senders = [socket.create_connection(sock.getsockname()) for _ in range(8)]
+        for number, sender in enumerate(senders):
+            chunk = {"chunk": f"c{number}"} if number % 2 else {}
+            sender.sendall(msgpack.packb(["t", events, {"compressed": "gzip", **chunk}]))
+        while len(here.receiver._parked) < 4:
+            here.receiver.receive(0.02)
+        yield here, senders
+        for sender in (*senders, here.sender):
+            sender.close()
+
+
+def test_requests_of_senders_that_left_while_they_waited_are_dropped_if_they_are_repeated(
+    waiting: tuple[Receiving, list[socket.socket]],
+) -> None:
+    here, senders = waiting
+    ports = {connection.sock.getpeername()[1] for connection in here.receiver._parked}
+    leaving = [sender for sender in senders if sender.getsockname()[1] in ports]
+    repeated = sum(number % 2 for number, sender in enumerate(senders) if sender in leaving)
+    assert repeated > 0
+    for sender in leaving:
+        sender.close()
+    here.receiver.tick()
+    while here.receiver._busy or here.receiver._parked:
+        here.receiver.receive(0.02)
+    here.rounds()
+    here.receiver.tick()
+    assert here.life.totals()["accepted"] == (8 - repeated) * 5_000
+    assert here.life.totals()["connection_closed.left"] == repeated
+
+
+def test_waiting_requests_are_published_one_after_the_other_in_the_end(
+    waiting: tuple[Receiving, list[socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = waiting
+    monkeypatch.setattr("penstock.ingest.tcp.FINISH_TIME_S", 0.0)
+    flush, sizes = here.receiver._flush, []
+
+    def measured(first: int) -> int:
+        sizes.append(sum(pending.lines.nbytes for pending in here.receiver._waiting))
+        return flush(first)
+
+    monkeypatch.setattr(here.receiver, "_flush", measured)
+    here.receiver.finish()
+    assert max(sizes) < 8 << 20, "all of them have 40 MB"
+    totals = here.life.totals()
+    assert totals["accepted"] + 5_000 * totals["connection_closed.left"] == 40_000

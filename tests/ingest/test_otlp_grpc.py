@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from penstock.handover import stored_waits
-from penstock.ingest.otlp_grpc import MAX_READS, MAX_STREAMS
+from penstock.ingest.large_requests import INLINE_BYTES
+from penstock.ingest.otlp_grpc import MAX_READS, MAX_STREAMS, OtlpGrpcReceiver
 from penstock.process.calls import address_of
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
@@ -159,6 +160,24 @@ def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path:
                     export(port, data, channel=channel)
                 assert code_of(refused.value).name == "PERMISSION_DENIED"
         assert [row["annotations"]["certificate_name"] for row in running.rows] == ["a.example.com"]
+
+
+def test_large_request_whose_client_has_left_is_not_parsed(tmp_path: Path) -> None:
+    data = request(2000).SerializeToString()
+    assert len(data) > INLINE_BYTES
+    with requests_to(tmp_path, "otlp_grpc") as (running, port):
+        assert isinstance(running.receiver, OtlpGrpcReceiver)
+        earlier = threading.Event()
+        running.receiver._large.submit(earlier.wait)  # type: ignore[arg-type]
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = channel.unary_unary(EXPORT).future(data, timeout=30, wait_for_ready=True)
+            wait_until(lambda: running.receiver._parsed)  # type: ignore[union-attr]
+            call.cancel()
+        wait_until(lambda: running.counts["request_refused.left"] == 1)
+        assert (len(running.receiver._parsed), running.receiver._unfinished_bytes) == (0, 0)
+        earlier.set()
+        export(port, data)
+    assert len(running.rows) == 2000
 
 
 def test_silent_streams_do_not_block_honest_senders(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 Start with ``commands`` (messages and handles), then ``service`` (what each command answers) and ``server`` (gRPC). It
 runs in the process of ``sql.postgres``, with the same limits, and prepares statements as that does. Imports ``sql``,
-``server``, ``slogd`` and ``config``.
+``server``, ``slogd``, ``process`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

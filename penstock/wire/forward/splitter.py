@@ -47,6 +47,10 @@ class RequestMemory:
         self._sum = 0
         self._first: ForwardSplitter | None = None
 
+    def has_room_for(self, splitter: ForwardSplitter) -> bool:
+        """Return whether ``may_grow`` would be true."""
+        return self._sum < self._limit or self._first in (None, splitter)
+
     def may_grow(self, splitter: ForwardSplitter) -> bool:
         """Return whether the request of ``splitter`` may be read further now."""
         if self._sum < self._limit:
@@ -99,6 +103,9 @@ class ForwardSplitter:
         self._scanner = msgpack.Unpacker(max_buffer_size=2 * self._max_request_bytes + (4 << 20))
         self._pending = bytearray()
         self._begin = 0
+        self._has_left = False
+        self.dropped = 0
+        """Requests that were not read because their sender has left."""
         self.replies = [handshake.greeting] if handshake else []
         self.acknowledgements: list[bytes] = []
         self.closed = ""
@@ -120,6 +127,30 @@ class ForwardSplitter:
     def held_bytes(self) -> int:
         """Bytes of memory of the request being read, unpacked and as rows."""
         return self._reader.held_bytes if self._reader else 0
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether ``feed`` would read nothing until requests of other connections are read."""
+        reader = self._reader
+        if not self.has_work or reader is None or reader.is_read or self._is_droppable(reader):
+            return False
+        return reader.work_done >= FREE_WORK and not self._memory.has_room_for(self)
+
+    def leave(self) -> None:
+        """Note that the sender reads no more replies.
+
+        Requests that ask for an acknowledgement and are not read yet are dropped: their sender will repeat them.
+        """
+        self._has_left = True
+
+    def end(self) -> None:
+        """Note that the connection has ended: what remains of it no longer waits for others."""
+        self.leave()
+        self.abandon()
+        self._memory = RequestMemory(self._limits.max_unpacked)
+
+    def _is_droppable(self, reader: RequestReader) -> bool:
+        return self._has_left and reader.chunk is not None and not reader.is_read
 
     def abandon(self) -> None:
         """Release the memory of a request that is not read to its end."""
@@ -156,6 +187,10 @@ class ForwardSplitter:
                     # Others are read first: one event of 1 MiB may take 100 ms, and many connections may send one.
                     self.has_work = True
                     return
+                continue
+            if self._is_droppable(self._reader):
+                self._reader = None
+                self.dropped += 1
                 continue
             if not self._reader.is_read:
                 work = self._allowed_work(self._reader, room)
@@ -196,13 +231,11 @@ class ForwardSplitter:
     def finish(self) -> Lines:
         """Return the events of complete requests at the end of the connection.
 
-        An incomplete request is dropped: its sender has no acknowledgement and will repeat it.
+        An incomplete request is dropped, and one that ``leave`` drops: their senders have no acknowledgement.
         """
         parts: list[pa.Array[Any]] = [NO_LINES]
         refused: Counter[str] = Counter()
-        # Order: the connection has ended, and a request that waits for others would never be read.
-        self.abandon()
-        self._memory = RequestMemory(self._limits.max_unpacked)
+        self.end()
         while self.has_work and not self.closed:
             lines = self.feed(b"")
             parts.append(lines.lines)
