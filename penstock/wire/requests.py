@@ -27,8 +27,8 @@ MESSAGES = "messages"
 MAX_MESSAGES = 250_000
 """Limit: messages of one request; the default of ``max_messages``. 128 bytes each fill the default ``max_body``."""
 MIN_VALUES, BYTES_PER_VALUE = 1 << 21, 16
-"""Limit: values of JSON that is decoded at once: one for each so many bytes of ``max_body``, and in any case those of
-its default. The latter hold the interpreter lock for up to 100 ms.
+"""Limit: values of JSON that is decoded at once: one for each BYTES_PER_VALUE of ``max_body``, and MIN_VALUES (its
+default) in any case. As many hold the interpreter lock for up to 100 ms.
 """
 SPLIT_BYTES = 256 << 10
 """Bytes that are split into lines at once."""
