@@ -167,6 +167,13 @@ def test_body_with_too_many_values_is_refused(body: bytes, message: str, monkeyp
         parse_append("t", body)
 
 
+def test_most_entries_fit_and_as_many_values_in_an_unknown_field_do_not() -> None:
+    entries = b",".join([b'{"raw_bytes":""}'] * append_request.MAX_ENTRIES)
+    assert not append_request._has_too_many_values(b'{"logs":[' + entries + b"]}")
+    with pytest.raises(BadRequest, match="more than 2097152 values"):
+        parse_append("t", b'{"logs":[{"raw_bytes":"eA=="}],"x":[' + b"1," * 2_097_152 + b"1]}")
+
+
 def test_texts_that_look_like_many_values_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(append_request, "MAX_VALUES", 80)
     text = '{[,\\"\\\\,' * 100
