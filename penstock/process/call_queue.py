@@ -18,9 +18,15 @@ from penstock.process.connection_limit import ConnectionLimit
 
 DRAIN_S = 0.2
 """A stopped server is finished after this time without an event."""
-_PENDING_OPTIONS = [("grpc.server.max_pending_requests", 4000), ("grpc.server.max_pending_requests_hard_limit", 8000)]
-"""Limit: calls that gRPC holds until the server's thread takes them. Above the first it rejects some at random, also of
-callers that do no harm, so it is well above what a few connections may open at once.
+_PENDING_OPTIONS = [
+    ("grpc.server.max_pending_requests", 16_000),
+    ("grpc.server.max_pending_requests_hard_limit", 32_000),
+]
+"""Limit: calls that gRPC holds until the server's thread takes them, 15 KB each.
+
+Above the first it rejects some at random, with the status CANCELLED and no reason, also of callers that do no harm. So
+it is above what 60 connections may open at once; the server's own limits refuse calls with RESOURCE_EXHAUSTED and say
+why.
 """
 _LOGGER = logging.getLogger(__name__)
 

@@ -26,6 +26,8 @@ MIN_IDLE_S = 5.0
 """Time after its last call, and the last message of its streams, before a connection may be closed: clients that take
 turns do not close each other's.
 """
+FIRST_CALL_S = 0.3
+"""Time for the first call of a new connection, unless half of the burst is used up."""
 HANDSHAKE_TIMEOUT_MS = 10_000
 """Time for TLS and HTTP/2 before gRPC closes a connection; its default is 120 s."""
 MAX_BURST = 1000
@@ -141,8 +143,13 @@ class ConnectionLimit:
         surplus = len(connections) - self.limit
         if surplus <= 0:
             return False
-        closable = _closable(connections, *self._find_activity())
-        self._report(sum(_shut_down(connection) for connection in closable[:surplus]))
+        last_calls, streams, answering = self._find_activity()
+        closable = _closable(connections, last_calls, streams, answering)[:surplus]
+        if surplus <= MAX_BURST // 2:
+            # Order: after the selection, so that idle connections are not closed in place of new ones.
+            new_since = time.monotonic() - FIRST_CALL_S
+            closable = [each for each in closable if each.peer in last_calls or each.first_seen < new_since]
+        self._report(sum(map(_shut_down, closable)))
         return True
 
     def _find_activity(self) -> tuple[dict[Peer, float], dict[Peer, float], set[Peer]]:

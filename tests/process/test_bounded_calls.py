@@ -109,3 +109,19 @@ def test_honest_callers_are_served_while_streams_are_opened_or_reset(
         assert max(waits) < MAX_WAIT_S
         assert max(peak[0] for peak in peaks) - threads < MAX_NEW_THREADS
         assert max(peak[1] for peak in peaks) - mib < MAX_NEW_MIB
+
+
+def test_honest_caller_is_not_cancelled_while_many_connections_open_all_their_streams(tmp_path: Path) -> None:
+    with served_process(tmp_path / "topics") as server:
+        _append(server.grpc)
+        attacker = Attacker(server.grpc, "/slogd.StructuredLog/AppendLogs")
+        attack = threading.Thread(target=attacker.run, args=(60, 300), kwargs={"reset": False})
+        attack.start()
+        appends = 0
+        try:
+            while attack.is_alive() or appends < 50:
+                _append(server.grpc)  # gRPC rejected about one of fifty
+                appends += 1
+        finally:
+            attack.join()
+            attacker.close()

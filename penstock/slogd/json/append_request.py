@@ -22,8 +22,9 @@ from penstock.slogd.json.values import first_value, from_base64, mismatch, parse
 
 ENTRY_NAMES = frozenset({"offset", "timestamp", "annotations", "protobuf", "raw_bytes", "rawBytes", "key"})
 MAX_VALUES = 1 << 21
-"""Limit: values in the JSON of a request. Decoding them holds the interpreter lock for 90 to 160 ms; MAX_ENTRIES entries
-of one field have fewer.
+"""Limit: values in the JSON of a request. Decoding them holds the interpreter lock for 90 to 160 ms.
+
+MAX_ENTRIES entries of one field have fewer.
 """
 _BEFORE_VALUES = (b",", b"[", b"{")
 _TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
