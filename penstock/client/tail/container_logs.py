@@ -38,6 +38,7 @@ _CRI = (
     r"(?P<tag>[^ :]+)(?P<tags>(?::[^ ]*)?)(?: (?P<text>.*))?\z"
 )
 _DOCKER = pa.struct([("log", pa.string()), ("stream", pa.string()), ("time", pa.string())])
+_NEXT_OBJECT = re.compile(rb"\}[ \t\r]*,[ \t\r]*\{")
 _POD = re.compile(r"/pods/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<pod_uid>[^/_]+)/(?P<container_name>[^/]+)/[^/]+\Z")
 _DOCKER_FILE = re.compile(r"/containers/(?P<container_id>[0-9a-f]{64})/(?P=container_id)-json\.log")
 _PODMAN_FILE = re.compile(r"/overlay-containers/(?P<container_id>[0-9a-f]{64})/userdata/ctr\.log")
@@ -113,14 +114,19 @@ def _parse_docker(lines: pa.Array[Any]) -> ContainerEntries:
 
 def _read_documents(lines: pa.Array[Any]) -> pa.Array[Any]:
     """Return the documents of ``lines`` as structs; null for any other line."""
+    texts = values_of(lines)
     # Fast path: one array for the parser, one conversion; lines that are no documents are rare.
     try:
-        documents = orjson.loads(b"[" + b",".join(values_of(lines)) + b"]")
-        if len(documents) == len(lines):
+        # No string of JSON goes over a line end, so that pieces of two lines cannot become one text.
+        documents = orjson.loads(b"[" + b",\n".join(texts) + b"]")
+        # A line of two documents could make up for two lines that are one document together.
+        for text in filter(_NEXT_OBJECT.search, texts):
+            orjson.loads(text)
+        if len(documents) == len(lines) and None not in documents:
             return pa.array(documents, _DOCKER)
     except (ValueError, TypeError, pa.ArrowException):
         pass
-    return pa.array([_read_document(line) for line in values_of(lines)], _DOCKER)
+    return pa.array([_read_document(text) for text in texts], _DOCKER)
 
 
 def _read_document(line: bytes) -> dict[str, Any] | None:

@@ -318,6 +318,19 @@ ACTS: list[Callable[[Container], Any]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (b'{"log":"a}', b'{\\n","stream":"stdout","time":"%b"}' % AT.encode()),  # a text over two lines
+        (b'{"x":[{}', b'{}],"log":"a\\n","stream":"stdout","time":"%b"}' % AT.encode()),  # a list over two lines
+    ],
+)
+def test_two_documents_in_a_line_do_not_make_up_for_one_over_two_lines(first: bytes, second: bytes) -> None:
+    single = docker("b").removesuffix(b"\n")
+    lines = [first, second, single + b" , " + single, single]
+    assert entries_of(*lines) == [*((line, None, None) for line in lines[:3]), (b"b", "stdout", AT)]
+
+
 @settings(max_examples=60)
 @given(st.sampled_from([cri, docker]), st.lists(st.sampled_from(ACTS), max_size=12))
 def test_each_entry_is_appended_once_in_any_order_of_events(write: Write, acts: list[Callable[..., Any]]) -> None:
