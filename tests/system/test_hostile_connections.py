@@ -33,8 +33,12 @@ port = 0
 """
 LINE = 1_000_000
 """Bytes that a hostile connection sends of a line without an end."""
-LARGEST = 300_000_000
-"""Bytes that the receiver may have in memory at most."""
+LARGEST, LARGEST_OF_MANY = 200_000_000, 450_000_000
+"""Bytes that the receiver may have in memory at most, with 16 MiB and with the default ``max_unfinished`` (128 MiB).
+
+Measured: 115 MB, and with the default 356 to 391 MB at most, 205 to 339 MB from second to second. 60 MB are the
+program, 134 MB the unfinished lines; the rest are holes in the heap, where lines of up to 1 MB grow and are freed.
+"""
 
 
 class Hostile(threading.Thread):
@@ -126,27 +130,27 @@ def pipe(tmp_path: Path) -> Iterator[Callable[[str], Pipe]]:
 
 
 @pytest.mark.parametrize(
-    ("idle", "hostile", "keys"),
+    ("idle", "hostile", "keys", "largest"),
     [
-        pytest.param(400, 100, 'max_connections = 450\nmax_unfinished = "16MiB"', id="some"),
-        pytest.param(5000, 1500, "", id="many", marks=pytest.mark.soak),
+        pytest.param(400, 100, 'max_connections = 450\nmax_unfinished = "16MiB"', LARGEST, id="some"),
+        pytest.param(5000, 1500, "", LARGEST_OF_MANY, id="many", marks=pytest.mark.soak),
     ],
 )
 def test_hostile_connections_take_bounded_memory_and_block_no_other_sender(
-    idle: int, hostile: int, keys: str, pipe: Callable[[str], Pipe]
+    idle: int, hostile: int, keys: str, largest: int, pipe: Callable[[str], Pipe]
 ) -> None:
     running = pipe(keys)
     pid, address = running.pid("receiver events-tcp"), running.address("events-tcp")
     quiet = [socket.create_connection(address, timeout=60) for _ in range(idle)]
     senders = Hostile(address, hostile)
     senders.start()
-    wait_until(lambda: running.counts("events-tcp")["connection_closed.limit"] > hostile, 60, "connections make room")
+    wait_until(lambda: running.counts("events-tcp")["connection_closed.limit"] > hostile, 120, "connections make room")
     waits = [seconds_until_answer(address) for _ in range(10)]
     senders.end()
     waits.append(seconds_until_answer(address))
     print(f"newcomers waited {max(waits):.2f} s at most, the receiver had {peak(pid) / 1e6:.0f} MB at most")
     assert max(waits) < 60
-    assert peak(pid) < LARGEST
+    assert peak(pid) < largest
     running.settled()
     counts = running.counts("events-tcp")
     assert (open_books(Counts(counts)), running.balance()["unaccounted"]) == ([], 0)
