@@ -21,7 +21,13 @@ from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.outcome import PartitionReport, Proof, Report, Request
 from penstock.audit.pace import Pace
 from penstock.audit.source import BEYOND, AuditSource, Expected, SourceUnavailable
-from penstock.audit.tables.table import AuditedTable, OffsetRows, TableUnreadable, without_credentials
+from penstock.audit.tables.table import (
+    NO_PARTITION,
+    AuditedTable,
+    OffsetRows,
+    TableUnreadable,
+    without_credentials,
+)
 from penstock.kafka.absent_offsets import Absence
 from penstock.landing.offset_runs import (
     OffsetRange,
@@ -216,7 +222,9 @@ def _add(held: dict[int, OffsetRanges], rows: OffsetRows, unknown: Counter[int],
     is_mixed = bool((partitions[1:] != partitions[:-1]).any())
     for number in np.unique(partitions if is_mixed else partitions[:1]).tolist():
         of_partition = offsets[partitions == number] if is_mixed else offsets
-        if number in held:
+        if number == NO_PARTITION:
+            report.rows_without_offset += len(of_partition)
+        elif number in held:
             held[number].add(of_partition)
         else:
             unknown[number] += len(of_partition)

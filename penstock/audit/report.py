@@ -92,7 +92,7 @@ def lines(report: Report, *, with_payloads: bool = True) -> Iterator[str]:
     if report.rows_of_other_topics:
         yield f"rows of other topics in the table: {report.rows_of_other_topics:,}"
     if report.rows_without_offset:
-        what = "a time" if report.request.times else "an id" if report.request.ids else "an offset"
+        what = "a time" if report.request.times else "an id" if report.request.ids else "an offset, partition or topic"
         yield f"rows without {what}, which cannot be checked: {report.rows_without_offset:,}"
     if report.rows_of_unknown_partitions:
         yield f"rows of partitions that the topic does not have: {report.rows_of_unknown_partitions:,}"

@@ -15,7 +15,7 @@ import pyarrow.csv
 from penstock.audit.columns import OffsetColumns
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.source import RECORDS, AuditSource, Expected, Period, SourceUnavailable
-from penstock.audit.tables.table import AuditedTable, column_of, partition_value
+from penstock.audit.tables.table import NO_PARTITION, AuditedTable, column_of, partition_value
 from penstock.kafka.absent_offsets import Absence, ClassifiedRange
 from penstock.landing.offset_runs import Offsets, Runs, count_offsets, difference, intersection, is_inside
 
@@ -40,10 +40,14 @@ class TableSource(AuditSource):
             if topic and rows.is_of_topic is not None:
                 offsets = offsets[rows.is_of_topic]
                 partitions = None if partitions is None else partitions[rows.is_of_topic]
+            if partitions is not None:
+                is_assigned = partitions != NO_PARTITION
+                self.rows_without_offset += int((~is_assigned).sum())
+                offsets, partitions = offsets[is_assigned], partitions[is_assigned]
             for number in [0] if partitions is None else np.unique(partitions).tolist():
                 self._held[number].add(offsets if partitions is None else offsets[partitions == number])
         if self.rows_without_offset:
-            raise SourceUnavailable(f"{address}: {self.rows_without_offset:,} rows have no offset")
+            raise SourceUnavailable(f"{address}: {self.rows_without_offset:,} rows have no offset, partition or topic")
 
     def partitions(self) -> list[int]:
         """Return the numbers of the partitions that have rows."""

@@ -46,3 +46,21 @@ def test_faults_of_delta_spark_are_found_with_their_commit(foreign_spark: Foreig
     assert [(loss["ranges"], loss["commit"].partition("/")[0]) for loss in part["losses"]] == [
         ([[7, 8]], "version 3, DELETE by Apache-Spark")
     ]
+
+
+@pytest.mark.parametrize("layout", ["", "PARTITIONED BY (part)"])
+def test_renamed_columns_are_read(foreign_spark: ForeignSpark, tmp_path: Path, layout: str) -> None:
+    source = write_parquet(tmp_path / "source", [(row % 2, row // 2) for row in range(2 * RECORDS)])
+    table = tmp_path / "t"
+    foreign_spark.sql(
+        "CREATE TABLE {} (kafka_topic STRING, part INT, number BIGINT) USING delta "
+        f"{layout} TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        table,
+    )
+    rows = "'orders', CAST(id % 2 AS INT), id DIV 2"
+    foreign_spark.sql(f"INSERT INTO {{}} SELECT {rows} FROM range({2 * RECORDS}) WHERE id <> 35", table)
+    foreign_spark.sql("ALTER TABLE {} RENAME COLUMN part TO kafka_partition", table)
+    foreign_spark.sql("ALTER TABLE {} RENAME COLUMN number TO kafka_offset", table)
+    status, report, _ = audited(source, table)
+    assert (status, report["missing"], report["doubled"]) == (1, 1, 0)
+    assert report["partitions"][1]["missing"] == [[17, 18]]

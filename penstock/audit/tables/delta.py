@@ -18,6 +18,7 @@ from penstock.audit.tables.history import MAX_VERSIONS, Version, VersionedFile, 
 from penstock.audit.tables.table import (
     BATCH_ROWS,
     TableUnreadable,
+    column_of,
     dotted_names,
     translate_errors,
     with_dictionaries,
@@ -26,6 +27,8 @@ from penstock.errors import PenstockError
 from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table.table_reader import DELTA_LOG, TableReader
+
+PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 
 
 def is_delta(address: str, options: Mapping[str, str]) -> bool:
@@ -55,6 +58,21 @@ def table_path(address: str, options: Mapping[str, str]) -> TablePath:
     return Path(unquote(address.removeprefix("file://")))
 
 
+class _Reader(TableReader):
+    """A reader that keeps the partition values of the files that it lists, by name of the file and column."""
+
+    def __init__(self, folder: TablePath) -> None:
+        super().__init__(folder)
+        self.partitions: dict[str, Mapping[str, Any]] = {}
+
+    def _list_files(self, table: deltalake.DeltaTable) -> list[TableFile]:
+        if table.metadata().partition_columns:
+            adds = pa.table(table.get_add_actions())
+            rows: list[Any] = list(zip(adds["path"].to_pylist(), adds["partition"].to_pylist(), strict=True))
+            self.partitions |= {unquote(path): partition for path, partition in rows}
+        return super()._list_files(table)
+
+
 class DeltaTable(VersionedTable):
     """A version, by default the one that is newest when the object is created."""
 
@@ -64,7 +82,7 @@ class DeltaTable(VersionedTable):
         super().__init__()
         self._address, self._options = address, options
         self._folder = table_path(address, options)
-        self._reader = TableReader(self._folder)
+        self._reader = _Reader(self._folder)
         with translate_errors(address, DeltaError):
             self._number = self._reader.version() if version is None else version
             self._files = self._reader.active_at(self._number)
@@ -90,10 +108,39 @@ class DeltaTable(VersionedTable):
         table_file = cast("TableFile", file)
         with (
             translate_errors(file, DeltaError),
-            with_dictionaries(lambda columns: open_rows(self._folder, table_file, columns), dictionaries) as reader,
+            with_dictionaries(
+                lambda columns: open_rows(self._folder, table_file, columns), list(map(self._stored_name, dictionaries))
+            ) as reader,
         ):
             available = set(dotted_names(reader.schema))
-            yield from reader.batches([name for name in stored_columns(names) if name in available], BATCH_ROWS)
+            columns = {name: self._stored_name(name) for name in stored_columns(names)}
+            for batch in reader.batches([name for name in columns.values() if name in available], BATCH_ROWS):
+                yield self._as_table(table_file, batch, columns)
+
+    def _stored_name(self, name: str) -> str:
+        """Return the name that a column, or a nested field, has in the files: another one after it was renamed."""
+        fields, stored = list(self._schema), []
+        for part in name.split("."):
+            field = next((field for field in fields if field.name == part), None)
+            if field is None:
+                return name
+            stored.append((field.metadata or {}).get(PHYSICAL_NAME, part.encode()).decode())
+            fields = list(field.type) if pa.types.is_struct(field.type) else []
+        return ".".join(stored)
+
+    def _as_table(self, file: TableFile, batch: pa.RecordBatch, columns: Mapping[str, str]) -> pa.RecordBatch:
+        """Return the rows of a file with the columns of the table.
+
+        Columns that the table is partitioned by are in the log, not in its files; a column that is younger than a file
+        is null.
+        """
+        partition = self._reader.partitions.get(str(file), {})
+        arrays: dict[str, Any] = {}
+        for name, stored_name in columns.items():
+            column = column_of(batch, stored_name)
+            constant: Any = partition.get(name)
+            arrays[name] = pa.repeat(constant, batch.num_rows) if column is None else column
+        return pa.RecordBatch.from_pydict(arrays)
 
     def versions(self) -> Iterator[Version]:
         """Yield the versions, the newest first, as far back as the log has them."""

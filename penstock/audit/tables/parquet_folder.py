@@ -231,9 +231,13 @@ def _file_system(path: TablePath) -> tuple[Any, str]:
 
 
 def _names_below(system: Any, root: str) -> list[str]:
-    """Return the names of all files below a folder, relative to it, sorted; none if there is no folder."""
+    """Return the names of all files below a folder, relative to it, sorted; none if there is no folder.
+
+    Parquet files without any bytes are left out, as in Spark: a writer that was killed leaves them.
+    """
     infos = system.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
-    return sorted(info.path.removeprefix(root).lstrip("/") for info in infos if info.is_file)
+    files = (info for info in infos if info.is_file and (info.size or not info.path.endswith(SUFFIX)))
+    return sorted(info.path.removeprefix(root).lstrip("/") for info in files)
 
 
 def _offsets_with_value(source: AuditSource, partition: int, begin: int, end: int) -> Offsets:

@@ -49,6 +49,7 @@ def _sqlite(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         (sqlite3.Error,),
         json_number=f"CASE WHEN {is_whole} THEN CAST({text} AS INTEGER) END",
         json_text=text,
+        exact_text="CAST({column} AS TEXT)",
         # Each row may have another type.
         sample="typeof({offset}) NOT IN ('integer', 'null')",
     )
@@ -69,6 +70,7 @@ def _duckdb(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         divide="CAST({offset} AS BIGINT) // {size}",
         json_number=f"CASE WHEN regexp_full_match({text}, '{IS_WHOLE}') THEN TRY_CAST({text} AS BIGINT) END",
         json_text=text,
+        exact_text="CAST({column} AS VARCHAR)",
     )
 
 
@@ -90,6 +92,8 @@ def _postgresql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         cursor=lambda connection: connection.cursor(name="penstock_audit"),
         json_number=f"CASE WHEN {text} ~ '^{IS_WHOLE}$' THEN {text}::bigint END",
         json_text=text,
+        # A CHAR is padded with blanks.
+        exact_text="CAST({column} AS text)",
     )
 
 
@@ -154,6 +158,8 @@ def _clickhouse(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         # JSONExtract truncates other numbers.
         json_number=f"if(match({raw}, '^{IS_WHOLE}$'), toInt64OrNull({raw}), NULL)",
         json_text="JSONExtractString({column}, {keys})",
+        # A FixedString is padded with zero bytes; an Enum is a number in the driver's format.
+        exact_text="toString({column})",
         final=final,
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.audit.columns import OffsetColumns, split_json_field
-from penstock.audit.tables.table import BATCH_ROWS, AuditedTable, OffsetRows, TableUnreadable, offset_rows
+from penstock.audit.tables.table import BATCH_ROWS, NO_PARTITION, AuditedTable, OffsetRows, TableUnreadable, offset_rows
 from penstock.landing.offset_runs import as_runs
 
 BLOCK_OFFSETS = 1 << 16
@@ -44,7 +44,7 @@ class Dialect:
     quoted; ``{path}`` is like ``$.a.b``, ``{steps}`` like ``a,b`` and ``{keys}`` like ``'a', 'b'``.
     """
     exact_text: str = "{column}"
-    """Expression of a column of topics that distinguishes upper and lower case."""
+    """Expression of a column of topics as a text without padding that distinguishes upper and lower case."""
     final: str = ""
     """Text behind the name of the table."""
     sample: str = "{offset} IS NOT NULL"
@@ -103,10 +103,11 @@ class SqlTable(AuditedTable):
         with self._cursor(query) as cursor:
             for *key, _, count, distinct, first, last in _all_rows(cursor):
                 named = dict(zip(columns.names[1:], key, strict=True))
-                if first is None:
-                    proved.append(OffsetRows(self._name, np.zeros(0, np.int64), None, None, int(count)))
-                elif columns.topic and named[columns.topic] != topic:
+                row_topic = named.get(columns.topic, topic)
+                if row_topic is not None and row_topic != topic:
                     proved.append(_other_topic(self._name, int(count)))
+                elif first is None or row_topic is None:
+                    proved.append(OffsetRows(self._name, np.zeros(0, np.int64), None, None, int(count)))
                 elif count == distinct == last - first + 1:
                     proved.append(_block_rows(self._name, int(first), int(last), named, columns))
                 else:
@@ -186,7 +187,12 @@ def _block_rows(name: str, first: int, last: int, key: Mapping[str, Any], column
     partition = None
     if columns.partition:
         number = key[columns.partition]
-        partition = np.full(len(offsets), -1 if number is None else int(number), np.int64)
+        try:
+            partition = np.full(len(offsets), NO_PARTITION if number is None else int(number), np.int64)
+        except ValueError:
+            raise TableUnreadable(
+                f"{name}: column {columns.partition!r} has {number!r}, which is no partition"
+            ) from None
     return OffsetRows(name, offsets, partition, None, 0)
 
 

@@ -45,6 +45,8 @@ CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
 SECRET_KEY = re.compile(r"pass|secret|token|credential|jaas|key|sas", re.IGNORECASE)
 """Options, properties and parameters whose values never appear in a text."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+NO_PARTITION = int(np.iinfo(np.int64).min)
+"""Partition of a row whose column of partitions is null or absent."""
 Opened = TypeVar("Opened")
 Mask = npt.NDArray[np.bool_]
 _HIVE_VALUE = re.compile(r"([^/=]+)=([^/]*)/")
@@ -59,9 +61,10 @@ class FileIsGone(TableUnreadable):
 
 
 class OffsetRows(NamedTuple):
-    """Rows of one file, shape (n,) each; ``partition`` is None without such a column. Rows without offset are absent.
+    """Rows of one file, shape (n,) each. Rows without an offset or topic are absent.
 
-    ``without_offset``: number of rows whose offset is null.
+    ``partition`` is None if the audit knows no such column, and NO_PARTITION where it is null; ``without_offset`` is
+    the number of rows that may be of the audited topic and whose offset or topic is null.
     """
 
     file: str
@@ -285,19 +288,29 @@ def iceberg_metadata(address: str) -> list[Path]:
 
 def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: str) -> OffsetRows:
     """Return the offsets in a batch with the columns of ``columns``; values in the file's path are used if a column
-    is not in the file, as Hive and Delta write partitioned tables.
+    is not in the file, as Hive writes partitioned tables. A column that is in neither is null: it is younger than the
+    file.
     """
-    offset = _whole_numbers(column_of(rows, columns.offset), columns.offset)
-    if offset is None:
-        raise TableUnreadable(f"{file} has no column {columns.offset!r}")
-    in_path = {name: unquote(value) for name, value in _HIVE_VALUE.findall(file)}
-    # Fast path: without null offsets, which is the rule, no column is copied.
-    keep = pc.is_valid(offset).to_numpy(zero_copy_only=False) if offset.null_count else None
-    count = len(offset) if keep is None else int(keep.sum())
-    partition = _numbers(rows, columns.partition, in_path, keep, count) if columns.partition else None
-    is_of_topic = _is_of_topic(rows, columns.topic, in_path, topic, keep, count) if columns.topic else None
-    numbers = _as_numbers(offset, keep, file, columns.offset)
-    return OffsetRows(file, numbers, partition, is_of_topic, len(offset) - count)
+    offset = _whole_numbers(_column_or_path(file, rows, columns.offset), columns.offset)
+    topics = _equals_topic(_column_or_path(file, rows, columns.topic), topic) if columns.topic else None
+    # Fast path: without nulls, which is the rule, no column is copied.
+    keep = None
+    if offset.null_count or (topics is not None and topics.null_count):
+        keep = pc.is_valid(offset).to_numpy(zero_copy_only=False)
+        if topics is not None:
+            # A row of another topic needs no offset.
+            is_other = pc.fill_null(pc.invert(topics), False).to_numpy(zero_copy_only=False)
+            keep = (keep & pc.is_valid(topics).to_numpy(zero_copy_only=False)) | is_other
+    partition = None
+    if columns.partition:
+        numbers = _whole_numbers(_column_or_path(file, rows, columns.partition), columns.partition)
+        partition = _as_numbers(numbers, keep, file, columns.partition, null=NO_PARTITION)
+    is_of_topic = None
+    if topics is not None:
+        is_of_topic = pc.fill_null(topics, False).to_numpy(zero_copy_only=False)
+        is_of_topic = is_of_topic if keep is None else is_of_topic[keep]
+    offsets = _as_numbers(offset, keep, file, columns.offset)
+    return OffsetRows(file, offsets, partition, is_of_topic, rows.num_rows - len(offsets))
 
 
 def partition_value(file: str, name: str) -> str | None:
@@ -306,19 +319,20 @@ def partition_value(file: str, name: str) -> str | None:
     return None if text in (None, HIVE_NULL) else unquote(str(text))
 
 
-def _is_of_topic(
-    rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], topic: str, keep: Mask | None, count: int
-) -> Mask | None:
-    topics = column_of(rows, name)
-    if topics is None:
-        return np.full(count, in_path[name] == topic) if name in in_path else None
+def _column_or_path(file: str, rows: pa.RecordBatch, name: str) -> Any:
+    """Return a column, or its value in the file's path; null where there is none."""
+    column = column_of(rows, name)
+    if column is None:
+        column = pa.repeat(pa.scalar(partition_value(file, name), pa.string()), rows.num_rows)
+    return column
+
+
+def _equals_topic(topics: Any, topic: str) -> Any:
+    """Return whether each row is of the topic; null where the column is."""
     if pa.types.is_dictionary(topics.type):
         # Fast path: one comparison per distinct topic.
-        equal = pc.equal(topics.dictionary.cast(pa.string()), pa.scalar(topic)).take(topics.indices)
-    else:
-        equal = pc.equal(topics.cast(pa.string()), pa.scalar(topic))
-    mask: Mask = pc.fill_null(equal, False).to_numpy(zero_copy_only=False)
-    return mask if keep is None else mask[keep]
+        return pc.equal(topics.dictionary.cast(pa.string()), pa.scalar(topic)).take(topics.indices)
+    return pc.equal(topics.cast(pa.string()), pa.scalar(topic))
 
 
 def column_of(rows: pa.RecordBatch, name: str) -> Any:
@@ -352,21 +366,10 @@ def _json_field(texts: pa.Array[Any], path: str) -> Any:
 
 def _whole_numbers(texts: Any, name: str) -> Any:
     """Return the texts of a JSON field, null where one is no whole number; other columns unchanged."""
-    if texts is None or not is_json_field(name) or not pa.types.is_string(texts.type):
+    if not is_json_field(name) or not pa.types.is_string(texts.type):
         return texts
     is_whole = pc.match_substring_regex(texts, WHOLE_NUMBER)
     return pc.if_else(is_whole, texts, pa.scalar(None, texts.type))
-
-
-def _numbers(
-    rows: pa.RecordBatch, name: str, in_path: Mapping[str, str], keep: Mask | None, count: int
-) -> Offsets | None:
-    column = _whole_numbers(column_of(rows, name), name)
-    if column is not None:
-        return _as_numbers(column, keep, "", name, null=-1)
-    if name in in_path and in_path[name].lstrip("-").isdigit():
-        return np.full(count, int(in_path[name]), np.int64)
-    return None
 
 
 def _as_numbers(column: Any, keep: Mask | None, file: str, name: str, null: int = 0) -> Offsets:
