@@ -247,6 +247,7 @@ def _judge(source: AuditSource, part: PartitionReport, held: OffsetRanges, reque
         else:
             part.absences[span.absence.value] += span.end - span.begin
     part.missing = as_runs(present)
+    part.unexplained = as_runs(np.concatenate([part.unexplained, source.aborted(part.partition, ranges)]))
 
 
 def _read_evidence(source: AuditSource, part: PartitionReport, request: Request) -> None:

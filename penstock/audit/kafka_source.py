@@ -20,10 +20,10 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 
 from penstock.audit.source import RECORDS, AuditSource, Expected, Lag, Period, Record, SourceUnavailable
 from penstock.errors import PenstockError
-from penstock.kafka.absent_offsets import AbsentOffsets, ClassifiedRange, watermarks
+from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange, watermarks
 from penstock.kafka.client.broker_answers import TRANSIENT_ERRORS, partition_numbers, retry_transient
 from penstock.kafka.large.assembler import DEFAULT_EXPIRATION_GAP
-from penstock.landing.offset_runs import PARTITION_MARK, Runs, as_runs, is_inside, runs_of
+from penstock.landing.offset_runs import NO_RUNS, PARTITION_MARK, Runs, as_runs, intersection, is_inside, runs_of
 from penstock.proof.reread import RereadSource
 from penstock.proof.reread_kafka import KafkaRecords
 
@@ -34,6 +34,10 @@ MAX_LETTERS = 10_000_000
 """Limit: dead letters that are read per partition."""
 CONNECT_TOPIC, CONNECT_NUMBERS = "__connect.errors.topic", ("__connect.errors.partition", "__connect.errors.offset")
 SPRING_TOPIC, SPRING_NUMBERS = "kafka_dlt-original-topic", ("kafka_dlt-original-partition", "kafka_dlt-original-offset")
+MAX_ABORTED = 1_000_000
+"""Limit: offsets that are read to find rows of aborted transactions."""
+CLOCK_SKEW_S = 300.0
+"""Clocks of producers may be ahead by so much; Kerberos allows the same."""
 POLL_S = 1.0
 _PASSING_ERRORS = {
     *TRANSIENT_ERRORS,
@@ -80,9 +84,10 @@ class KafkaSource(AuditSource):
         """Return the offsets of a partition; the offset that ``period.group`` committed limits what is required."""
         with self._answered():
             start, end = watermarks(self._consumer, (self.topic, partition))
-            due = min(self._at_time(partition, time.time() - period.grace_s, end), end)
+            # Without a grace period no clock matters.
+            due = self._due(partition, time.time() - period.grace_s, end) if period.grace_s else end
             if period.until_s is not None:
-                due = min(due, self._at_time(partition, period.until_s, end))
+                due = min(due, self._due(partition, period.until_s, end))
             begin = start if period.since_s is None else max(start, self._at_time(partition, period.since_s, end))
         if period.group:
             due = min(due, max(start, self._committed(period.group).get(partition, 0)))
@@ -92,6 +97,54 @@ class KafkaSource(AuditSource):
         """Return the end of the stored offsets now."""
         with self._answered():
             return watermarks(self._consumer, (self.topic, partition))[1]
+
+    def written_end(self, partition: int) -> int:
+        """Return the end of all offsets now, also of open transactions."""
+        reader = Consumer({**self._kafka, "group.id": "penstock-audit", "isolation.level": "read_uncommitted"})
+        try:
+            with self._answered():
+                return watermarks(reader, (self.topic, partition))[1]
+        finally:
+            reader.close()
+
+    def aborted(self, partition: int, ranges: Runs) -> Runs:
+        """Return the offsets among ``ranges`` whose records belong to aborted transactions.
+
+        Kafka names the first record of each. Only if the table has one of these, the records from there on are read.
+        """
+        first = np.array(sorted(self._absent.aborted.get((self.topic, partition), ())), np.int64)
+        landed = first[is_inside(first, ranges)]
+        if not len(landed):
+            return NO_RUNS
+        suspects = intersection(ranges, as_runs([(int(landed[0]), int(landed[-1]) + MAX_ABORTED)]))
+        spans = self.classify(partition, suspects)
+        return as_runs([(span.begin, span.end) for span in spans if span.absence is Absence.ABORTED])
+
+    def _due(self, partition: int, moment_s: float, end: int) -> int:
+        """Return the first offset whose record is not older than ``moment_s``; ``end`` if there is none.
+
+        Kafka's answer may be a record with a time in the future. The offset is then found by bisection over records
+        with other times, which are nearly in order.
+        """
+        due = min(self._at_time(partition, moment_s, end), end)
+        newest_s = time.time() + CLOCK_SKEW_S
+        if due == end or moment_s > newest_s or self._at_time(partition, newest_s, end) != due:
+            return due
+        low, high = due, end
+        while low < high:
+            middle = (low + high) // 2
+            records = list(self.records(partition, as_runs([(middle, high)]), SEEK_OFFSETS, is_complete=False))
+            record = next((record for record in records if record.timestamp <= newest_s * 1000), None)
+            if record is None and records:
+                raise SourceUnavailable(
+                    f"{self.topic}-{partition}: records from offset {middle} on have times in the future, which do not "
+                    "show whether they are due; --grace 0s requires all records"
+                )
+            if record is None or record.timestamp >= moment_s * 1000:
+                high = middle
+            else:
+                low = record.offset + 1
+        return low
 
     def _at_time(self, partition: int, moment_s: float, end: int) -> int:
         """Return the first offset whose record is not older than ``moment_s``; the end if there is none."""

@@ -66,7 +66,7 @@ class PartitionReport:
     missing: Runs = field(default_factory=NO_RUNS.copy)
     doubled: Runs = field(default_factory=NO_RUNS.copy)
     unexplained: Runs = field(default_factory=NO_RUNS.copy)
-    """Offsets in the table that the topic never had."""
+    """Offsets in the table that the topic never had, or whose records are of aborted transactions."""
     absences: Counter[str] = field(default_factory=Counter)
     """Absent offsets that need no row, by reason."""
     undecided: int = 0

@@ -35,7 +35,7 @@ def verdict(report: Report) -> str:
         for count, text in (
             (report.missing, "missing"),
             (report.doubled, "doubled"),
-            (report.unexplained, "that the topic never had"),
+            (report.unexplained, "that no committed record has"),
             (report.differing, "with another content"),
             (report.undecided, "that cannot be decided"),
         )
@@ -129,7 +129,7 @@ def _partition_lines(part: PartitionReport, with_payloads: bool) -> Iterator[str
     for name, ranges in (
         ("missing", part.missing),
         ("doubled", part.doubled),
-        ("unknown to the topic", part.unexplained),
+        ("without a committed record", part.unexplained),
         ("different", part.differing),
     ):
         if len(ranges):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import Absence, ClassifiedRange
-from penstock.landing.offset_runs import Runs, as_runs, intersection
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, intersection
 from penstock.proof.reread import RereadSource
 
 RECORDS = pa.schema(
@@ -118,6 +118,17 @@ class AuditSource(ABC):
     def end(self, partition: int) -> int:
         """Return the end of the stored offsets now."""
 
+    def written_end(self, partition: int) -> int:
+        """Return the end of all offsets now, also of open transactions."""
+        return self.end(partition)
+
+    def aborted(self, partition: int, ranges: Runs) -> Runs:
+        """Return the offsets among ``ranges``, which have rows, whose records belong to aborted transactions.
+
+        Call it after ``classify`` of the offsets that the table lacks, which meets the ends of these transactions.
+        """
+        return NO_RUNS
+
     @abstractmethod
     def classify(self, partition: int, absent: Runs) -> Sequence[ClassifiedRange]:
         """Return why each of these offsets may have no row."""
@@ -144,7 +155,7 @@ class AuditSource(ABC):
         beyond = intersection(ranges, as_runs([(end, BEYOND)]))
         if len(beyond):
             # A row beyond the first end may have been produced during the audit; a new partition is created empty.
-            beyond = intersection(beyond, as_runs([(self.end(partition), BEYOND)]))
+            beyond = intersection(beyond, as_runs([(self.written_end(partition), BEYOND)]))
         return as_runs(np.concatenate([beyond, intersection(ranges, as_runs([(-BEYOND, 0)]))]))
 
     def lag(self, partition: int, position: int) -> Lag | None:

@@ -46,7 +46,7 @@ class MetricsServer:
             "required_records": (report.required, "Records that the table must have or explain."),
             "missing_records": (report.missing, "Records without a row."),
             "doubled_records": (report.doubled, "Records with several rows."),
-            "unexplained_rows": (report.unexplained, "Rows that the topic never had."),
+            "unexplained_rows": (report.unexplained, "Rows that no committed record has."),
             "undecided_records": (report.undecided, "Records that cannot be decided."),
             "last_success_timestamp_seconds": (time.time(), "Time of the last finished check."),
         }

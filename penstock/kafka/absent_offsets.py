@@ -78,6 +78,8 @@ class AbsentOffsets:
         self._kafka = dict(kafka)
         self.fetched_bytes = 0
         """Bytes of record batches that were read."""
+        self.aborted: dict[TopicAndPartition, set[int]] = {}
+        """First offsets of aborted transactions that end at a fetched offset."""
 
     def classify(self, partition: TopicAndPartition, absent: Iterable[OffsetRange]) -> list[ClassifiedRange]:
         """Return the reason of each offset in the ranges, which ascend and do not overlap.
@@ -132,6 +134,7 @@ class AbsentOffsets:
                 size = _fetch_size(ranges, index, position, bytes_per_offset)
                 fetched = connection.fetch(partition, position, size)
                 self.fetched_bytes += len(fetched.records)
+                self.aborted.setdefault(partition, set()).update(first for _, first in fetched.aborted)
                 begin, (position, classified) = position, classify_fetched(fetched, position, wanted)
                 if len(fetched.records) > MARKER_BYTES:
                     read_offsets, read_bytes = read_offsets + position - begin, read_bytes + len(fetched.records)

@@ -63,8 +63,8 @@ class FileIsGone(TableUnreadable):
 class OffsetRows(NamedTuple):
     """Rows of one file, shape (n,) each. Rows without an offset or topic are absent.
 
-    ``partition`` is None if the audit knows no such column, and NO_PARTITION where it is null; ``without_offset`` is
-    the number of rows that may be of the audited topic and whose offset or topic is null.
+    ``partition`` is None if the audit knows no such column, and NO_PARTITION for a null. ``without_offset``: number of
+    rows that may be of the audited topic and whose offset or topic is null.
     """
 
     file: str
@@ -320,7 +320,7 @@ def partition_value(file: str, name: str) -> str | None:
 
 
 def _column_or_path(file: str, rows: pa.RecordBatch, name: str) -> Any:
-    """Return a column, or its value in the file's path; null where there is none."""
+    """Return a column, or its value in the file's path, or nulls."""
     column = column_of(rows, name)
     if column is None:
         column = pa.repeat(pa.scalar(partition_value(file, name), pa.string()), rows.num_rows)
@@ -328,7 +328,7 @@ def _column_or_path(file: str, rows: pa.RecordBatch, name: str) -> Any:
 
 
 def _equals_topic(topics: Any, topic: str) -> Any:
-    """Return whether each row is of the topic; null where the column is."""
+    """Return whether each row is of the topic; null for a null."""
     if pa.types.is_dictionary(topics.type):
         # Fast path: one comparison per distinct topic.
         return pc.equal(topics.dictionary.cast(pa.string()), pa.scalar(topic)).take(topics.indices)

@@ -22,7 +22,7 @@ LEVELS = {0: "good", 1: "bad", 2: "warn"}
 KINDS = {
     "missing": "missing",
     "doubled": "doubled",
-    "unexplained": "unknown to the topic",
+    "unexplained": "without a committed record",
     "differing": "other content",
 }
 NO_AUDIT = (
