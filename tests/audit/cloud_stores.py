@@ -51,7 +51,14 @@ class AzureStore:
         endpoint = f"http://{address}/{account}"
         self.options = {"account_name": account, "account_key": AZURITE_KEY, "azure_storage_endpoint": endpoint}
         self.options["allow_http"] = "true"
-        self._system = fs.AzureFileSystem(account, AZURITE_KEY, address, address, "http", "http")
+        self._system = fs.AzureFileSystem(
+            account,
+            account_key=AZURITE_KEY,
+            blob_storage_authority=address,
+            dfs_storage_authority=address,
+            blob_storage_scheme="http",
+            dfs_storage_scheme="http",
+        )
         self._system.create_dir("lake")
 
     def upload(self, folder: Path) -> None:
