@@ -7,9 +7,12 @@ import time
 from pathlib import Path
 
 import confluent_kafka
+import confluent_kafka.admin
 import pytest
+from confluent_kafka import TopicPartition
 
-from tests.audit.audited import run_audit, send_transactions, write_delta
+from penstock.testing.pipe import wait_until
+from tests.audit.audited import filled_topic, run_audit, send_transactions, write_delta, write_parquet
 from tests.kafka.kafka_helpers import Topics
 
 NO_LIMIT = str((1 << 63) - 1)
@@ -76,3 +79,34 @@ def test_rows_of_aborted_transactions_are_a_finding(topics: Topics, tmp_path: Pa
     committed = [row for row in rows if row[1] // 4 not in (2, 5)]
     status, report, errors = run_audit(topics, topic, write_delta(tmp_path / "committed", committed, topic))
     assert (status, report.get("unexplained")) == (0, 0), errors
+
+
+def test_topics_whose_names_differ_in_case_are_two(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    for write in (write_parquet, write_delta):
+        folder = tmp_path / write.__name__
+        write(folder, rows[1:], topic)
+        write(folder / "nested" if write is write_parquet else folder, rows, topic.upper())
+        status, report, errors = run_audit(topics, topic, folder)
+        assert (status, report.get("missing"), report.get("doubled")) == (1, 1, 0), errors
+        assert report["rows_of_other_topics"] == len(rows)
+
+
+def test_rows_of_the_topic_that_had_the_name_before_are_a_finding(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    table = write_delta(tmp_path / "t", rows, topic)
+    topics.admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in topics.admin.list_topics(timeout=10).topics, 30)
+    topics.admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1, 1)])[topic].result(30)
+    topics.plain(topic, [b"new %d" % number for number in range(20)])
+    status, report, errors = run_audit(topics, topic, table)
+    assert (status, report["partitions"][0]["unexplained"]) == (1, [[20, 60]]), errors
+
+
+def test_records_deleted_up_to_an_offset_need_no_row_and_later_ones_do(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    head = TopicPartition(topic, 0, 20)
+    topics.admin.delete_records([head])[head].result(30)
+    table = write_delta(tmp_path / "t", [row for row in rows if not 10 <= row[1] < 30], topic)
+    status, report, errors = run_audit(topics, topic, table)
+    assert (status, report["partitions"][0]["missing"], report["unexplained"]) == (1, [[20, 30]], 0), errors
