@@ -295,6 +295,29 @@ def test_batch_that_clickhouse_takes_for_a_repeated_insert_is_missing(topics: To
     assert report["partitions"][0]["missing"] == [[40, 60]]
 
 
+@pytest.mark.parametrize(
+    ("kind", "padded"),
+    [
+        ("postgresql", "CAST(kafka_topic AS CHAR(99))"),
+        ("chdb", "toFixedString(kafka_topic, 99)"),
+        ("chdb", "toLowCardinality(kafka_topic)"),
+    ],
+)
+def test_topics_with_padding_are_the_topic(
+    topics: Topics, request: pytest.FixtureRequest, tmp_path: Path, kind: str, padded: str
+) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    faulty = [row for row in rows if row != (1, 17)]
+    if kind == "chdb":
+        address = write_chdb(faulty, topic, tmp_path)
+    else:
+        address = write_postgresql(faulty, topic, request.getfixturevalue(kind))
+    create_table(kind, address, f"SELECT {padded} AS kafka_topic, kafka_partition, kafka_offset FROM orders")
+    status, report, errors = run_audit(topics, topic, address.replace("table=orders", "table=with_meta"))
+    assert (status, report.get("missing"), report.get("doubled")) == (1, 1, 0), errors
+    assert report["rows_of_other_topics"] == 0
+
+
 def test_rows_of_other_topics_in_a_database_are_left_out(topics: Topics, write: Write) -> None:
     topic, rows = filled_topic(topics)
     status, report, errors = run_audit(topics, topic, write(rows, "another"), "--topic-column", "kafka_topic")
