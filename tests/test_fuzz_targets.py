@@ -111,6 +111,7 @@ TARGETS = {
     "kafka/client/flink_partitioner.py": "kafka/client/test_flink_partitioner.py::test_any_key_has_a_partition",
     "kafka/client/java_partitioner.py": HASHES,
     "ledger/host_posts.py": "ledger/test_hosts.py::test_any_document_is_a_post_or_refused",
+    "ledger/kafka_hosts.py": "ledger/test_kafka_hosts.py::test_any_document_is_a_post_or_refused",
     "ledger/hosts.py": "ledger/test_hosts.py::test_any_document_is_a_post_or_refused",
     "kafka/large/assembler.py": "kafka/large/test_assembler.py::test_any_record_is_accepted_or_refused",
     "kafka/large/headers.py": "kafka/large/test_headers.py::test_any_value_is_decoded_or_refused",

@@ -172,7 +172,7 @@ class BalanceQuery:
                 out(line)
         if self.full and not self._by:
             show(document, out)
-        for line in differing_hosts(document):
+        for line in [*differing_hosts(document), *differing_over_kafka(document)]:
             out(line)
         for line in document.get("differs", []):
             out(f"differs: {line}")
@@ -285,6 +285,8 @@ def by_host_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
 def _host_row(entry: dict[str, Any]) -> dict[str, Any]:
     """Return the row of one listener: the host's counts first, then what arrived, and what became of it here."""
     names = {"host": visible(entry["host"]), "listener": visible(entry["listener"])}
+    if entry.get("way") == "kafka":
+        return _kafka_row(names, entry)
     here = {**entry["fates"], "pending": entry["pending"]}
     seen = {"last seen": _moment(entry["last_seen"])}
     if (reported := entry.get("on_host")) is None:
@@ -310,6 +312,32 @@ def _host_row(entry: dict[str, Any]) -> dict[str, Any]:
     return {**names, **counts, **here, **seen, **state}
 
 
+def _kafka_row(names: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a listener that forwards to Kafka: the host's counts, the fates here, and the differences."""
+    names = {**names, "way": "kafka"}
+    seen = {"last seen": _moment(entry["last_seen"])}
+    if (compared := entry.get("over_kafka")) is None:
+        return {**names, "forwarded": entry["accepted"], **entry["fates"], **seen}
+    return {
+        **names,
+        "accepted": compared["accepted"],
+        "forwarded": compared["forwarded"],
+        "failed there": compared["failed"],
+        "dropped there": compared["dropped"],
+        "pending there": compared["pending"],
+        "lost with disk": compared["lost_with_disk"],
+        **entry["fates"],
+        "in kafka": compared["in_kafka"],
+        "missing": compared["missing"],
+        "doubled": compared["doubled"],
+        "failed, landed": compared["failed_landed"],
+        **seen,
+        "reported": _moment(compared["reported_at"]),
+        "clock offset": f"{compared['clock_offset_s']:+.1f} s",
+        "version": visible(compared["version"]),
+    }
+
+
 def _moment(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds") if time_s else ""
 
@@ -325,9 +353,27 @@ def differing_hosts(document: dict[str, Any]) -> list[str]:
     ]
 
 
+def differing_over_kafka(document: dict[str, Any]) -> list[str]:
+    """Return a line for each listener of a host whose messages are missing from Kafka, or landed more often."""
+    lines = []
+    for entry in document.get("hosts", []):
+        compared = entry.get("over_kafka") or {}
+        for name, text in (("missing", "forwarded to Kafka did not land"), ("doubled", "landed more often than sent")):
+            if count := compared.get(name, 0):
+                span = " to ".join(_moment(minute) for minute in sorted({*compared[f"{name}_minutes"]}))
+                what = f"{count} messages of {visible(entry['listener'])} {text}"
+                lines.append(f"host {visible(entry['host'])}: {what}, {span or 'before the minutes that it posts'}")
+    return lines
+
+
+def _has_missing(document: dict[str, Any]) -> bool:
+    return any((entry.get("over_kafka") or {}).get("missing") for entry in document.get("hosts", []))
+
+
 def exit_status(document: dict[str, Any]) -> int:
     """Return 1 if a message is unaccounted for, or a host or a rebuilt balance differs, otherwise 0."""
-    return 1 if document["unaccounted"] or document.get("differs") or differing_hosts(document) else 0
+    differs = document.get("differs") or differing_hosts(document) or _has_missing(document)
+    return 1 if document["unaccounted"] or differs else 0
 
 
 def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = False) -> list[str]:

@@ -25,6 +25,7 @@ __all__ = [  # noqa: RUF022 reading order
     "senders",
     "host_posts",
     "hosts",
+    "kafka_hosts",
     "checkpoint",
     "checkpoint_keeper",
     "rebuild",

@@ -14,15 +14,18 @@ from typing import Any, TypeVar
 
 from penstock.counts import Counts, Name, OpenBook, SourceBucket, bucket_of, open_books, summed
 from penstock.handover.paths import LOG
-from penstock.ledger.book import TierCounts
+from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.daily_rollup import roll_counts, roll_rows, widened
 from penstock.ledger.hosts import HostState, OnHost, on_host
-from penstock.ledger.posts import ROWS, SUM
+from penstock.ledger.kafka_hosts import OverKafka
+from penstock.ledger.posts import ROWS, SUM, is_partition
 
 Value = TypeVar("Value")
 
 API_SOURCES = ("grpc", "http", "flight", "kafka")
 
+RELAY, KAFKA = "relay", "kafka"
+"""Ways of entries from another host."""
 Within = int | range | None
 """Selected buckets (seconds since the epoch): one bucket, a range of seconds, or all."""
 
@@ -118,11 +121,11 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class HostListener:
-    """Entries that another host's listener received and relayed, and their fates here.
+    """Entries that another host's listener received and relayed, or forwarded to Kafka, and their fates here.
 
     ``last_seen`` is the start of the last minute with an entry, in seconds since the epoch, or of its day once it is
     rolled up. Entries of topics that no pipeline reads have no fates and are not pending. ``on_host``: what the host
-    itself counts, if it has registered.
+    itself counts, if it has registered. ``way`` is ``relay`` or ``kafka``, with ``over_kafka`` instead of ``on_host``.
     """
 
     host: str
@@ -132,6 +135,8 @@ class HostListener:
     pending: int
     last_seen: int
     on_host: OnHost | None = None
+    way: str = RELAY
+    over_kafka: OverKafka | None = None
 
     def plus(self, addend: HostListener) -> HostListener:
         """Return the sum of both, as the row of this one."""
@@ -214,35 +219,66 @@ def balance(
 def _host_listeners(
     pages: TierCounts, tails: Mapping[str, UnlandedTail], totals: Mapping[str, Counts], view: _View
 ) -> list[HostListener]:
-    """Return one entry for each relayed source; a listener of this host has no slash in its name."""
-    fates = {source: Counts() for source in totals if "/" in source}
-    # Fast path: most instances have no relayed sources.
-    if not fates:
+    """Return one entry for each source of a host and its way here; a listener of this host has no slash in its name."""
+    sources = {source for source in totals if "/" in source}
+    # Fast path: most instances have no other hosts.
+    if not sources:
         return []
-    pending, last_seen = Counts(), dict.fromkeys(fates, 0)
+    fates: dict[tuple[str, str], Counts] = {}
+    pending, last_seen = Counts(), dict.fromkeys(sources, 0)
     for source, bucket in pages.received:
-        if source in fates and inside(bucket, view.within):
+        if source in sources and inside(bucket, view.within):
             last_seen[source] = max(last_seen[source], bucket)
     for topic, tail in tails.items():
         pending.absorb(view.rows_by_source(tail.pending))
         for keyed in (pages.landed[topic].counts, tail.gaps):
             for source, counts in view.select(keyed):
-                if source in fates:
-                    fates[source].absorb(counts)
+                if source in sources:
+                    fates.setdefault((source, KAFKA if is_partition(topic) else RELAY), Counts()).absorb(counts)
     entries = []
-    for source in sorted(fates):
+    for source in sorted(sources):
         host, _, listener = source.partition("/")
-        accepted = totals[source][Name.ACCEPTED]
-        entries.append(
-            HostListener(host, listener, accepted, fates[source].pruned(), pending[source], last_seen[source])
-        )
+        seen, of_kafka = last_seen[source], fates.get((source, KAFKA), Counts())
+        # Records of Kafka are accepted here once they have a fate.
+        relayed, landed = totals[source][Name.ACCEPTED] - of_kafka.rows(), fates.get((source, RELAY), Counts())
+        if relayed or not of_kafka:
+            entries.append(HostListener(host, listener, relayed, landed.pruned(), pending[source], seen))
+        if of_kafka:
+            entries.append(HostListener(host, listener, messages(of_kafka), of_kafka.pruned(), 0, seen, way=KAFKA))
     return entries
+
+
+def messages(counts: Counts) -> int:
+    """Return the messages that records of Kafka were: a part of a large one is none."""
+    return counts.rows() - counts[Name.SEGMENT]
+
+
+def landed_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, int]]:
+    """Return the messages that landed from Kafka by HOST/LISTENER and minute."""
+    arrived: dict[str, dict[int, int]] = {}
+    for topic, fates in landed.items():
+        for (source, bucket), counts in fates.counts.items() if is_partition(topic) else ():
+            if "/" in source:
+                minutes_of_source = arrived.setdefault(source, {})
+                minutes_of_source[bucket] = minutes_of_source.get(bucket, 0) + messages(counts)
+    return arrived
+
+
+def with_kafka_hosts(balance: Balance, compared: Mapping[tuple[str, str], OverKafka]) -> Balance:
+    """Return a balance of all minutes with the hosts that forward to Kafka."""
+    rows = {(entry.host, entry.listener, entry.way): entry for entry in balance.hosts}
+    for (host, listener), over_kafka in compared.items():
+        key = (host, listener, KAFKA)
+        entry = rows.get(key, HostListener(host, listener, 0, {}, 0, 0, way=KAFKA))
+        rows[key] = replace(entry, over_kafka=over_kafka)
+    return replace(balance, hosts=[rows[key] for key in sorted(rows)])
 
 
 def with_hosts(balance: Balance, states: Mapping[str, HostState]) -> Balance:
     """Return a balance of all minutes with what registered hosts count."""
     rows: dict[tuple[str, str], HostListener] = {}
-    for entry in balance.hosts:
+    relayed = [entry for entry in balance.hosts if entry.way == RELAY]
+    for entry in relayed:
         state = states.get(entry.host)
         row = state.row(entry.listener) if state else entry.listener
         key = (entry.host, row)
@@ -254,7 +290,7 @@ def with_hosts(balance: Balance, states: Mapping[str, HostState]) -> Balance:
     for (host, row), entry in sorted(rows.items()):
         state = states.get(host)
         entries.append(replace(entry, on_host=on_host(state, row, entry.accepted)) if state else entry)
-    return replace(balance, hosts=entries)
+    return replace(balance, hosts=[*entries, *(entry for entry in balance.hosts if entry.way != RELAY)])
 
 
 def _waiting(in_buffer: Counts) -> int:

@@ -144,7 +144,11 @@ class Book:
         self._pages = pages or TierCounts()
         self._arrived: dict[str, dict[str, int]] = {}
         for (source, _), counts in self._pages.received.items():
-            self._count_arrived(source, counts)
+            self._count_arrived(source, counts[Name.ACCEPTED])
+        for topic, landed in self._pages.landed.items():
+            # Records of Kafka are received, too, and did not arrive over a relay.
+            for (source, _), counts in landed.counts.items() if is_partition(topic) else ():
+                self._count_arrived(source, -counts.rows())
         self.skipped: set[str] = set()
         """Topics with offsets that were not entered, so that their page differs from their files."""
 
@@ -173,11 +177,16 @@ class Book:
         with self._lock:
             return dict(self._arrived.get(host, {}))
 
-    def _count_arrived(self, source: str, counts: Mapping[str, int]) -> None:
+    def _count_arrived(self, source: str, accepted: int) -> None:
         host, slash, listener = source.partition("/")
         if slash:
             listeners = self._arrived.setdefault(host, {})
-            listeners[listener] = listeners.get(listener, 0) + counts.get(Name.ACCEPTED, 0)
+            listeners[listener] = listeners.get(listener, 0) + accepted
+
+    def landed_through(self) -> dict[str, int]:
+        """Return the offset up to which each topic has landed."""
+        with self._lock:
+            return {topic: landed.through for topic, landed in self._pages.landed.items()}
 
     def covered(self, topic: str) -> int:
         """Return the offset up to which a topic is entered."""
@@ -246,10 +255,11 @@ class Book:
                 self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), gap.end)
             self.cover(topic, gap.end)
 
-    def _receive(self, key: SourceBucket, counts: Mapping[str, int]) -> None:
+    def _receive(self, key: SourceBucket, counts: Mapping[str, int], *, relayed: bool = True) -> None:
         # A rebuilt book has no empty entries, and both must be equal.
         if any(counts.values()):
-            self._count_arrived(key[0], counts)
+            if relayed:
+                self._count_arrived(key[0], counts.get(Name.ACCEPTED, 0))
             bucket_key = rolled_key(key, self._pages.rolled)
             self._pages.received[bucket_key] = plus(self._pages.received.get(bucket_key), counts)
 
@@ -359,7 +369,7 @@ class Book:
         """Enter records of Kafka as accepted and logged there: as many as have a fate."""
         for key, counts in post.counts.items():
             rows = counts.rows()
-            self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
+            self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows}, relayed=False)
             self._add_rows(post.topic, key, post.through - rows, rows)
         self._pages.ends[post.topic] = max(self._pages.ends.get(post.topic, 0), post.end, post.through)
 

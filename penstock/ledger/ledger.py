@@ -21,9 +21,17 @@ from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
 from penstock.files.file_system import OS, FileSystem
 from penstock.handover.paths import listeners_in, senders_file
 from penstock.handover.sender_reading import Senders, read_senders
-from penstock.ledger import checkpoint, hosts
+from penstock.ledger import checkpoint, hosts, kafka_hosts
 from penstock.ledger.audit_counts import Audited, audited
-from penstock.ledger.balance import Balance, UnlandedTail, Within, balance, with_hosts
+from penstock.ledger.balance import (
+    Balance,
+    UnlandedTail,
+    Within,
+    balance,
+    landed_by_minute,
+    with_hosts,
+    with_kafka_hosts,
+)
 from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
 from penstock.ledger.daily_rollup import horizon, roll_counts
@@ -31,6 +39,7 @@ from penstock.ledger.handler_deliveries import handler_deliveries, routes
 from penstock.ledger.host_posts import HOST_TIER
 from penstock.ledger.hosts import HostRegister
 from penstock.ledger.in_buffer import BufferedCounts
+from penstock.ledger.kafka_hosts import ENDS_TIER, KAFKA_HOST_TIER, KafkaHostRegister
 from penstock.ledger.posts import (
     AuditPost,
     BadPost,
@@ -85,6 +94,8 @@ class Ledger:
         self._buffered = BufferedCounts(buffers)
         self._book = resume(log.directory, self._verify, self._horizon(), dict(_orderly(log)))
         self.hosts = HostRegister(log.directory.parent / hosts.FOLDER, self._book.arrived, now)
+        kafka_hosts_folder = log.directory.parent / kafka_hosts.FOLDER
+        self.kafka_hosts = KafkaHostRegister(kafka_hosts_folder, self._book.landed_through, now)
         self._offsets_in_flight: list[int] = []
         self._losses: tuple[object, Losses] = None, {}
         self._last_pages: TierCounts | None = None
@@ -117,6 +128,10 @@ class Ledger:
         """
         if isinstance(document, Mapping) and document.get("tier") == HOST_TIER:
             return self.hosts.post(document)
+        if isinstance(document, Mapping) and document.get("tier") == KAFKA_HOST_TIER:
+            return self.kafka_hosts.post(document)
+        if isinstance(document, Mapping) and document.get("tier") == ENDS_TIER:
+            return self.kafka_hosts.post_ends(document)
         post = parse(document)
         self._check(post)
         return self._store(post)
@@ -291,7 +306,10 @@ class Ledger:
         pages = self._book.snapshot()
         total = balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
         # Posts of hosts have no minutes.
-        return with_hosts(total, self.hosts.states) if within is None else total
+        if within is not None:
+            return total
+        compared = self.kafka_hosts.compare(landed_by_minute(pages.landed), pages.rolled)
+        return with_kafka_hosts(with_hosts(total, self.hosts.states), compared)
 
     def losses(self) -> Losses:
         """Return the losses of the balance, by listener, API or topic, and by reason.

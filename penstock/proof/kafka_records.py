@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.ledger.kafka_hosts import ENDS_TIER
 
 if TYPE_CHECKING:
     from penstock.config import Settings
@@ -37,3 +41,27 @@ def kafka_partitions(settings: Settings) -> KafkaPartitions | None:
     from penstock.landing.from_kafka.partitions import KafkaPartitions
 
     return KafkaPartitions(settings.pipeline.kafka)
+
+
+def ends_reader(kafka: Mapping[str, str] | None, patterns: Sequence[str]) -> Callable[[], dict[str, Any] | None]:
+    """Return a function that reads the ends of all partitions of selected topics, as a post to the ledger.
+
+    It returns None without Kafka, or if that does not answer.
+    """
+    if kafka is None:
+        return lambda: None
+    from penstock.kafka.errors import KafkaAway
+    from penstock.landing.from_kafka.partitions import KafkaPartitions
+
+    partitions = KafkaPartitions(kafka)
+
+    def read() -> dict[str, Any] | None:
+        began_at = time.monotonic()
+        try:
+            ends = {name: view.end for name, view in partitions.views(patterns).items()}
+        except KafkaAway:
+            return None
+        # Order: whatever a host had forwarded before the request is before these ends, so its age counts from there.
+        return {"tier": ENDS_TIER, "ends": ends, "age_ms": math.ceil((time.monotonic() - began_at) * 1000) + 1}
+
+    return read

@@ -14,12 +14,13 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock import __version__
 from penstock.client.log.client import Log
 from penstock.client.log.types import ClientError, Unavailable
 from penstock.client.relay.clients import remote_client
+from penstock.client.relay.kafka_counts import KafkaCounts
 from penstock.client.relay.tally import name_within_limit, relayed_listener
 from penstock.config import RelayConfig, Settings
 from penstock.config.daemon_access import Access
@@ -59,6 +60,7 @@ class Registration:
         self._config, self._access = config, Access(settings)
         self._disk = load_disk_id(settings.data_dir / RELAYS_FOLDER)
         self._process, self._version = uuid.uuid4().hex, 0
+        self._kafka = KafkaCounts(settings, config.host_name, self._disk) if config.kafka else None
         self._remote: Log | None = None
         self._client: Log | None = None
         """The client of the posts; None until the next post opens it."""
@@ -88,7 +90,10 @@ class Registration:
             self._losses_due_at = now + LOSSES_INTERVAL_S
             self._read_losses()
         try:
-            self._post(self._next_post(topics))
+            if topics or self._kafka is None:
+                self._post(self._next_post(topics).document())
+            if self._kafka is not None:
+                self._post(self._kafka.next_post().document())
         except (OSError, PenstockError) as error:
             if isinstance(error, ClientError):
                 self.is_connected = not isinstance(error, Unavailable)
@@ -101,14 +106,14 @@ class Registration:
                 _LOGGER.info("the counts of this host are posted again")
             self._refusal, self.is_connected = "", True
 
-    def _post(self, post: HostPost) -> None:
+    def _post(self, document: Mapping[str, Any]) -> None:
         if self._client is None:
             # A token that cannot be read stops the posts only: the next post reads it again, and entries are relayed.
             token_file = self._config.host_token_file
             self._client = remote_client(self._config, token_file) if token_file else self._remote
         if self._client is None:
             raise ClientError("there is no connection yet")
-        self._client.post_ledger(json.dumps(post.document()))
+        self._client.post_ledger(json.dumps(document))
 
     def _next_post(self, topics: Sequence[CountedTopic]) -> HostPost:
         total: dict[str, ListenerReport] = {}

@@ -20,7 +20,11 @@ class RelayConfig(Section):
     """A relay: topics of this host are copied into topics of another Penstock, each entry once."""
 
     name: str = Field(pattern=NAME_PATTERN, max_length=32, description="Name in the log; its cursors are relay-NAME.")
-    topic: tuple[OwnTopic, ...] = Field(min_length=1, description="Topic of this host, or a list.")
+    topic: tuple[OwnTopic, ...] = Field((), description="Topic of this host, or a list.")
+    kafka: bool = Field(
+        False,
+        description="Post the counts of this host's handlers kafka with origin_header; then topic may be left out.",
+    )
     to: Address = Field(description="Address of the other Penstock's gRPC API.")
     to_topic: OwnTopic | None = Field(None, description="Topic of the other Penstock; default: the same name.")
     host: str = Field(
@@ -52,6 +56,8 @@ class RelayConfig(Section):
 
     @model_validator(mode="after")
     def _check_relay(self) -> RelayConfig:
+        if not (self.topic or self.kafka):
+            raise ValueError("topic is missing, or kafka = true")
         if len(set(self.topic)) < len(self.topic):
             raise ValueError("topic has a name twice")
         if (self.tls_cert is None) != (self.tls_key is None):

@@ -10,6 +10,7 @@ from penstock.config.default_listeners import default_listener_tables
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.config.keys.console import ConsoleConfig
 from penstock.config.keys.export import ExportConfig
+from penstock.config.keys.handlers import KafkaHandler
 from penstock.config.keys.listeners import BufferConfig, ListenerConfig
 from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.keys.otel import OtelConfig
@@ -84,8 +85,22 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check_loops(self) -> Settings:
         for relay in self.relay:
-            if relay.to == self.log.grpc and (relay.to_topic or relay.topic[0]) in relay.topic:
+            if relay.topic and relay.to == self.log.grpc and (relay.to_topic or relay.topic[0]) in relay.topic:
                 raise ValueError(f"relay.{relay.name}.to is this Penstock, and the topic would be copied into itself")
+        return self
+
+    @model_validator(mode="after")
+    def _check_hosts_of_kafka(self) -> Settings:
+        for relay in (relay for relay in self.relay if relay.kafka):
+            for listener in self.listener:
+                handlers = [h for h in listener.forwarded if isinstance(h, KafkaHandler) and h.origin_header]
+                if len(handlers) > 1:
+                    raise ValueError(f"relay.{relay.name}.kafka: listener {listener.name} has two origin_header")
+                if handlers and handlers[0].host_name != relay.host_name:
+                    raise ValueError(
+                        f"relay.{relay.name}.host is {relay.host_name}, and the handler of listener {listener.name} "
+                        f"names the host {handlers[0].host_name}"
+                    )
         return self
 
     @model_validator(mode="after")

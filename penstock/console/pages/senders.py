@@ -81,7 +81,7 @@ def _sender_cells(sender: Mapping[str, Any]) -> list[str]:
 
 def build_hosts(daemon: Daemon) -> None:
     """Build the page of hosts."""
-    hint = "listeners of other hosts whose entries are relayed to this one; sent to pending there is counted there"
+    hint = "listeners of hosts that relay to this one, or land here over Kafka; sent to pending there is counted there"
     with frame("/hosts", daemon, "Hosts"), panel("Hosts", hint):
         hosts = Html()
 
@@ -99,12 +99,15 @@ def hosts_html(balance: Mapping[str, Any], now: float) -> str:
         # The last minute is known by its start.
         lag = lasted(max(now - entry["last_seen"] - 60, 0)) if entry["last_seen"] else ""
         names = [escape(entry["host"]), escape(entry["listener"])]
-        there, state = _counts_there(entry.get("on_host"))
-        rows.append([*names, *there, *numbers, others, _moment(entry["last_seen"]), lag, *state])
-    heads = ["host", "listener", "sent", "accepted", "lost there", "pending there", "lost with disk"]
+        over_kafka = entry.get("way") == "kafka"
+        there, state = _counts_of_kafka(entry) if over_kafka else _counts_there(entry.get("on_host"))
+        rows.append(
+            [*names, entry.get("way", "relay"), *there, *numbers, others, _moment(entry["last_seen"]), lag, *state]
+        )
+    heads = ["host", "listener", "way", "sent", "accepted", "lost there", "pending there", "lost with disk"]
     heads += ["arrived", "landed", "pending", "lost", "other fates", "last minute", "ago"]
     heads += ["lag", "reported", "clock", "version", "books"]
-    return table(heads, rows, set(range(2, 11)), stack=True) if rows else NO_HOSTS
+    return table(heads, rows, set(range(3, 12)), stack=True) if rows else NO_HOSTS
 
 
 def _counts_there(there: Mapping[str, Any] | None) -> tuple[list[str], list[str]]:
@@ -120,6 +123,24 @@ def _counts_there(there: Mapping[str, Any] | None) -> tuple[list[str], list[str]
     clock = f"{there['clock_offset_s']:+.1f} s"
     lag, reported, version = lasted(there["lag_s"]), _moment(there["reported_at"]), escape(there["version"])
     return [sent, *counts], [lag, reported, clock, version, books]
+
+
+def _counts_of_kafka(entry: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the cells of a host that forwards to Kafka: what it counts, and the differences."""
+    if (compared := entry.get("over_kafka")) is None:
+        return _counts_there(None)
+    lost_there = compared["failed"] + compared["dropped"]
+    counts = [compared["accepted"], lost_there, compared["pending"], compared["lost_with_disk"]]
+    parts = []
+    for name, style in (("missing", "bad"), ("doubled", "warn"), ("in_kafka", "dim")):
+        if compared[name]:
+            first = (compared.get(f"{name}_minutes") or [0])[0]
+            since = f" since {_moment(first)}" if first else ""
+            parts.append(f'<span class="{style}">{exact(compared[name])} {name.replace("_", " ")}{since}</span>')
+    clock = f"{compared['clock_offset_s']:+.1f} s"
+    books = ", ".join(parts) or "equal"
+    state = ["", _moment(compared["reported_at"]), clock, escape(compared["version"]), books]
+    return ["", *map(exact, counts)], state
 
 
 def _moment(time_s: float) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from penstock.config import SecurityConfig, TokenConfig
 from penstock.ledger.host_posts import HOST_TIER
+from penstock.ledger.kafka_hosts import KAFKA_HOST_TIER
 from penstock.ledger.ledger import CURSOR as PIPELINE_CURSOR
 from penstock.log import TopicSettings
 from penstock.slogd.errors import NotAllowed, Unauthenticated
@@ -96,7 +97,7 @@ class Principal:
 
     def check_post(self, document: object) -> None:
         """Raise NotAllowed unless it may post this document: any, or the counts of hosts that its token names."""
-        if self.host and isinstance(document, Mapping) and document.get("tier") == HOST_TIER:
+        if self.host and isinstance(document, Mapping) and document.get("tier") in (HOST_TIER, KAFKA_HOST_TIER):
             host = document.get("host")
             if not (isinstance(host, str) and (self.ledger or _matches(host, self.host))):
                 raise NotAllowed("Counts of this host may not be posted: the token is for others")

@@ -7,6 +7,7 @@ rolled up (``penstock.proof.rollup``). Start with ``ProofWorker.step``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -22,7 +23,7 @@ from penstock.landing.requests.deletions import newest_request as newest_deletio
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.process.process_end import stop_thread
-from penstock.proof.kafka_records import group_offsets, kafka_records
+from penstock.proof.kafka_records import ends_reader, group_offsets, kafka_records
 from penstock.proof.ledger_posts import LedgerAway, LedgerRefused
 from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
 from penstock.proof.proofs_table import ProofAppender
@@ -106,6 +107,7 @@ class ProofWorker:
         )
         self._proof_table = ProofAppender(self._layout)
         self._group = group_offsets(landing.kafka, landing.kafka_group)
+        self._read_ends = ends_reader(landing.kafka, landing.topic.split(","))
         self._ends: dict[str, int] = {}
         self._unproved = self._resume()
         self._through: dict[str, int] | None = None
@@ -296,7 +298,14 @@ class ProofWorker:
         """Store the watermarks for SQL."""
         if self._ledger is not None and time.monotonic() >= self._next_publication:
             keep_watermarks(self._layout, self._ledger.watermarks())
+            self._post_ends(self._ledger)
             self._next_publication = time.monotonic() + PUBLISH_INTERVAL_S
+
+    def _post_ends(self, ledger: LedgerPosts) -> None:
+        """Post the ends of all partitions: what hosts had forwarded before has landed once these are reached."""
+        if (ends := self._read_ends()) is not None:
+            with contextlib.suppress(LedgerRefused):
+                ledger.post_document(ends)
 
     def _post_proof(self, ledger: LedgerPosts, proof: Proof) -> None:
         try:

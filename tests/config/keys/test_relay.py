@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.config import ConfigError, RelayConfig, load
+from penstock.config import ConfigError, RelayConfig, Settings, load
 from penstock.config.keys.relay import HOST_PATTERN, MAX_HOST_LENGTH
 
 KEYS: dict[str, Any] = {"name": "up", "topic": "events", "to": "127.0.0.1:1"}
@@ -28,7 +28,7 @@ def test_name_of_the_machine_is_a_valid_host() -> None:
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"topic": []}, "at least 1"),
+        ({"topic": []}, "topic is missing, or kafka = true"),
         ({"topic": ["a", "a"]}, "topic has a name twice"),
         ({"topic": "_ledger"}, "reserved for internal topics"),
         ({"host": "a/b"}, "pattern"),
@@ -51,3 +51,15 @@ def test_two_relays_with_one_name_and_a_relay_to_itself_are_refused() -> None:
         load(None, [f"relay=[{relay}, {relay}]"])
     with pytest.raises(ConfigError, match=r"relay\.up\.to is this Penstock"):
         load(None, ["log.grpc=127.0.0.1:1", f"relay=[{relay}]"])
+
+
+def test_relay_that_posts_counts_of_kafka_needs_no_topic_and_the_host_of_the_handlers() -> None:
+    kafka = {"type": "kafka", "default_topic": "t", "origin_header": True, "host": "web1", "producer": {"bootstrap.servers": "127.0.0.1:1"}}
+    listener = {"name": "udp", "protocol": "udp", "port": 0, "handlers": [kafka]}
+    relay = {"name": "up", "kafka": True, "to": "127.0.0.1:1", "host": "web1"}
+    assert Settings.model_validate({"listener": [listener], "relay": [relay]}).relay[0].topic == ()
+    with pytest.raises(ValueError, match=r"relay.up.host is web2, and the handler of listener udp names the host web1"):
+        Settings.model_validate({"listener": [listener], "relay": [{**relay, "host": "web2"}]})
+    twice = {**listener, "handlers": [{**kafka, "name": "a"}, {**kafka, "name": "b"}]}
+    with pytest.raises(ValueError, match=r"relay.up.kafka: listener udp has two origin_header"):
+        Settings.model_validate({"listener": [twice], "relay": [relay]})
