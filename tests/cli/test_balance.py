@@ -25,6 +25,8 @@ from penstock.cli.balance import (
     balance,
     by_host_listener,
     differing_hosts,
+    differing_over_kafka,
+    exit_status,
     parse_moment_or_age,
     receipt_lines,
 )
@@ -129,6 +131,45 @@ def test_names_of_hosts_do_not_reach_the_terminal_unescaped() -> None:
     (row,) = by_host_listener(document)
     assert [row["host"], row["listener"], row["version"]] == ["\\x1b[2J"] * 3
     assert differing_hosts(document) == ["host \\x1b[2J: 1 entries of \\x1b[2J did not arrive"]
+
+
+COMPARED = {
+    "accepted": 31,
+    "forwarded": 20,
+    "failed": 4,
+    "dropped": 3,
+    "pending": 2,
+    "lost_with_disk": 2,
+    "landed": 16,
+    "in_kafka": 0,
+    "missing": 5,
+    "doubled": 1,
+    "failed_landed": 0,
+    "unposted": 0,
+    "missing_minutes": [60, 120],
+    "doubled_minutes": [],
+    "reported_at": 180.0,
+    "clock_offset_s": -0.5,
+    "version": "1",
+}
+
+
+def test_host_over_kafka_has_a_row_with_its_sums_and_a_line_for_each_difference() -> None:
+    entry = {"host": "web1", "listener": "udp", "accepted": 16, "fates": {"landed.event": 16}, "pending": 0}
+    entry |= {"last_seen": 120, "on_host": None, "way": "kafka"}
+    document: dict[str, Any] = {"unaccounted": 0, "hosts": [{**entry, "over_kafka": COMPARED}]}
+    (row,) = by_host_listener(document)
+    wanted = {"way": "kafka", "forwarded": 20, "landed.event": 16, "in kafka": 0, "missing": 5, "doubled": 1}
+    assert {name: row[name] for name in wanted} == wanted
+    assert differing_over_kafka(document) == [
+        "host web1: 5 messages of udp forwarded to Kafka did not land, "
+        "1970-01-01T00:01:00+00:00 to 1970-01-01T00:02:00+00:00",
+        "host web1: 1 messages of udp landed more often than sent, before the minutes that it posts",
+    ]
+    assert exit_status(document) == 1
+    document["hosts"] = [{**entry, "over_kafka": {**COMPARED, "missing": 0}}, {**entry, "over_kafka": None}]
+    assert exit_status(document) == 0
+    assert by_host_listener(document)[1]["forwarded"] == 16
 
 
 def test_balance_has_one_row_per_listener_of_a_host(running: Daemon, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from penstock.handover.dropped_frames import MAX_BUCKETS
 from penstock.ledger.handler_deliveries import HandlerDelivery
 from penstock.ledger.kafka_hosts import KafkaReport, parse_kafka_post
 
-KAFKA = {"type": "kafka", "default_topic": "t", "origin_header": True, "host": "web1", "producer": {"bootstrap.servers": "127.0.0.1:1"}}
+PRODUCER = {"bootstrap.servers": "127.0.0.1:1"}
+KAFKA = {"type": "kafka", "default_topic": "t", "origin_header": True, "host": "web1", "producer": PRODUCER}
 
 
 def delivery(fates: Mapping[int, Counts], in_buffer: int) -> HandlerDelivery:

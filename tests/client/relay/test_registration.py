@@ -16,6 +16,7 @@ from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.ledger.balance import HostListener
 from penstock.ledger.host_posts import FURTHER, ListenerReport
+from penstock.ledger.kafka_hosts import FOLDER as KAFKA_FOLDER
 from penstock.ledger.ledger import Ledger
 from penstock.testing.pipe import free_ports
 from tests.server import certificates
@@ -99,6 +100,20 @@ def test_counts_are_posted_with_a_token_that_can_do_nothing_else(central: Centra
             client.append("t", [b"x"])
         with pytest.raises(Exception, match="requires the right ledger"):
             client.post_ledger('{"tier": "client"}')
+
+
+def test_counts_of_kafka_are_posted_with_the_same_token_and_only_for_its_hosts(
+    central: Central, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = central.config.model_copy(update={"kafka": True, "topic": ()})
+    central.registration(config).post_if_due([])
+    assert (stored := central.folder / KAFKA_FOLDER / "web1.json").exists()
+    central.registration(config.model_copy(update={"host": "db1"})).post_if_due([])
+    assert [path.name for path in stored.parent.iterdir()] == ["web1.json"]
+    assert "the token is for others" in caplog.text
+    refused = pytest.raises(Exception, match="requires the right ledger")
+    with remote_client(central.config, central.config.host_token_file) as client, refused:
+        client.post_ledger('{"tier": "kafka_ends", "ends": {}, "age_ms": 0}')
 
 
 def test_post_is_due_after_the_interval_or_when_a_topic_fails(central: Central) -> None:

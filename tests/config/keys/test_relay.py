@@ -54,7 +54,8 @@ def test_two_relays_with_one_name_and_a_relay_to_itself_are_refused() -> None:
 
 
 def test_relay_that_posts_counts_of_kafka_needs_no_topic_and_the_host_of_the_handlers() -> None:
-    kafka = {"type": "kafka", "default_topic": "t", "origin_header": True, "host": "web1", "producer": {"bootstrap.servers": "127.0.0.1:1"}}
+    producer = {"bootstrap.servers": "127.0.0.1:1"}
+    kafka = {"type": "kafka", "default_topic": "t", "origin_header": True, "host": "web1", "producer": producer}
     listener = {"name": "udp", "protocol": "udp", "port": 0, "handlers": [kafka]}
     relay = {"name": "up", "kafka": True, "to": "127.0.0.1:1", "host": "web1"}
     assert Settings.model_validate({"listener": [listener], "relay": [relay]}).relay[0].topic == ()

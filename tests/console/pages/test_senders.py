@@ -63,3 +63,18 @@ def test_registered_host_has_its_own_counts_and_differences() -> None:
         assert expected in html, expected
     assert "2 differ since 2027-01-15 08:00:00" in html
     assert "books" in hosts_html({"hosts": [entry | {"on_host": {**there, "unaccounted": 0}}]}, 0.0)
+
+
+def test_host_over_kafka_has_its_counts_and_what_is_missing_since_when() -> None:
+    compared = {
+        "accepted": 130, "failed": 4, "dropped": 7, "pending": 20, "lost_with_disk": 8, "missing": 5, "doubled": 0,
+        "in_kafka": 3, "missing_minutes": [1_800_000_000, 1_800_000_060], "reported_at": 1_800_000_030.0,
+        "clock_offset_s": -0.5, "version": "<1>",
+    }  # fmt: skip
+    entry = {"host": "a", "listener": "in", "accepted": 100, "fates": {}, "pending": 0, "last_seen": 0, "way": "kafka"}
+    html = hosts_html({"hosts": [entry | {"over_kafka": compared}]}, 0.0)
+    for expected in (">kafka<", ">130<", ">11<", ">20<", ">8<", "-0.5 s", "&lt;1&gt;", "5 missing since 2027-01-15 08"):
+        assert expected in html, expected
+    assert "3 in kafka" in html
+    assert "doubled" not in html
+    assert "not registered" in hosts_html({"hosts": [entry | {"over_kafka": None}]}, 0.0)
