@@ -21,6 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.kafka.broker import Broker
 from penstock.testing.pipe import Pipe, wait_until
+from penstock.testing.processes import stopped
 from tests.spark.spark_helpers import event
 from tests.spark.test_pipeline import start
 from tests.system.configured_pipe import SMALL, listener
@@ -29,6 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 WAIT_S = 240
 HEADER = "_penstock_origin"
 EVENTS, DELETED, COPIES = 200, 20, 7
+TIMEOUT_MS = 15_000
 
 
 class Kafka:
@@ -94,7 +96,8 @@ class Scene:
         server = self.kafka.kafka["bootstrap.servers"]
         handler = (
             f'handlers = [{{ type = "kafka", default_topic = "{self.kafka.topic}", origin_header = true, '
-            f'host = "{name}", producer = {{ "bootstrap.servers" = "{server}" }} }}]\n'
+            f'host = "{name}", producer = {{ "bootstrap.servers" = "{server}", '
+            f'"message.timeout.ms" = {TIMEOUT_MS} }} }}]\n'
         )
         keys = {"tcp": "", "udp": 'defrag.max_size = "16KiB"\n'}
         heads = [f'[[listener]]\nname = "{n}"\nprotocol = "{n}"\nport = 0\n{more}' for n, more in keys.items()]
@@ -213,3 +216,31 @@ def test_missing_and_doubled_records_are_named_by_host_and_the_sums_close(scene:
     wait_until(lambda: scene.compared()["web0/tcp"]["forwarded"] == forwarded["web0/tcp"] + 5, WAIT_S, "it posts")
     row = scene.compared()["web0/tcp"]
     assert (row["accepted"], row["lost_with_disk"], row["missing"]) == (EVENTS + 5, 0, deleted["web0/tcp"])
+
+
+def test_messages_that_a_host_counts_as_failed_while_kafka_is_away_are_told_from_those_that_it_stored(
+    scene: Scene, kafka_broker: Broker
+) -> None:
+    scene.send(0, EVENTS)
+    wait_until(lambda: counts(scene.compared(), "forwarded").total() == 2 * EVENTS, WAIT_S, "all is forwarded")
+    assert kafka_broker.pid is not None
+    with stopped(kafka_broker.pid):
+        scene.send(0, EVENTS)
+        wait_until(lambda: counts(scene.compared(), "failed").total() == 2 * EVENTS, WAIT_S, "deliveries fail")
+    scene.send(0, EVENTS)
+
+    def is_forwarded() -> bool:
+        total = counts(scene.compared(), "forwarded") + counts(scene.compared(), "failed")
+        return total == scene.sent
+
+    wait_until(is_forwarded, WAIT_S, "the host forwards again")
+    forwarded = counts(scene.compared(), "forwarded")
+    scene.start_pipeline()
+    # Requests that had reached the socket of the broker may be carried out after the host has given up.
+    landing = by_origin(scene.kafka.records())
+    wait_until(lambda: counts(scene.compared(), "landed") == landing, WAIT_S, "the records land")
+    wait_until(lambda: not counts(scene.compared(), "in_kafka"), WAIT_S, "the landing has reached the ends")
+    compared = scene.compared()
+    assert counts(compared, "failed_landed") == landing - forwarded
+    assert not counts(compared, "missing") + counts(compared, "doubled")
+    assert counts(compared, "accepted") == scene.sent
