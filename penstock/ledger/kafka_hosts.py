@@ -31,6 +31,8 @@ FOLDER = "kafka-hosts"
 """Folder in the data directory, with one file for each host."""
 MAX_PARTITIONS = 100_000
 """Limit: partitions in one post of ends."""
+MAX_DELAY_MS = 10_000
+"""Limit: time that a post of ends takes, which waits 5 s for its answer; its age does not have it."""
 MINUTE_OVER_S = 2 * BUCKET_SECONDS
 """Time after the start of a minute at which a host with an empty buffer has sent all of it."""
 _COUNTS = ("accepted", "forwarded", "failed", "dropped", "pending")
@@ -246,7 +248,7 @@ class KafkaHostRegister:
         if not isinstance(ends, dict) or len(ends) > MAX_PARTITIONS:
             raise BadPost(f"ends is no object with at most {MAX_PARTITIONS} names")
         try:
-            read_ms = int(self._now() * 1000) - _count(age_ms)
+            read_ms = int(self._now() * 1000) - _count(age_ms) - MAX_DELAY_MS
             numbers = {checked_text(name[-100:]) and name: _count(end) for name, end in ends.items()}
         except ValueError as error:
             raise BadPost(f"not the ends of partitions: {error}") from None

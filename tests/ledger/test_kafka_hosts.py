@@ -48,11 +48,11 @@ class Central:
 
     def land(self, arrived: Mapping[int, int], through: int) -> None:
         """Land messages up to an offset; the ends of the partitions are read before and after."""
-        self.now += 1
+        self.now += 11
         self.register.post_ends({"ends": {"t/0": through}, "age_ms": 1})
         self.arrived, self.through = dict(arrived), {"t/0": through}
         self.compare()
-        self.now += 1
+        self.now += 11
         self.register.post_ends({"ends": {"t/0": through}, "age_ms": 1})
 
     def compare(self, rolled: int = 0) -> OverKafka:
@@ -100,7 +100,7 @@ def test_ends_read_before_a_post_settle_nothing(tmp_path: Path) -> None:
     central = Central(tmp_path)
     central.register.post_ends({"ends": {"t/0": 0}, "age_ms": 1})
     central.post({M: (10, 0)})
-    central.now += 1
+    central.now += 11
     # The records were written after these ends were read: the request took longer than the post is old.
     central.register.post_ends({"ends": {"t/0": 0}, "age_ms": 5000})
     assert (central.compare().in_kafka, central.compare().missing) == (10, 0)
