@@ -211,6 +211,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/sql/postgres/portals.py": "tests/sql/postgres/test_session.py",
     "penstock/sql/postgres/preparation.py": "tests/sql/postgres/test_session.py",
     "penstock/sql/postgres/settings.py": "tests/sql/postgres/test_session.py",
+    "penstock/sql/postgres/system_tables.py": "tests/sql/postgres/test_system_catalog.py",
     "penstock/sql/tables.py": "tests/sql/test_query.py",
     "penstock/tables.py": "tests/engines/test_foreign_engines.py",
     "penstock/audit/kafka_source.py": "tests/audit/test_audit.py",

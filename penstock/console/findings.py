@@ -139,7 +139,7 @@ def _alarms(daemon: Daemon) -> Iterator[Finding]:
 
 
 def _missed_by_handlers(daemon: Daemon) -> Iterator[Finding]:
-    """Yield what handlers other than the log missed."""
+    """Yield a finding for each handler other than the log that missed messages."""
     for route, counts in receipt(daemon.hour).missed.items() if daemon.hour else ():
         for name, count in counts.items():
             advice = remedy(name, route.partition(" to ")[0])

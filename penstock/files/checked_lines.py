@@ -1,7 +1,7 @@
-"""Journals: append-only files of JSON objects, one per line, each with a checksum and a format version.
+"""Append-only files of JSON objects, one per line, each with a checksum and a format version.
 
-A line is eight hexadecimal digits (CRC32C of the rest), the object with ``"v"`` first, and a newline. A damaged line
-costs that line only; the owner of the file cuts a damaged end. Both are reported with the name of the file.
+A line is eight hexadecimal digits (CRC32C of the rest), the object with ``"v"`` first, and a newline. A damaged line is
+skipped, and the others are read; the owner of the file cuts a damaged end. Both cases are reported to ``damaged``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def encode_line(document: Mapping[str, Any]) -> bytes:
 
 
 def append_lines(path: Path, documents: Iterable[Mapping[str, Any]], fs: FileSystem = OS) -> None:
-    """Append JSON objects to a journal, which is created if missing; they are durable on return.
+    """Append JSON objects to a file, which is created if missing; they are durable on return.
 
     Raises OSError, and then the content is as before.
     """
@@ -115,11 +115,11 @@ def read_lines(
     damaged: Report = log_damage,
     fs: FileSystem = OS,
 ) -> Iterator[T]:
-    """Yield the objects of a journal, each converted by ``convert``; nothing when the file is missing.
+    """Yield the objects of a file, each converted by ``convert``; nothing when the file is missing.
 
     ``damaged`` is called for each damaged line and, with ``repair`` (for the owner of the file), for an end that was
-    cut. KeyError, TypeError, ValueError and AttributeError from
-    ``convert`` mark a line as damaged. Raises OSError and UnknownFormat.
+    cut. KeyError, TypeError, ValueError and AttributeError from ``convert`` mark a line as damaged. Raises OSError and
+    UnknownFormat.
     """
     for _, document in read_lines_from(path, convert, repair=repair, damaged=damaged, fs=fs):
         yield document
@@ -134,7 +134,7 @@ def read_lines_from(
     damaged: Report = log_damage,
     fs: FileSystem = OS,
 ) -> Iterator[tuple[int, T]]:
-    """Yield the same from a byte position on, each object with the position after its line, to continue there."""
+    """Yield objects like ``read_lines`` from byte ``position`` on, each with the position after its line."""
     valid_end, pending_damage, torn = position, list[Damage](), False
     for begin, line in _numbered_lines(path, position):
         position = begin + len(line)

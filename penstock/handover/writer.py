@@ -48,9 +48,10 @@ class GaveUp(PenstockError, RuntimeError):
 class FrameWriter:
     """The writing side of one listener's log buffer, with the receiver's running totals. Owned by one thread.
 
-    ``before`` is the metadata of the previous receiver's last frame, ``published`` its round number and slot end.
+    ``before`` is the metadata of the previous receiver's last frame, ``published`` its round number and slot end,
+    ``drops`` the socket's cookie and the kernel's drop counter, which the next frame carries.
     ``on_counts`` receives the counts of each round. ``give_up_at`` is the monotonic time after which waiting for room
-    ends with GaveUp; 0 waits for ever. ``on_skip`` receives a reader that misses frames, and their bounds;
+    ends with GaveUp; 0 waits without limit. ``on_skip`` receives a reader that misses frames, and their bounds;
     ``on_wait`` is called about every millisecond while the writer waits for room. ``senders`` is the table of the
     listener's senders, if they are counted.
     """
@@ -95,7 +96,7 @@ class FrameWriter:
 
     @property
     def window(self) -> int:
-        """The bytes by which a reader may lag."""
+        """The number of bytes by which a reader may lag."""
         return self._publication.window
 
     @property

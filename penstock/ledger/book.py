@@ -131,7 +131,7 @@ class TierCounts:
         )
 
     def sent(self, listener: str) -> Counts | None:
-        """Return what the counting senders of ``listener`` report; None if no sender reports."""
+        """Return the counts that the senders of ``listener`` report as sent; None if no sender reports."""
         posts = [post.counts for (name, _), post in self.clients.items() if name == listener]
         return summed(posts) if posts else None
 
@@ -158,7 +158,7 @@ class Book:
             return self._pages.copy()
 
     def senders(self) -> dict[str, SenderPages]:
-        """Return what posts reported of the senders, by listener."""
+        """Return the counts that posts report as sent, by listener."""
         with self._lock:
             return {listener: pages.copy() for listener, pages in self._pages.senders.items()}
 

@@ -29,7 +29,7 @@ def merged(events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def in_words(event: Event) -> str:
-    """Return what happened, without the time."""
+    """Return the description of an event, without its time."""
     return _WORDS[event["kind"]](event) if event["kind"] in _WORDS else f"{event['what']} {event['cause']}".strip()
 
 

@@ -145,12 +145,12 @@ def _not_routed(counts: Counts) -> Counts:
 
 
 def waiting(folder: Path, listeners: Iterable[str]) -> dict[SourceBucket, Counts]:
-    """Return what waits for the log, by source and bucket, in the log buffers of ``listeners``."""
+    """Return the counts of frames that wait for the log, by source and bucket, in the log buffers of ``listeners``."""
     return BufferedCounts(folder).counts(listeners)
 
 
 def waiting_for(folder: Path, listener: str, position: int) -> dict[SourceBucket, Counts]:
-    """Return what waits in the log buffer of ``listener`` from ``position`` on, by source and bucket."""
+    """Return the counts of frames in the log buffer of ``listener`` from ``position`` on, by source and bucket."""
     path = buffer_file(folder, listener)
     if not path.exists():
         return {}

@@ -74,7 +74,7 @@ def differences(ledger: Document, computed: Document) -> list[str]:
 
 
 def _difference(ledger: Document | None, computed: Document | None) -> str:
-    """Return what differs: ``landed.event 3 in the ledger, 2 computed; pending 0 in the ledger, 1 computed``."""
+    """Return differences as text: ``landed.event 3 in the ledger, 2 computed; pending 0 in the ledger, 1 computed``."""
     if ledger is None or computed is None:
         return f"missing {'in the ledger' if ledger is None else 'in the files'}"
     ledger_counts, computed_counts = dict(_flatten(ledger)), dict(_flatten(computed))

@@ -150,7 +150,7 @@ def _split_quarantine(balance: Mapping[str, Any]) -> tuple[Losses, int]:
 
 
 def losses_of(balance: Mapping[str, Any]) -> Losses:
-    """Return what was lost, by listener, API or topic, and by reason."""
+    """Return the counts of lost messages by listener, API or topic, and by reason."""
     losses: Losses = {}
 
     def add(origin: str, counts: Mapping[str, int]) -> None:
@@ -189,7 +189,10 @@ def _in_log_only(topic: Mapping[str, Any]) -> int:
 
 
 def _handed_on(balance: Mapping[str, Any], main_routes: Mapping[str, Mapping[str, Any]]) -> int:
-    """Return what handlers other than the log delivered; 0 if the pipeline reads it from Kafka and counts it there."""
+    """Return the number of messages that handlers other than the log delivered.
+
+    0 if the pipeline reads them from Kafka and counts them there.
+    """
     if any("/" in topic["topic"] for topic in balance["topics"]):
         return 0
     routed_elsewhere = (
@@ -202,7 +205,7 @@ def _handed_on(balance: Mapping[str, Any], main_routes: Mapping[str, Mapping[str
 
 
 def _on_the_way(balance: Mapping[str, Any], main_routes: Mapping[str, Mapping[str, Any]]) -> int:
-    """Return what waits in log buffers, in topics, or for missing fragments."""
+    """Return the number of messages that wait in log buffers, in topics, or for missing fragments."""
     buffered = sum(route.get("in_buffer", 0) for route in main_routes.values())
     pending = sum(topic["pending"] for topic in balance["topics"])
     incomplete = sum(max(0, listener["counts"].get(Name.OPEN, 0)) for listener in balance["listeners"])

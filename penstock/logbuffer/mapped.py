@@ -326,7 +326,7 @@ def read_metadata(block: bytes, size: int) -> tuple[d.Parameters | None, str]:
 
 
 def _readable_parameters(metadata: _Metadata, size: int) -> d.Parameters | None:
-    """Return what is needed to walk the terms of a file with invalid metadata; None if they do not lie in the file.
+    """Return parameters to walk the terms of a file with invalid metadata; None if the terms exceed the file.
 
     These are the checks of Aeron's LogBuffers, so LogInspector and ``penstock inspect`` open the same files. Fields
     that only a publisher needs have their defaults.

@@ -24,7 +24,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
-    """Return what others deleted since the pipeline looked last, or is not accounted for yet."""
+    """Return the deletions by other programs since the pipeline's last look, and earlier ones not yet accounted for."""
     table = DeltaTable(layout.landed)
     if not table.exists:
         return []

@@ -37,7 +37,7 @@ from penstock.process.server_loop import ServerLoop
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.alarms.register import FILE_NAME as ALARMS_FILE
 from penstock.server.alarms.register import AlarmRegister
-from penstock.server.alarms.watch import AlarmWatch, WatchClock, words_of
+from penstock.server.alarms.watch import AlarmWatch, WatchClock, format_receipt
 from penstock.server.api.entries import EntriesApi
 from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.auth.rights import TokenAuthenticator
@@ -169,7 +169,7 @@ def make_alarms(
         config.every,
         clock,
         reports.metrics,
-        lambda: words_of(reports.balance({})),
+        lambda: format_receipt(reports.balance({})),
         register.enter,
         register.firing(),
     )

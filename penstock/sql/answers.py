@@ -75,7 +75,7 @@ def parquet_bytes(rows: pa.Table) -> bytes:
 
 
 def scope(query: Query) -> str:
-    """Return what was read: the table's batch and the newer messages of the log; empty if neither was needed."""
+    """Return, as text, the table's batch and the newer messages of the log that were read; empty if none."""
     if query.batch is None:
         return ""
     newer = f", and {query.newer:,} newer messages of the log" if query.newer else ""

@@ -86,7 +86,7 @@ def sent_condition(tables: Tables) -> str:
 
 
 def load_history(tables: Tables, ask: Ask) -> list[Action]:
-    """Return what was done with quarantined messages of readable topics, the newest first."""
+    """Return the actions on quarantined messages of readable topics, the newest first."""
     actions = [*_sendings(tables, ask), *_deletions(tables)]
     return sorted((action for action in actions if tables.may_read(action.topic)), key=lambda a: a.at, reverse=True)
 

@@ -166,7 +166,7 @@ def newest(
 
 
 def history(tables: Tables) -> list[Action]:
-    """Return what was done with quarantined messages, the newest first."""
+    """Return the actions on quarantined messages, the newest first."""
     return load_history(tables, partial(_query_table, tables))
 
 

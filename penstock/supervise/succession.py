@@ -134,7 +134,7 @@ def is_rehearsal() -> bool:
 
 
 def take_inheritance() -> Inheritance | None:
-    """Return what this process inherits as a successor, once; None in a first start."""
+    """Return the inheritance of this process, once; None if it has no predecessor."""
     if is_rehearsal() or (text := os.environ.pop(VARIABLE, "")) == "":
         return None
     inheritance = Inheritance(**json.loads(text))

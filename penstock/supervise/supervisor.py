@@ -23,14 +23,13 @@ from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.regular_files import check_data_directory
-from penstock.handover.frame_size import frame_length, min_frame_length
 from penstock.ingest.sockets import CannotListen, check_address, serves_listener
 from penstock.process.child import Child
 from penstock.process.kernel import raise_file_limit
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.supervise.daemon_channel import Channel
 from penstock.supervise.endpoints import ENDPOINTS, LOCK, endpoints
-from penstock.supervise.handler_checks import check_handlers
+from penstock.supervise.listener_checks import check_listeners, warn_of_idle_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
 from penstock.supervise.removed_handlers import settle_removed_handlers
@@ -87,7 +86,7 @@ class Supervisor:
         self._has_unsent_settings = False
         self.timeline = Timeline(self._channel)
         self._endpoints: dict[str, Any] = {}
-        _warn_of_idle_handlers(settings)
+        warn_of_idle_handlers(settings)
         claimed, unclaimed = self._take_sockets()
         self._end_superseded_children(has_unclaimed_sockets=bool(unclaimed))
         # Order: before any child starts, see removed_handlers.
@@ -245,7 +244,7 @@ class Supervisor:
         swap = ListenerSwap(self._intakes, new)
         applied = [*swap.lines, *differing(current, new)]
         if swap.lines:
-            _warn_of_idle_handlers(new)
+            warn_of_idle_handlers(new)
         previous_intakes = set(self._intakes.values())
         self._intakes = swap.carry_out(tick)
         for intake in previous_intakes - set(self._intakes.values()):
@@ -435,37 +434,6 @@ def check_succession(current: Settings, new: Settings) -> None:
     for key, address in new.log.addresses.items():
         if address != current.log.addresses.get(key):
             check_address(key, address)
-
-
-def check_listeners(
-    settings: Settings, listeners: Sequence[ListenerConfig], tick: Callable[[], None] = lambda: None
-) -> None:
-    """Check ``listeners`` before they are started, calling ``tick`` during waits. Raises ConfigError."""
-    for listener in listeners:
-        _check_frame_length(listener, settings.buffer.term_length)
-        listener.check_tls(listener.name)
-    check_handlers(listeners, tick)
-
-
-def _check_frame_length(listener: ListenerConfig, term_length: int) -> None:
-    needed, length = min_frame_length(listener), frame_length(term_length)
-    if needed > length:
-        too_small = f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes"
-        if listener.takes_datagrams and not listener.defragments:
-            raise ConfigError(f"{too_small} that a datagram of listener {listener.name!r} may need: make it larger")
-        key = "max_line" if listener.transport == "tcp" else "defrag.max_size"
-        raise ConfigError(
-            f"{too_small} that listener.{listener.name}.{key} may need: make one larger or the other smaller"
-        )
-
-
-def _warn_of_idle_handlers(settings: Settings) -> None:
-    """Warn of each handler that gets nothing, because an earlier one does not propagate."""
-    for listener in settings.listener:
-        last = listener.routed[-1].label
-        for handler in listener.handlers[len(listener.routed) :]:
-            text = "listener %r: handler %r gets nothing: %r does not propagate"
-            _LOGGER.warning(text, listener.name, handler.label, last)
 
 
 def already_running(data_dir: Path) -> str:

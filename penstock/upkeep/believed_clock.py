@@ -67,7 +67,7 @@ class BelievedClock:
         self._own.store_time()
 
     def expected_micros(self) -> int:
-        """Return what the clock should say, in microseconds; log times after it were stamped by a wrong clock."""
+        """Return the time that the clock should show, in microseconds. A wrong clock stamped log times after it."""
         return round(self._own.expected() * 1e6)
 
     def _daemon_agrees(self, time: float) -> bool:

@@ -48,7 +48,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def find_damage(folder: TablePath, file: TableFile) -> str:
-    """Return what is wrong with a file; empty if all of it can be read."""
+    """Return the fault of a file as text; empty if all of it can be read."""
     try:
         with open_rows(folder, file) as rows:
             for _ in rows.batches():
@@ -199,7 +199,7 @@ class Scrub:
             return _Bounds(file.written_rows if file.live is None else int(file.live.sum()), topics, offsets)
 
     def _plan(self, file: TableFile) -> list[BackfillPlan]:
-        """Return what must land again in place of a file; nothing if the log does not have all of its rows."""
+        """Return plans to land the rows of a file again; empty if the log does not have all of them."""
         bounds = self._bounds(file) if self._topics is not None else None
         if bounds is None:
             return []

@@ -96,7 +96,7 @@ def check_text(text: str, path: Path) -> None:
 def check(settings: Configured) -> None:
     """Check the configuration as a start would, and report each error."""
     # Slow to import.
-    from penstock.supervise.supervisor import check_listeners
+    from penstock.supervise.listener_checks import check_listeners
 
     try:
         settings.security.check_files()

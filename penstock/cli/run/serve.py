@@ -27,10 +27,11 @@ from penstock.files.errors import UnsafeFile
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
+from penstock.supervise.listener_checks import check_listeners
 from penstock.supervise.reload import Reloader, Signals
 from penstock.supervise.sd_notify import Service, listens
 from penstock.supervise.succession import Program, is_rehearsal, take_inheritance
-from penstock.supervise.supervisor import AlreadyRunning, Supervisor, check_listeners
+from penstock.supervise.supervisor import AlreadyRunning, Supervisor
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -34,10 +34,11 @@ from penstock.process.child import Child
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
 from penstock.supervise.instances import running_supervisor
+from penstock.supervise.listener_checks import check_listeners
 from penstock.supervise.reload import OUTCOME, Outcome, Signals, read_outcome, write_outcome
 from penstock.supervise.sd_notify import Watchdog
 from penstock.supervise.succession import Inheritance, Program, is_rehearsal, take_inheritance
-from penstock.supervise.supervisor import already_running, check_listeners, check_succession, make_folders
+from penstock.supervise.supervisor import already_running, check_succession, make_folders
 from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"

@@ -50,7 +50,7 @@ class RelayPositionFile:
         fs.make_directory(path.parent)
 
     def read(self) -> RelayPosition | None:
-        """Return what was written last; None at the first start.
+        """Return the state that was written last; None at the first start.
 
         Raises DamagedFile, UnknownFormat, BadRelayPosition and OSError.
         """

@@ -189,7 +189,7 @@ def complete_bytes(content: bytes) -> int:
 
 
 def describe_path(path: str) -> dict[str, str]:
-    """Return what a path says of its container, as annotations: pod, namespace, names and ids.
+    """Return the annotations of a container that the path of its log names: pod, namespace, names and ids.
 
     A character that UTF-8 does not have becomes a question mark.
     """

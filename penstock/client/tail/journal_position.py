@@ -64,7 +64,7 @@ def document_of(position: JournalPosition) -> dict[str, Any]:
 
 
 def position_of(document: dict[str, Any]) -> JournalPosition:
-    """Return what ``document_of`` was given. Raises BadJournalPosition."""
+    """Return the position in a document of ``document_of``. Raises BadJournalPosition."""
     try:
         position = JournalPosition(**{name: document[name] for name in JournalPosition.__slots__})
         if position.pending is not None:

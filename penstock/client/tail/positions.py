@@ -22,8 +22,6 @@ FileIdentity = tuple[int, int]
 """Device and inode."""
 MAX_FINGERPRINT_BYTES = 1 << 16
 """Limit: longest part of a file that a position may ask to compare."""
-
-
 State = TypeVar("State")
 
 
@@ -32,7 +30,7 @@ class BadState(PenstockError, ValueError):
 
 
 class BadPositions(BadState):
-    """A document that is not one of positions."""
+    """A document that does not hold positions of followed files."""
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class FilePosition:
     """The offset up to which a file has been read, and a fingerprint of what was read.
 
     ``head``: CRC32C of its first ``head_length`` bytes. ``window``: CRC32C of the ``window_length`` bytes before
-    ``offset``. Both together tell a file that was cut and written again, also behind a constant header.
+    ``offset``. Together they detect a file that was cut and written again, even if it begins with a constant header.
     ``renamed``: 1 once the file has had another name, so that its writer will leave it.
     """
 
@@ -97,7 +95,7 @@ class InterruptedAppend:
 class Positions:
     """Content of the state file: the producer, the number of its next append, the pending append, the files.
 
-    ``cut``: what had been read of files before they were cut. A copy that was made of one (copytruncate) goes on there.
+    ``cut``: positions in files before they were cut. A copy of such a file (logrotate's copytruncate) continues there.
     """
 
     producer: str
@@ -118,10 +116,10 @@ def new_id() -> str:
 
 
 class StateFile(ABC, Generic[State]):
-    """The file of a follower's state. Holds a lock, so that no two processes follow with the same. Raises Locked."""
+    """The file of a follower's state. Holds a lock, so that two processes never use the same file. Raises Locked."""
 
     AFTER_REMOVAL: ClassVar[str]
-    """Effect of a start without the file, for people."""
+    """End of an error text: the effect of a start without the file."""
 
     def __init__(self, path: Path, fs: FileSystem = OS) -> None:
         self._path, self._fs = path, fs
@@ -129,7 +127,7 @@ class StateFile(ABC, Generic[State]):
         self._unlock = fs.lock(path.with_name(f"{path.name}.lock"))
 
     def read(self) -> State | None:
-        """Return what was written last; None at the first start.
+        """Return the state that was written last; None at the first start.
 
         Damaged state is never replaced silently: without it each message would be appended twice, or skipped. Raises
         DamagedFile, UnknownFormat, OSError, and the error of a document that is no such state.
@@ -154,7 +152,7 @@ class StateFile(ABC, Generic[State]):
 
     @abstractmethod
     def _parse(self, document: dict[str, Any]) -> State:
-        """Return what ``_document`` was given. Raises a subclass of BadState."""
+        """Return the state in a document of ``_document``. Raises a subclass of BadState."""
 
 
 class PositionsFile(StateFile[Positions]):
@@ -187,7 +185,7 @@ def _entry_of(position: FilePosition) -> dict[str, Any]:
 
 
 def positions_of(document: dict[str, Any]) -> Positions:
-    """Return what ``document_of`` was given. Raises BadPositions."""
+    """Return the positions in a document of ``document_of``. Raises BadPositions."""
     try:
         pending = PendingAppend(**document["pending"]) if document["pending"] else None
         files = [FilePosition(**entry) for entry in document["files"]]

@@ -1,4 +1,4 @@
-"""All settings."""
+"""The root of the configuration: all sections, and the checks that concern several of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.config.tables_url import TablesPlace, TablesUrl, is_url
 
 
 class Settings(Section):
-    """All settings."""
+    """The settings of one Penstock: its sections and the keys outside of sections."""
 
     data_dir: Path = Field(Path("penstock-data"), description="Folder of all data.")
     shutdown_time: Seconds = Field(10.0, description="Time until processes that do not stop are killed.")

@@ -355,7 +355,7 @@ class Consumer:
     # Lifetime and counts
 
     def snapshot(self) -> AssemblerSnapshot:
-        """Return what is buffered, and counts of dropped messages by reason."""
+        """Return the amounts that are buffered, and counts of dropped messages by reason."""
         return self._state.snapshot()
 
     def counts(self) -> dict[str, int]:

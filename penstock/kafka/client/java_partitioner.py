@@ -2,8 +2,8 @@
 
 The partition of a key is its murmur2 hash, made positive, modulo the number of partitions (Utils.murmur2 and
 BuiltInPartitioner of Kafka). Unkeyed messages stick to one partition until a batch's worth of bytes went there
-(KIP-794, clients from 3.3 on), or rotate (before 2.4). librdkafka's default hashes keys differently, and confluent-
-kafka offers no partitioner callback in Python, so partitions are computed here when needed.
+(KIP-794, clients from 3.3 on), or rotate (before 2.4). librdkafka's default hashes keys differently, and its Python
+client has no partitioner callback, so partitions are computed here when needed.
 """
 
 from __future__ import annotations
@@ -94,34 +94,35 @@ def _table_hashes(keys: Sequence[bytes], lengths: npt.NDArray[np.int64]) -> Word
 
 
 class StickyChooser:
-    """Partition for unkeyed messages as in Java clients from 3.3 on: the same until ``batch_bytes`` bytes went
-    there.
+    """Chooser of partitions for unkeyed messages as in Java clients from 3.3 on.
+
+    The partition of a topic stays the same until ``batch_bytes`` bytes went there.
     """
 
-    def __init__(self, batch_bytes: int = DEFAULT_BATCH_BYTES, choose: random.Random | None = None) -> None:
-        self._batch, self._choose = batch_bytes, choose or random.Random()
+    def __init__(self, batch_bytes: int = DEFAULT_BATCH_BYTES, generator: random.Random | None = None) -> None:
+        self._batch_bytes, self._generator = batch_bytes, generator or random.Random()
         self._current: dict[str, tuple[int, int]] = {}
 
     def next(self, topic: str, size: int, partitions: int) -> int:
         """Return the partition for a message of ``size`` bytes."""
         partition, sent_bytes = self._current.get(topic, (partitions, 0))
-        if partition >= partitions or sent_bytes >= self._batch:
-            partition, sent_bytes = self._choose.randrange(partitions), 0
+        if partition >= partitions or sent_bytes >= self._batch_bytes:
+            partition, sent_bytes = self._generator.randrange(partitions), 0
         self._current[topic] = (partition, sent_bytes + size)
         return partition
 
 
 class RoundRobinChooser:
-    """Partition for unkeyed messages as in Java clients before 2.4: one after the other, per topic."""
+    """Chooser of partitions for unkeyed messages as in Java clients before 2.4: one after the other, per topic."""
 
-    def __init__(self, choose: random.Random | None = None) -> None:
-        self._choose = choose or random.Random()
+    def __init__(self, generator: random.Random | None = None) -> None:
+        self._generator = generator or random.Random()
         self._counts: dict[str, int] = {}
 
     def next(self, topic: str, size: int, partitions: int) -> int:
         """Return the partition for a message."""
         count = self._counts.get(topic)
-        count = self._choose.getrandbits(31) if count is None else count
+        count = self._generator.getrandbits(31) if count is None else count
         self._counts[topic] = count + 1
         return (count & _POSITIVE) % partitions
 

@@ -299,7 +299,7 @@ def _added_names(actions: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _changes(action: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return what an action adds or removes, if it does."""
+    """Return the descriptions of the file that an action adds or removes; empty for other actions."""
     return [action[kind] for kind in ("add", "remove") if kind in action]
 
 

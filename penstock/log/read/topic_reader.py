@@ -192,7 +192,7 @@ class TopicReader:
             yield part_rows
 
     def read_back(self, before: int) -> Iterator[StoredBatch]:
-        """Yield what ``read`` yields below ``before``, the newest batch first."""
+        """Yield the batches of ``read`` below ``before``, the newest first."""
         stop = min(before, self.end)
         while (number := bisect_right(self._firsts, stop - 1) - 1) >= 0:
             first = self._firsts[number]

@@ -118,7 +118,7 @@ class AlarmDelivery(threading.Thread):
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     def family(self) -> Family:
-        """Return what became of alarms, as a metric."""
+        """Return the metric of alarms by outcome."""
         samples = [({"result": result}, self.counts[result]) for result in (SENT, FAILED, DROPPED)]
         return Family("penstock_alarms_total", "counter", "Alarms sent to a hook, by result", samples)
 

@@ -21,7 +21,7 @@ RESTORE_GRACE_S = 60.0
 _LOGGER = logging.getLogger(__name__)
 
 
-def words_of(balance: dict[str, Any]) -> str:
+def format_receipt(balance: dict[str, Any]) -> str:
     """Format the receipt of a balance: the verdict, the sum, what was lost and why."""
     summary = receipt(balance)
     lost = f"lost: {reasons(summary.losses_by_reason(), skipped_bytes=summary.skipped_bytes)}" if summary.lost else ""
@@ -109,13 +109,13 @@ class AlarmWatch(threading.Thread):
         every: float,
         clock: WatchClock,
         families: Callable[[], Iterable[Family]],
-        receipt: Callable[[], str],
+        make_receipt: Callable[[], str],
         enter: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None],
         firing: Iterable[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(name="alarms", daemon=True)
         self._every, self._clock = every, clock
-        self._families, self._receipt, self._enter = families, receipt, enter
+        self._families, self._make_receipt, self._enter = families, make_receipt, enter
         firing = list(firing)
         self._states = [RuleState(rule, firing) for rule in RULES]
         self._is_stopped = False
@@ -148,12 +148,12 @@ class AlarmWatch(threading.Thread):
             except Exception:
                 _LOGGER.exception("alarms: rule %s cannot be evaluated", state.rule.name)
         # Order: all rules are evaluated before the receipt is made, which takes time.
-        receipt = self._receipt_words() if changes else ""
-        self._enter([{**change, "receipt": receipt} for change in changes], pending)
+        receipt_text = self._receipt_text() if changes else ""
+        self._enter([{**change, "receipt": receipt_text} for change in changes], pending)
 
-    def _receipt_words(self) -> str:
+    def _receipt_text(self) -> str:
         try:
-            return self._receipt()
+            return self._make_receipt()
         # The balance reads many files. Alarms are about such faults, so they are delivered without it.
         except Exception as error:  # noqa: BLE001
             _LOGGER.warning("alarms: delivered without a receipt, which cannot be made: %s", error)

@@ -73,7 +73,7 @@ class MonitoringApi:
         return {"listeners": listeners, "sum": add_up(list(listeners.values()))}
 
     def pulses(self) -> dict[str, Pulse]:
-        """Return what the heartbeats of receivers, forwarders and the pipeline show, by the name of the process."""
+        """Return the states in the heartbeats of receivers, forwarders and the pipeline, by the name of the process."""
         folder, pulses = self.settings.buffers, self._pipeline_pulses()
         for listener in self.settings.listener:
             name = listener.name
@@ -248,7 +248,7 @@ class MonitoringApi:
         return {"events": [event for event in events if max(event["at"], event["until"]) >= since * 1000][:limit]}
 
     def counts_of_tier(self, tier: str) -> dict[str, Any]:
-        """Return what has landed by topic, or the counts of an auditor. Raises BadRequest."""
+        """Return the position up to which each topic has landed, or the counts of an auditor. Raises BadRequest."""
         if tier != "landed":
             return self._audits(tier)
         landed = self._ledger.landed()

@@ -1,20 +1,24 @@
 """Tables and log for clients of PostgreSQL: its protocol, version 3, in front of the queries of ``sql``.
 
-Start with ``messages`` (the wire format) and ``types`` (types and rows on the wire); ``statements`` reads a client's
-text and writes DuckDB's, ``system_catalog`` has what clients ask about a database, ``preparation`` finds the types of a
-statement without reading data. ``session`` is one connection, with its ``settings`` and rights (``access``);
-``server`` accepts connections. Imports ``sql``, ``landing``, ``process`` and
-``config``.
+Start with ``messages`` (the wire format), ``types``, ``rows`` and ``parameters`` (answers and parameters on the wire).
+``statements`` reads a client's text and writes DuckDB's; ``system_tables`` and ``system_catalog`` describe the database
+as clients ask for it; ``preparation`` finds the types of a statement without reading data. ``session`` is one
+connection, with its ``prepared_statements``, ``settings`` and rights (``access``); ``server`` accepts connections.
+Imports ``sql``, ``landing``, ``process`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "messages",
     "types",
+    "rows",
+    "parameters",
     "statements",
+    "system_tables",
     "system_catalog",
     "preparation",
     "access",
     "settings",
+    "prepared_statements",
     "session",
     "server",
 ]

@@ -152,7 +152,7 @@ def parameter_status(name: str, setting: str) -> bytes:
 
 
 def backend_key(process: int, secret: int) -> bytes:
-    """Return what a client needs to cancel a query of this connection."""
+    """Return the message with the key that cancels a query of this connection."""
     return message(b"K", struct.pack("!II", process, secret))
 
 

@@ -18,8 +18,9 @@ import pyarrow as pa
 from penstock.sql.postgres.access import Engine
 from penstock.sql.postgres.messages import SqlError
 from penstock.sql.postgres.preparation import Preparation, StatementFailed
+from penstock.sql.postgres.rows import data_rows, expression
 from penstock.sql.postgres.statements import Statement
-from penstock.sql.postgres.types import Column, data_rows, expression
+from penstock.sql.postgres.types import Column
 from penstock.sql.query import Query
 
 MAX_PORTALS = 20

@@ -17,11 +17,10 @@ from penstock.sql.postgres.messages import SqlError
 from penstock.sql.postgres.statements import INFORMATION_SCHEMA, Statement, Translation, translate
 from penstock.sql.postgres.system_catalog import (
     DATABASE,
-    INFORMATION_SCHEMA_NAMES,
-    SCHEMA,
     SystemCatalog,
     open_database,
 )
+from penstock.sql.postgres.system_tables import INFORMATION_SCHEMA_NAMES, SCHEMA
 from penstock.sql.postgres.types import Column, column
 from penstock.sql.query import CLOSED, SETTINGS, TOPICS, BadQuery, check_one_select, memory_limits, words_of
 

@@ -199,7 +199,7 @@ class Server:
             return process, secret
 
     def _negotiate(self, wire: _Socket, incoming: Incoming) -> dict[str, str] | None:
-        """Return what the client names in its first message; None if the connection ends here."""
+        """Return the options of the client's first message; None if the connection ends here."""
         encrypted = False
         for _ in range(MAX_NEGOTIATIONS):
             code, fields = incoming.first()

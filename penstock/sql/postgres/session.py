@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
@@ -19,29 +18,20 @@ from penstock.sql.catalog import read_catalog
 from penstock.sql.postgres import cursors, messages
 from penstock.sql.postgres.access import Engine, Reader, RightsUnknown, WrongPassword
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
+from penstock.sql.postgres.parameters import BadParameter, literal
 from penstock.sql.postgres.portals import Portal, Portals, unreadable
 from penstock.sql.postgres.preparation import INTERNAL, READ_ONLY, Preparation, StatementFailed, code_of
+from penstock.sql.postgres.prepared_statements import PreparedStatement, PreparedStatements
+from penstock.sql.postgres.rows import data_rows
 from penstock.sql.postgres.settings import SessionSettings
 from penstock.sql.postgres.statements import Statement, split
 from penstock.sql.postgres.system_catalog import DATABASE, SystemCatalog
-from penstock.sql.postgres.types import (
-    BINARY_FORMAT,
-    TEXT,
-    TEXT_FORMAT,
-    BadParameter,
-    Column,
-    data_rows,
-    literal,
-)
+from penstock.sql.postgres.types import BINARY_FORMAT, TEXT, TEXT_FORMAT, Column
 from penstock.sql.query import BadQuery
 
 CATALOG_MAX_AGE_S = 30.0
 """Time after which new topics and tables are seen by the statements of a connection."""
 MAX_STATEMENT_CHARS = 1 << 18
-MAX_PREPARED, MAX_PREPARED_CHARS = 1_000, 1 << 20
-"""Limits of a connection's prepared statements."""
-MAX_PREPARED_FIELDS = 100_000
-"""Limit for the parameters and columns of a connection's prepared statements."""
 BUFFERED_BYTES = 1 << 16
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
 _LOGGER = logging.getLogger(__name__)
@@ -79,17 +69,6 @@ class Wire(Protocol):
         """Report whether the client has closed the connection."""
 
 
-@dataclass(slots=True)
-class _Prepared:
-    """A statement with the declared types of its parameters. ``columns`` is None if they depend on the parameters."""
-
-    text: str
-    oids: list[int]
-    columns: list[Column] | None
-    failure: StatementFailed | None = None
-    described: bool = False
-
-
 class Session:
     """A connection after its first message. Runs on a thread of its own; ``cancel`` may be called on any thread."""
 
@@ -100,7 +79,7 @@ class Session:
         self._database = options.get("database", self._user)
         self._out = bytearray()
         self._state = IDLE
-        self._prepared: dict[str, _Prepared] = {}
+        self._prepared = PreparedStatements()
         self._portals = Portals(engine, wire.is_closed)
         self._process = 0
         self._reader: Reader | None = None
@@ -109,7 +88,10 @@ class Session:
         self._prepared_for: frozenset[str] | None = None
 
     def log_in(self) -> bool:
-        """Ask for the password and check it; the client hears why it is refused. Raises ProtocolViolation, OSError."""
+        """Ask for the password and check it; report whether the client is admitted, and tell it why not.
+
+        Raises ProtocolViolation, OSError.
+        """
         token = ""
         if self._engine.rights.need_token:
             self._send(messages.authentication(3))
@@ -138,7 +120,7 @@ class Session:
         return False
 
     def start(self, process: int, secret: int) -> None:
-        """Send the settings of the session, and what cancels its queries."""
+        """Send the settings of the session, and the key that cancels its queries."""
         self._process = process
         for name, setting in self._settings.reported():
             self._send(messages.parameter_status(name, setting))
@@ -214,7 +196,7 @@ class Session:
             case b"H":
                 self._flush()
             case b"d" | b"c" | b"f":
-                pass  # of a COPY that was refused
+                pass  # rows of a COPY that was refused
             case b"F":
                 raise StatementFailed(SqlError("0A000", "function calls are not supported"))
             case _:
@@ -246,14 +228,8 @@ class Session:
         statements = self._split(text)
         if len(statements) > 1:
             raise StatementFailed(SqlError("42601", "a prepared statement is one statement"))
-        if name and name in self._prepared:
-            raise StatementFailed(SqlError("42P05", f'prepared statement "{name}" already exists'))
-        self._prepared.pop(name, None)
-        chars = sum(len(prepared.text) for prepared in self._prepared.values())
-        too_many = StatementFailed(SqlError("53400", "too many prepared statements; close some"))
-        if len(self._prepared) >= MAX_PREPARED or chars + len(text) > MAX_PREPARED_CHARS:
-            raise too_many
-        prepared = _Prepared(text, oids, [])
+        self._prepared.make_room(name, text)
+        prepared = PreparedStatement(text, oids, [])
         if statements:
             count = statements[0].parameters
             if count > messages.MAX_PARAMETERS:
@@ -273,15 +249,12 @@ class Session:
                 if not count:
                     raise
                 prepared.columns, prepared.failure = None, error
-        fields_of = [len(entry.oids) + len(entry.columns or ()) for entry in (*self._prepared.values(), prepared)]
-        if sum(fields_of) > MAX_PREPARED_FIELDS:
-            raise too_many
-        self._prepared[name] = prepared
+        self._prepared.add(name, prepared)
         self._send(messages.PARSE_COMPLETE)
 
     def _bind(self, fields: messages.Reader) -> None:
         name, statement_name = fields.text(), fields.text()
-        prepared = self._statement(statement_name)
+        prepared = self._prepared.named(statement_name)
         formats, count = fields.integers("H"), fields.integer("H")
         parameters = []
         for _ in range(count):
@@ -304,7 +277,7 @@ class Session:
     def _describe(self, fields: messages.Reader) -> None:
         kind, name = fields.read_bytes(1), fields.text()
         if kind == b"S":
-            prepared = self._statement(name)
+            prepared = self._prepared.named(name)
             if prepared.columns is None and prepared.failure is not None:
                 raise prepared.failure
             prepared.described = True
@@ -320,18 +293,12 @@ class Session:
     def _close(self, fields: messages.Reader) -> None:
         kind, name = fields.read_bytes(1), fields.text()
         if kind == b"S":
-            self._prepared.pop(name, None)
+            self._prepared.close(name)
         elif kind == b"P":
             self._portals.close(name)
         else:
             raise ProtocolViolation("a statement or a portal can be closed")
         self._send(messages.CLOSE_COMPLETE)
-
-    def _statement(self, name: str) -> _Prepared:
-        try:
-            return self._prepared[name]
-        except KeyError:
-            raise StatementFailed(SqlError("26000", f'prepared statement "{name}" does not exist')) from None
 
     def _columns(self, statement: Statement, literals: Sequence[str]) -> list[Column]:
         """Return the columns of a statement's answer, without running it. Raises StatementFailed."""
@@ -478,7 +445,7 @@ class Session:
                 self._send(messages.notice("there is already a transaction in progress"))
             self._state = IN_TRANSACTION
             return tag
-        # PostgreSQL answers a COMMIT of a failed transaction so.
+        # PostgreSQL answers ROLLBACK to a COMMIT of a failed transaction.
         failed = self._state == FAILED
         self._state = IDLE
         self._portals.end_transaction(committed=tag == "COMMIT" and not failed)
@@ -504,8 +471,8 @@ class Session:
         if names == ["all"]:
             self._prepared.clear()
         elif names:
-            self._statement(names[0])
-            del self._prepared[names[0]]
+            self._prepared.named(names[0])
+            self._prepared.close(names[0])
 
     def _send_error(self, error: SqlError) -> None:
         self._engine.counts[error.code] += 1
@@ -529,7 +496,7 @@ class Session:
 
 
 def _spread(formats: Sequence[int], count: int) -> list[int]:
-    """Return a format for each field: none given means text, and a single one is meant for all."""
+    """Return a format for each field: an empty list means text, and a single format applies to all fields."""
     spread = list(formats) if len(formats) > 1 else [formats[0] if formats else TEXT_FORMAT] * count
     if len(spread) != count or any(form not in (TEXT_FORMAT, BINARY_FORMAT) for form in spread):
         raise ProtocolViolation("there is not a format for each field")

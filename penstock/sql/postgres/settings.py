@@ -8,7 +8,8 @@ from penstock.sql.postgres import messages
 from penstock.sql.postgres.messages import SqlError
 from penstock.sql.postgres.preparation import StatementFailed
 from penstock.sql.postgres.statements import Statement
-from penstock.sql.postgres.system_catalog import SCHEMA, SERVER_VERSION
+from penstock.sql.postgres.system_catalog import SERVER_VERSION
+from penstock.sql.postgres.system_tables import SCHEMA
 
 MAX_SETTINGS, MAX_SETTING_CHARS = 200, 1_000
 """Limit: clients may invent names of settings, as in PostgreSQL."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.sql.postgres.types import BadParameter, quoted, split_array
+from penstock.sql.postgres.parameters import BadParameter, quoted, split_array
 
 _TOKEN = re.compile(
     r"""

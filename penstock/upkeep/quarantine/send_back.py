@@ -63,7 +63,7 @@ class Row:
 
     @property
     def fault(self) -> Fault:
-        """Return what is wrong with the payload, and where."""
+        """Return the fault of the payload and its position."""
         return find_fault(self.reason, self.payload, self.schemas)
 
     def document(self) -> dict[str, Any]:

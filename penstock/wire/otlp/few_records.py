@@ -166,7 +166,7 @@ class _Messages:
 
 
 def _read_shared(resource: bytes, scope: bytes) -> _Shared:
-    """Return what the records of a resource and scope share. Raises Malformed."""
+    """Return the annotations that the records of a resource and scope share. Raises Malformed."""
     pairs = pairs_of_scope(InstrumentationScope.FromString(scope)) + pairs_of_resource(Resource.FromString(resource))
     names, texts = [name for name, _ in pairs], [text for _, text in pairs]
     return _Shared(names, texts, len("".join([*names, *texts]).encode()))

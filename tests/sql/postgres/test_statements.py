@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.sql.postgres.statements import split, tokens_of, translate
-from penstock.sql.postgres.system_catalog import INFORMATION_SCHEMA_NAMES
+from penstock.sql.postgres.system_tables import INFORMATION_SCHEMA_NAMES
 
 SQL = st.text("abE'\"$1;:/*- \n\\({[.", max_size=40)
 

@@ -20,7 +20,7 @@ from penstock.server.kafka.schema.messages import Values
 
 MAX_MEMBERS = 500
 MAX_MEMBER_BYTES = 1 << 18
-"""Limit: bytes of a member's protocols, and of its assignment."""
+"""Limits: bytes of a member's protocols, and of its assignment. A full group takes at most 250 MiB."""
 Waiter = asyncio.Future[Values]
 
 
@@ -112,7 +112,7 @@ class Group:
             raise Refused(ErrorCode.inconsistent_group_protocol)
         if not request.protocols:
             raise Refused(ErrorCode.inconsistent_group_protocol)
-        former = self._instance(request.instance)
+        former = self._static_member(request.instance)
         if request.member:
             member = self.members.get(request.member)
             if member is None and former is not None:
@@ -129,12 +129,12 @@ class Group:
         self.members[member.id] = member
         return member
 
-    def _instance(self, instance: str | None) -> Member | None:
+    def _static_member(self, instance: str | None) -> Member | None:
         return next((m for m in self.members.values() if instance is not None and m.request.instance == instance), None)
 
     def _has_common_protocol(self, request: JoinRequest) -> bool:
         """Return whether one protocol is supported by all members and the request."""
-        replaced = self._instance(request.instance)
+        replaced = self._static_member(request.instance)
         # Pairs are not enough: each pair might share another protocol.
         common = set(request.protocols)
         for member in self.members.values():
@@ -208,7 +208,7 @@ class Group:
         """Return a member of the current generation. Raises Refused."""
         existing = self.members.get(member)
         if existing is None:
-            fenced = self._instance(instance) is not None
+            fenced = self._static_member(instance) is not None
             raise Refused(ErrorCode.fenced_instance_id if fenced else ErrorCode.unknown_member_id)
         if generation != self.generation:
             raise Refused(ErrorCode.illegal_generation)
@@ -241,13 +241,13 @@ class Group:
         return {"protocol_type": self.kind, "protocol_name": self.protocol, "assignment": member.assignment}
 
     def heartbeat(self, member: Member) -> ErrorCode:
-        """Restart the member's session; return whether it must join again."""
+        """Restart the member's session; return ``rebalance_in_progress`` if it must join again, otherwise ``none``."""
         self._restart_expiry(member)
         return ErrorCode.rebalance_in_progress if self.state is State.JOINING else ErrorCode.none
 
     def leave(self, member: str, instance: str | None) -> ErrorCode:
-        """Remove a member."""
-        existing = self.members.get(member) or self._instance(instance)
+        """Remove a member; return the code of the answer."""
+        existing = self.members.get(member) or self._static_member(instance)
         if existing is None:
             return ErrorCode.unknown_member_id
         self._remove(existing, ErrorCode.unknown_member_id)
@@ -272,7 +272,7 @@ class Group:
         self.members.pop(member.id, None)
 
     def close(self) -> None:
-        """Refuse all waiting members."""
+        """Remove all members, and refuse the requests that wait."""
         if self._deadline is not None:
             self._deadline.cancel()
         for member in list(self.members.values()):

@@ -1,4 +1,7 @@
-"""Creates each handler once in a separate process before the start, so that bad settings stop a start or a reload."""
+"""Checks of listeners and their handlers before a start or a reload, so that bad settings change nothing.
+
+Each handler is created once in a process of its own, because its code may fail, block or take memory.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,45 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig
+from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings
+from penstock.handover.frame_size import frame_length, min_frame_length
 
 HANDLER_CHECK = "penstock.sinks.handler_check"
 CHECK_TIMEOUT_S = 20.0
 """Time limit for all handlers, without the time in which their process waited for a processor."""
 POLL_INTERVAL_S = 0.1
 _LOGGER = logging.getLogger(__name__)
+
+
+def check_listeners(
+    settings: Settings, listeners: Sequence[ListenerConfig], tick: Callable[[], None] = lambda: None
+) -> None:
+    """Check ``listeners`` before they are started, calling ``tick`` during waits. Raises ConfigError."""
+    for listener in listeners:
+        _check_frame_length(listener, settings.buffer.term_length)
+        listener.check_tls(listener.name)
+    check_handlers(listeners, tick)
+
+
+def _check_frame_length(listener: ListenerConfig, term_length: int) -> None:
+    needed, length = min_frame_length(listener), frame_length(term_length)
+    if needed > length:
+        too_small = f"buffer.term_length: frames of {length} bytes (an eighth of a term) cannot hold the {needed} bytes"
+        if listener.takes_datagrams and not listener.defragments:
+            raise ConfigError(f"{too_small} that a datagram of listener {listener.name!r} may need: make it larger")
+        key = "max_line" if listener.transport == "tcp" else "defrag.max_size"
+        raise ConfigError(
+            f"{too_small} that listener.{listener.name}.{key} may need: make one larger or the other smaller"
+        )
+
+
+def warn_of_idle_handlers(settings: Settings) -> None:
+    """Warn of each handler that gets nothing, because an earlier one does not propagate."""
+    for listener in settings.listener:
+        last = listener.routed[-1].label
+        for handler in listener.handlers[len(listener.routed) :]:
+            text = "listener %r: handler %r gets nothing: %r does not propagate"
+            _LOGGER.warning(text, listener.name, handler.label, last)
 
 
 def check_handlers(listeners: Sequence[ListenerConfig], tick: Callable[[], None] = lambda: None) -> None:

@@ -1,4 +1,4 @@
-"""Handlers are created once before they are started: bad settings stop the start, a slow handler does not."""
+"""Listeners and handlers are checked before a start: bad settings stop it, a slow handler does not."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from penstock.config import ConfigError, ListenerConfig
-from penstock.supervise import handler_checks
-from penstock.supervise.handler_checks import check_handlers, processor_wait_s
+from penstock.config import ConfigError, ListenerConfig, Settings
+from penstock.supervise import listener_checks
+from penstock.supervise.listener_checks import check_handlers, check_listeners, processor_wait_s, warn_of_idle_handlers
 from penstock.testing.pipe import wait_until
 
 SITE = Path(__file__).parent.parent / "sinks" / "site"
@@ -41,7 +41,7 @@ def test_invalid_handler_settings_stop_the_start() -> None:
 def test_slow_handler_is_started_without_a_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(handler_checks, "CHECK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(listener_checks, "CHECK_TIMEOUT_S", 0.5)
     ticks: list[int] = []
     check_handlers([listener(slow(tmp_path, 3600))], lambda: ticks.append(1))
     assert caplog.messages == ["handlers (slow) are not created after 0.5 s; they are started without a check"]
@@ -51,9 +51,9 @@ def test_slow_handler_is_started_without_a_check(
 def test_invalid_settings_before_a_slow_handler_stop_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def end_time_limit() -> None:
         if (tmp_path / "begun").exists():
-            monkeypatch.setattr(handler_checks, "CHECK_TIMEOUT_S", 0.0)
+            monkeypatch.setattr(listener_checks, "CHECK_TIMEOUT_S", 0.0)
 
-    monkeypatch.setattr(handler_checks, "CHECK_TIMEOUT_S", 300.0)
+    monkeypatch.setattr(listener_checks, "CHECK_TIMEOUT_S", 300.0)
     with pytest.raises(ConfigError, match=r"handlers\.broken\.settings: no"):
         check_handlers([listener({"type": "broken", "reason": "no"}, slow(tmp_path, 3600))], end_time_limit)
 
@@ -71,3 +71,17 @@ def test_time_without_a_processor_does_not_count() -> None:
             each.kill()
             each.wait()
     assert processor_wait_s(busy[0].pid) == 0
+
+
+def test_listener_whose_messages_fit_no_frame_is_refused() -> None:
+    large = ListenerConfig.model_validate({"name": "a", "protocol": "tcp", "max_line": "64MiB"})
+    with pytest.raises(ConfigError, match=r"buffer\.term_length: .* that listener\.a\.max_line may need"):
+        check_listeners(Settings(), [large])
+
+
+def test_handler_behind_one_that_does_not_propagate_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    servers = {"bootstrap.servers": "127.0.0.1:9092"}
+    kafka = {"type": "kafka", "default_topic": "t", "producer": servers, "propagate": False}
+    handlers = (kafka, {"type": "log"})
+    warn_of_idle_handlers(Settings(listener=(listener(*handlers),)))
+    assert caplog.messages == ["listener 'a': handler 'log' gets nothing: 'kafka' does not propagate"]
