@@ -249,6 +249,7 @@ TARGETS = {
     "sql/postgres/messages.py": "sql/postgres/test_messages.py::test_any_bytes_are_messages_or_refused",
     "sql/postgres/portals.py": ANY_CLIENT,
     "sql/postgres/preparation.py": ANY_CLIENT,
+    "sql/postgres/rows.py": "sql/postgres/test_rows.py::test_binary_numeric_is_read_as_it_is_written",
     "sql/postgres/server.py": ANY_CLIENT,
     "sql/postgres/session.py": ANY_CLIENT,
     "sql/postgres/parameters.py": "sql/postgres/test_parameters.py::test_any_parameter_is_one_literal_or_refused",
