@@ -20,6 +20,7 @@ test-arm64: setup
 
 soak: setup
 	$(BIN)/python -m pytest -m soak
+	$(BIN)/python -m tests.mutants $(ROOMS)
 
 # Weakens each tagged safeguard; ROOMS=log/store limits it to a folder. Takes hours.
 mutants: setup

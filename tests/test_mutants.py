@@ -1,6 +1,11 @@
 """The mutants of tagged safeguards."""
 
-from tests.mutants import mutants
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import BadBaseline, judge, mutants
+from tests.own_coverage import PACKAGE
 
 SOURCE = """
 def store(file, name, size):
@@ -31,3 +36,9 @@ def test_each_tagged_statement_is_weakened_in_every_way_that_applies() -> None:
     assert "    file.rename(name)\n    file.sync()" in changes[5, "swap"]
     assert "    size = 10\n" in changes[8, "unbound"]
     assert "if not size < 0:" in changes[10, "negate"]
+
+
+def test_mutants_of_a_module_whose_tests_fail_unchanged_are_not_judged(tmp_path: Path) -> None:
+    """The copy has no tests that could pass."""
+    with pytest.raises(BadBaseline, match=r"log/store/scan.py: noticed by tests without any change"):
+        next(judge(tmp_path, PACKAGE / "log" / "store" / "scan.py", 1))

@@ -2,8 +2,9 @@
 
 Invariant: every offset below the topic's end is a row or in a gap, after any damage of the files.
 
-Order and crashes: damaged bytes are copied to ``quarantine/`` and synced, then the gap is synced, then files are cut.
-Each step may be repeated, so a crash during recovery only makes the next one repeat it. Start at `Recovery.run`.
+Order and crashes: damaged bytes are copied to ``quarantine/`` and synced, then the data is cut, then the gap is synced,
+then the index and the synced length lose the batches in it. Each step may be repeated, so a crash during recovery only
+makes the next one repeat it. Start at `Recovery.run`.
 """
 
 from __future__ import annotations
@@ -166,22 +167,30 @@ class Recovery:
         """Make the files of a segment agree with its scan; return the remaining records."""
         data = self._fs.map(files.data)
         bad = scanned.records[scanned.bad]
-        # Order: copies of damaged bytes, then the gaps, then the cut. A crash in between leaves the damage in place,
-        # and the next recovery finds it again.
+        self._last = scanned.last or self._last
+        records = scanned.records[: len(scanned.records) - scanned.lost]
+        # Order: damaged bytes are copied before they are cut.
+        self._preserve_damage(files, scanned, data, bad)
+        self._cut_tail(files, scanned, data)
+        # Order: rows of a killed writer are on the disk before copies and index name them, and before they are visible:
+        # named and gone after a power cut they would be damage.
+        self._rewrite_unsynced(files, scanned.length)
+        batch_copies.rebuild(self._fs, files, data, scanned.messages, bad)
+        # Order: the gaps before the index and the synced length, which name the lost batches. After a crash in between
+        # the next recovery finds the same damage.
+        if len(bad):
+            self._gaps.add(gaps_for_lost_records(bad, self._gaps.sorted(), copies=batch_copies.read(files).copies))
+        self._repair_companions(files, records, scanned)
+        return records
+
+    def _preserve_damage(self, files: SegmentFiles, scanned: Scan, data: pa.Buffer, bad: index.IndexRecords) -> None:
+        """Copy the bytes of bad batches, and those behind the last readable batch, to the quarantine."""
         for begin, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             if begin < scanned.length:
                 preserve_bytes(self._fs, files, data, begin, begin + length)
         # Zeros are the preallocation of a writer that was killed; there is nothing to preserve.
         if not _is_all_zeros(data[scanned.length :]):
             preserve_bytes(self._fs, files, data, scanned.length, scanned.size)
-        if len(bad):
-            self._gaps.add(gaps_for_lost_records(bad, self._gaps.sorted(), copies=batch_copies.read(files).copies))
-        self._last = scanned.last or self._last
-        records = scanned.records[: len(scanned.records) - scanned.lost]
-        batch_copies.rebuild(self._fs, files, data, scanned.messages, bad)
-        self._cut_tail(files, scanned, data)
-        self._repair_companions(files, records, scanned)
-        return records
 
     def _cut_tail(self, files: SegmentFiles, scanned: Scan, data: pa.Buffer) -> None:
         """Cut the data behind the last readable batch, and rewrite a damaged schema message."""
@@ -209,20 +218,20 @@ class Recovery:
         if claim != (scanned.length, end):
             if claim is None:
                 _LOGGER.warning("%s was damaged or missing and is rebuilt from its segment", files.synced)
-            # Order: the rows behind the stored length become visible with the new one, so they must be on the disk
-            # first.
-            self._rewrite_unsynced(files, claim[0] if claim else 0, scanned.length)
             segment_files.write_synced(self._fs, files, scanned.length, end)
 
-    def _rewrite_unsynced(self, files: SegmentFiles, synced: int, length: int) -> None:
+    def _rewrite_unsynced(self, files: SegmentFiles, length: int) -> None:
         """Write the bytes behind the synced length again, and sync them.
 
         A killed writer may not have synced them, or its sync may have failed. After a failed sync their pages are
         readable and clean, but not on the disk, and an fdatasync alone would not write them.
         """
+        synced, _ = segment_files.read_synced(self._fs, files) or (0, 0)
+        if synced >= length:
+            return
         data = self._fs.map(files.data)
         with contextlib.closing(self._fs.open(files.data)) as file:
-            for position in range(min(synced, length), length, REWRITE_CHUNK_BYTES):
+            for position in range(synced, length, REWRITE_CHUNK_BYTES):
                 file.write([data[position : min(position + REWRITE_CHUNK_BYTES, length)].to_pybytes()], position)
             file.truncate(length)
             file.sync()

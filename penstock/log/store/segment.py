@@ -88,6 +88,9 @@ class Segment:
             self._index: File = stack.enter_context(contextlib.closing(self._fs.open(self.files.index)))
             copies = self._fs.open(self.files.copies, create=True)
             self._copies: File = stack.enter_context(contextlib.closing(copies))
+            if self.files.is_internal and not self.state.copied:
+                # Crash: the sync of a copy does not sync the entry of a new file in its folder.
+                self._fs.sync_directory(self.files.directory)
             self._words = stack.enter_context(contextlib.closing(self._fs.words(self.files.synced)))
             self._open = stack.pop_all()
 
@@ -101,9 +104,9 @@ class Segment:
             # Limit: while the disk refuses to sync, unsynced parts must not accumulate in memory.
             if self._sync_failed:
                 self.sync()
-            self._dirty = True
             # Order: the flag first. If the write fails halfway, the bytes behind the state's length must be cut before
             # anything else is written, or a torn message could be read as a stored one.
+            self._dirty = True
             written = self._data.write(parts, self.state.length)
             self._dirty = False
             self._preallocate(written)
@@ -162,20 +165,23 @@ class Segment:
         self.undo_failure()
         if self._unwritten_records:
             self._rewrite_unsynced()
-            self._sync_data()
             # Order: index and copies follow the synced data. After a power failure a record without data would look
-            # like a lost batch; data without a record is found by recovery's scan. The index is not synced here: it can
-            # be rebuilt from the data.
+            # like a lost batch; data without a record is found by recovery's scan.
+            self._sync_data()
+            self._write_companions()
             self._unsynced, self._sync_failed = [], False
-            added = b"".join([packed for _, packed in self._unwritten_records])
-            self._index.write([added], self._index_length - len(added))
-            copies = b"".join(text for _, text in self._unwritten_copies)
-            self._copies.write([copies], self.state.copied - len(copies))
-            if self.files.is_internal:
-                # Crash: counts and posts exist nowhere else. A flipped bit in the last batch looks like a torn write
-                # after a power cut, unless its copy is on the disk.
-                self._copies.sync()
-            self._unwritten_records, self._unwritten_copies = [], []
+
+    def _write_companions(self) -> None:
+        """Write index records and copies. The index is not synced: it can be rebuilt from the data."""
+        added = b"".join([packed for _, packed in self._unwritten_records])
+        self._index.write([added], self._index_length - len(added))
+        copies = b"".join(text for _, text in self._unwritten_copies)
+        self._copies.write([copies], self.state.copied - len(copies))
+        if self.files.is_internal:
+            # Crash: counts and posts exist nowhere else. A flipped bit in the last batch looks like a torn write after
+            # a power cut, unless its copy is on the disk.
+            self._copies.sync()
+        self._unwritten_records, self._unwritten_copies = [], []
 
     def _sync_data(self) -> None:
         try:
@@ -248,9 +254,9 @@ class Segment:
 
     def _clear_tail(self) -> None:
         """Overwrite the remains of a failed append with zeros. Raises OSError."""
+        (_, records), _ = self._discarded_companions()
         # Crash: if the process is killed before the cut succeeds, recovery would keep the refused rows; it cuts zeros.
         # Order: the records first, because recovery would take zeros in the place of recorded rows for damage.
-        (_, records), _ = self._discarded_companions()
         self._clear(self._index, self.files.index, records)
         self._clear(self._data, self.files.data, self.state.length)
 

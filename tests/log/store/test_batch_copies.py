@@ -15,9 +15,9 @@ from penstock.log import Topic
 from penstock.log.settings import TopicSettings
 from penstock.log.store import batch_copies
 from penstock.log.store.segment_files import SegmentFiles
-from penstock.testing import cut_tail, flip_bit, zero_page
+from penstock.testing import CrashingFileSystem, cut_tail, flip_bit, zero_page
 from tests.fuzzed import journals
-from tests.log.log_helpers import BUCKET, UNSYNCED, last_files, opened, origin, payloads, rows
+from tests.log.log_helpers import BUCKET, UNSYNCED, flip, last_files, opened, origin, payloads, rows
 
 HARMS = [flip_bit, cut_tail, zero_page]
 Harm = Callable[[Path, random.Random], str]
@@ -77,6 +77,19 @@ def test_batches_of_an_internal_topic_are_restored(tmp_path: Path, harm: Harm, s
         with opened(tmp_path / str(seed), "_own", small) as topic:
             assert topic.verify() == topic.gaps() == []
             assert payloads(topic) == before
+
+
+def test_restored_batch_survives_a_power_cut(tmp_path: Path) -> None:
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, "_internal", fs=fs) as topic:
+        write(topic, 2)
+    files = last_files(topic.path)
+    whole = files.data.read_bytes()
+    flip(files.data, len(whole) - 500)
+    fs = CrashingFileSystem(tmp_path)
+    assert batch_copies.restore_batches(fs, files)
+    fs.crash()
+    assert files.data.read_bytes() == whole
 
 
 def test_compacted_segment_preserves_the_counts_of_each_batch(tmp_path: Path) -> None:

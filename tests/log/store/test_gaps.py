@@ -23,6 +23,7 @@ from penstock.log.store.gaps import (
     uncovered,
 )
 from penstock.testing import CrashingFileSystem
+from penstock.testing.simulation.machine import Machine
 from tests.fuzzed import RAW, journals
 
 ONE = Gap(3, 9, "corrupt", {"events": {60: 4, 120: 2}})
@@ -95,6 +96,17 @@ def test_gap_that_cannot_be_synced_is_not_added(tmp_path):
     with pytest.raises(OSError, match="No space"):
         gaps.add([TWO])
     assert gaps.sorted() == Gaps(OS, tmp_path).sorted() == [ONE]
+
+
+def test_gap_that_was_not_added_is_not_in_the_copy(tmp_path):
+    """Order: the file before its copy, from which the next start restores gaps."""
+    machine = Machine(tmp_path, 0)
+    gaps = Gaps(machine.files, machine.topics)
+    gaps.add([ONE])
+    machine.files.failing["sync"] = errno.EIO, 1
+    with pytest.raises(OSError, match="Input/output"):
+        gaps.add([TWO])
+    assert Gaps(OS, machine.topics).sorted() == load(machine.topics / FILE_NAME) == [ONE]
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 5)), max_size=6), st.integers(0, 40), st.integers(0, 40))

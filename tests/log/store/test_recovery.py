@@ -2,13 +2,14 @@
 
 import json
 import shutil
+from contextlib import suppress
 from itertools import chain
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.log import Gap, LogFull, TopicSettings, WriteFailed
+from penstock.log import Gap, LogError, LogFull, TopicSettings, WriteFailed
 from penstock.log.store import index
 from penstock.testing import Crashed, CrashingFileSystem
 from tests.log.log_helpers import BUCKET, fill, flip, last_files, offsets, opened, origin, payloads, rows
@@ -258,6 +259,47 @@ def test_topic_opens_and_is_readable_on_a_full_disk(tmp_path):
         fs.free = None
         fill(topic, [b"new"])
         assert payloads(topic) == [*ALL, b"new"]
+
+
+@pytest.mark.parametrize("is_power_cut", [False, True])
+def test_recovery_that_stops_at_any_operation_is_repeated(tmp_path, is_power_cut):
+    path = make(tmp_path / "whole")
+    begin, _ = batch_spans(path)[-1]
+    flip(last_files(path).data, batch_spans(path)[1][0] + 300)
+    last_files(path).data.write_bytes(last_files(path).data.read_bytes()[: begin + 100])
+    for stop_after in range(60):
+        folder = tmp_path / f"{stop_after}"
+        shutil.copytree(tmp_path / "whole", folder)
+        fs = CrashingFileSystem(folder, stop_after)
+        fs.stop_after = stop_after
+        with suppress(Crashed, LogError), opened(folder, fs=fs) as topic:
+            topic.append(rows(b"x"), origin())
+        (fs.crash if is_power_cut else fs.kill)()
+        with opened(folder, fs=fs) as topic:
+            assert topic.gaps()[:2] == [gap_of(2, 3), gap_of(6, 7)]
+            assert payloads(topic)[:5] == [b"a1", b"a2", b"c1", b"c2", b"c3"]
+            assert len(list((topic.path / "quarantine").iterdir())) >= 2
+
+
+def test_rows_of_a_killed_writer_survive_a_power_cut_after_their_recovery(tmp_path):
+    for stop_after in range(20):
+        folder = tmp_path / f"{stop_after}"
+        fs = CrashingFileSystem(folder, stop_after)
+        with opened(folder, fs=fs) as topic:
+            fill(topic, [b"a"])
+            fs.stop_after = 1
+            with suppress(LogError, Crashed):
+                fill(topic, [b"b"])
+        fs.kill()
+        fs.stop_after = stop_after
+        seen = []
+        with suppress(LogError, Crashed), opened(folder, fs=fs) as topic:
+            seen = payloads(topic)
+            fs.stop_after = 0
+        fs.crash()
+        with opened(folder, fs=fs) as topic:
+            assert topic.gaps() == []
+            assert payloads(topic)[: len(seen)] == seen
 
 
 def test_torn_line_of_the_gaps_is_ignored(tmp_path):

@@ -11,14 +11,14 @@ import pytest
 
 from penstock.files.file_system import OS
 from penstock.log.commit.batching import QueuedAppend, prepare
-from penstock.log.store import index, segment, segment_files
+from penstock.log.store import batch_copies, index, segment, segment_files
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.log.store.gaps import Gaps
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment_files import SegmentFiles, StartState
 from penstock.testing import CrashingFileSystem
-from tests.log.log_helpers import origin, rows
+from tests.log.log_helpers import flip, origin, rows
 
 
 def prepared(active, *payloads):
@@ -86,6 +86,93 @@ def test_small_appends_are_written_into_preallocated_zeros(tmp_path):
     active.seal()
     assert active.files.data.stat().st_size == active.state.length
     active.release()
+
+
+def test_preallocation_is_limited(tmp_path):
+    active = segment.create(OS, tmp_path, 0, StartState(), 0)
+    append(active, bytes(3 * segment.MAX_PREALLOCATED_BYTES))
+    append(active, b"small")
+    assert active.room == segment.MAX_PREALLOCATED_BYTES
+    active.release()
+
+
+def test_appends_are_refused_while_the_disk_refuses_to_sync(tmp_path):
+    """Limit: unsynced parts stay in memory, so that only one append may wait for the sync."""
+    fs = CrashingFileSystem(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    pending = prepared(active, b"a")
+    active.append(pending.parts, [index.record(pending.message)])
+    fs.failures = {"sync": errno.EIO}
+    with pytest.raises(OSError, match=r"\[Errno"):
+        active.sync()
+    length, later = active.state.length, prepared(active, b"b")
+    with pytest.raises(OSError, match=r"\[Errno"):
+        active.append(later.parts, [index.record(later.message)])
+    assert active.state.length == length
+    fs.failures = {}
+    active.append(later.parts, [index.record(later.message)])
+    active.sync()
+    fs.crash()
+    assert recover(tmp_path) == ([b"a", b"b"], [])
+
+
+def test_part_of_an_append_on_a_full_disk_is_cut(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    fs.free = 100
+    with pytest.raises(OSError, match="No space"):
+        append(active, b"a" * 1000)
+    assert active.files.data.stat().st_size == active.state.length
+    active.release()
+
+
+def test_length_that_could_not_be_published_is_published_later(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    active = segment.create(fs, tmp_path, 0, StartState(), 0)
+    pending = prepared(active, b"a")
+    active.append(pending.parts, [index.record(pending.message)])
+    active.sync()
+    fs.failures = {"store": errno.EIO}
+    with pytest.raises(OSError, match=r"\[Errno"):
+        active.publish()
+    assert not active.clean
+    fs.failures = {}
+    active.publish()
+    assert segment_files.read_synced(OS, active.files) == (active.state.length, 1)
+    active.release()
+
+
+@pytest.mark.parametrize("topic", ["t", "_internal"])
+def test_append_leaves_no_gap_after_a_power_cut_at_any_operation(tmp_path, topic):
+    for stop_after in range(6):
+        for seed in range(12):
+            folder = tmp_path / f"{stop_after} {seed}" / topic
+            folder.mkdir(parents=True)
+            fs = CrashingFileSystem(folder, seed)
+            active = segment.create(fs, folder, 0, StartState(), 0)
+            append(active, b"a")
+            fs.stop_after = stop_after
+            with suppress(OSError):
+                append(active, b"b")
+            fs.crash()
+            stored, gaps = recover(folder)
+            assert (stored[:1], gaps) == ([b"a"], [])
+
+
+def test_flipped_bit_in_the_last_batch_of_an_internal_topic_is_mended_after_a_power_cut(tmp_path):
+    for seed in range(12):
+        folder = tmp_path / f"{seed}" / "_internal"
+        folder.mkdir(parents=True)
+        fs = CrashingFileSystem(folder, seed)
+        active = segment.create(fs, folder, 0, StartState(), 0)
+        pending = prepared(active, b"a")
+        copy = batch_copies.line(active.files, pending.message, pending.parts)
+        active.append(pending.parts, [index.record(pending.message)], copy)
+        active.sync()
+        active.publish()
+        fs.crash()
+        flip(active.files.data, pending.message.position + pending.message.length // 2)
+        assert recover(folder) == ([b"a"], [])
 
 
 def test_large_appends_get_no_preallocated_space(tmp_path):
@@ -200,9 +287,14 @@ def test_refused_row_leaves_no_gap_after_a_power_cut(tmp_path, topic, free):
         active.append(pending.parts, [index.record(pending.message)], b"c" * 500)
         with suppress(OSError):
             active.sync()
-        active.roll_back(before)
+        fs.stop_after = seed // 2 if seed % 2 else None
+        with suppress(OSError):
+            active.roll_back(before)
+        is_cut = fs.stop_after is None or fs.stop_after >= 0
         fs.crash()
-        assert recover(folder) == ([b"a"], [])
+        stored, gaps = recover(folder)
+        assert gaps == []
+        assert stored == [b"a"] or (not is_cut and stored == [b"a", b"refused"])
 
 
 @pytest.mark.parametrize("fails", ["truncate", "sync"])
