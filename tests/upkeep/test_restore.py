@@ -14,6 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import duckdb
+import polars
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -54,6 +57,8 @@ from tests.object_store import BUCKET, S3Server
 from tests.proof.proof_sql import differences
 from tests.spark.query.test_kafka_landing import segments
 from tests.spark.spark_helpers import append, event
+from tests.upkeep.iceberg.mirror_life import mirror_of
+from tests.upkeep.iceberg.test_mirrored_table import iceberg
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 NOW = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
@@ -544,6 +549,62 @@ def test_rows_of_the_users_function_are_the_same(
             landed.scrub()
         assert dump(landing.layout) == before, damage
     assert find_damaged_files(landing.layout) == []
+
+
+def read_with_engines(layout: Layout) -> dict[str, list[str]]:
+    """Return all rows of ``landed`` as engines read them, with the columns in order of their names."""
+    folder = str(layout.landed)
+    opened = deltalake.DeltaTable(folder)
+    dataset = opened.to_pyarrow_dataset()
+    mirror_of(layout.tables).step()
+    tables = {
+        "delta-rs": opened.to_pyarrow_table(),
+        "polars": polars.read_delta(folder).to_arrow(),
+        "duckdb": duckdb.sql("select * from dataset").to_arrow_table(),
+        "pyiceberg": iceberg(layout).scan().to_arrow(),
+    }
+    names = sorted(tables["delta-rs"].column_names)
+    assert len(dataset.schema.names) == len(names)
+    return {engine: sorted(map(plain_row, rows.select(names).to_pylist())) for engine, rows in tables.items()}
+
+
+def plain_row(row: dict[str, Any]) -> str:
+    """Return a row as text; engines differ in the type of days, maps and zones."""
+    maps = {
+        name: sorted((cell or {}).items() if isinstance(cell, dict) else map(pair, cell or ()))
+        for name, cell in row.items()
+        if isinstance(cell, dict | list)
+    }
+    moments = {name: cell.timestamp() for name, cell in row.items() if isinstance(cell, datetime)}
+    return str({**row, **maps, **moments, "date": str(row["date"])})
+
+
+def pair(entry: Any) -> tuple[Any, Any]:
+    return (entry["key"], entry["value"]) if isinstance(entry, dict) else tuple(entry)
+
+
+def test_engines_read_the_same_rows_after_merge_deletion_and_restore(landed: Landed) -> None:
+    def check(expected: list[str]) -> None:
+        assert {engine: rows == expected for engine, rows in read_with_engines(landed.layout).items()} == dict.fromkeys(
+            ("delta-rs", "polars", "duckdb", "pyiceberg"), True
+        )
+
+    before = read_with_engines(landed.layout)["delta-rs"]
+    assert len(before) > 50
+    check(before)
+    compact_table(landed.layout.landed)
+    check(before)
+    request_deletion(landed.layout, REQUESTED, parse_conditions("uuid in ('u2', 'u202')"))
+    assert execute_deletions(landed.layout, WINDOW) == 1
+    remaining = [row for row in before if "'uuid': 'u2'" not in row and "'uuid': 'u202'" not in row]
+    assert len(remaining) == len(before) - 2
+    check(remaining)
+    for damage in (zero_pages, cut_footer, Path.unlink):
+        for kind in ("event", "message", "quarantine"):
+            name = landed.damage(damage, landed.file(kind))
+            landed.scrub()
+            assert landed.state(name) == "repaired"
+        check(remaining)
 
 
 def test_rows_with_lost_offsets_are_not_guessed(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
