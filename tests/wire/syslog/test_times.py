@@ -119,6 +119,27 @@ def test_local_time_that_occurs_twice_is_the_one_nearest_to_its_receipt(
     assert moments(text, received=received, zone=zoneinfo.ZoneInfo(zone)) == [moment]
 
 
+@pytest.mark.parametrize(
+    ("zone", "text", "moment"),
+    [
+        ("Europe/Berlin", b"2026-03-29T02:00:00", "2026-03-29T01:00:00+00:00"),
+        ("Europe/Berlin", b"2026-03-29T02:59:59", "2026-03-29T01:59:59+00:00"),
+        ("America/New_York", b"2026-03-08T02:30:00", "2026-03-08T07:30:00+00:00"),
+        ("Australia/Lord_Howe", b"2026-10-04T02:10:00", "2026-10-03T15:40:00+00:00"),  # half an hour
+        ("Antarctica/Troll", b"2026-03-29T02:30:00", "2026-03-29T02:30:00+00:00"),  # two hours
+        ("Europe/Dublin", b"2026-03-29T01:30:00", "2026-03-29T01:30:00+00:00"),  # standard time is that of summer
+        ("Africa/Casablanca", b"2026-03-22T02:30:00", "2026-03-22T02:30:00+00:00"),  # the end of Ramadan
+        ("America/Santiago", b"2026-09-06T00:30:00", "2026-09-06T04:30:00+00:00"),  # midnight
+        ("Africa/Cairo", b"2026-04-24T00:30:00", "2026-04-23T22:30:00+00:00"),
+        ("Pacific/Apia", b"2011-12-30T12:00:00", "2011-12-30T22:00:00+00:00"),  # a day
+        ("Asia/Kathmandu", b"1986-01-01T00:05:00", "1985-12-31T18:35:00+00:00"),  # a quarter of an hour
+    ],
+)
+def test_local_time_that_does_not_occur_has_the_offset_before_the_change(zone: str, text: bytes, moment: str) -> None:
+    """A clock that was not set forward shows it (RFC 5545, 3.3.5)."""
+    assert moments(text, zone=zoneinfo.ZoneInfo(zone)) == [moment]
+
+
 def test_only_rfc_3339_with_a_zone_stays_unchanged() -> None:
     plain = [b"2026-10-11T22:14:15Z", b"2026-10-11T22:14:15.1+02:00"]
     rewritten = [
