@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -77,6 +78,34 @@ def test_file_that_was_renamed_during_a_stop_is_read_to_its_end(here: Following)
     here.path().rename(here.path("a.log.1"))
     here.write(b"three\n")
     assert sorted(here.run()) == [b"one", b"three", b"two"]
+
+
+CREATE = ("create", "nocreate", "olddir old", "rotate 0", "rotate 1", "extension .log", "dateext\ndateformat -%s")
+ROTATIONS = [*CREATE, *(f"{way}\ncompress" for way in CREATE), "compress\ndelaycompress", "copytruncate"]
+CUTS = ["copytruncate\ncompress", "copytruncate\ncompress\ndelaycompress", "copytruncate\nrotate 1"]
+
+
+@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@pytest.mark.parametrize("pattern", ["*.log", "*.log*"])
+@pytest.mark.parametrize("directives", [*ROTATIONS, *CUTS])
+def test_logrotate_loses_and_repeats_no_line(tmp_path: Path, directives: str, pattern: str) -> None:
+    """Lines behind the last turn are read from renamed and removed files; a cut file has lost them."""
+    here, sent = Following(tmp_path, pattern), list[bytes]()
+    here.path("old").mkdir()
+    settings = here.path("rotate.conf")
+    settings.write_text(f"{here.path('*.log')} {{\nmissingok\nrotate 9\nsu root root\n{directives}\n}}\n")
+    settings.chmod(0o644)
+    for number in range(12):
+        sent.append(b"line %d, written by a program" % number)
+        here.write(sent[-1] + b"\n")
+        if number % 2 == 0 or "copytruncate" in directives:
+            here.run()
+        if number % 2:
+            command = ["logrotate", "-f", "-s", here.path("rotations"), settings]
+            subprocess.run(command, check="dateext" not in directives, stderr=subprocess.DEVNULL)
+    here.run()
+    here.clock.advance(61)
+    assert sorted(here.run()) == sorted(sent)
 
 
 @pytest.mark.parametrize("more", [b"new\n", b"new, and longer than what was there before\n"])
