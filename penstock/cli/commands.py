@@ -222,6 +222,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
             {
                 "infer": ["penstock schema infer click"],
                 "diff": ["penstock schema diff click", "penstock schema diff click --sample 3"],
+                "violations": ["penstock schema violations", "penstock schema violations order --json"],
             },
         ),
     },

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.files.json_values import parse_object
 from penstock.landing.history import Sum, read_sum, stretches
 from penstock.landing.offset_runs import PARTITION_MARK, OffsetRange
 from penstock.landing.row_sums import RowSums
+from penstock.landing.rows.type_schemas import is_of_contract
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 
@@ -38,8 +40,9 @@ class Commit:
 
     ``landed_at`` is the time of all its rows, ``watermark`` Spark's watermark of the batch (both in milliseconds). A
     rolled-up commit covers the batches ``first`` to ``batch``; it names no files, and ``landed_at`` is of the last.
-    ``version`` of the table, ``written_at`` (column ``landed_at`` of its rows, in microseconds) and ``sums`` come from
-    the table's commit; -1, 0 and empty if it does not say them.
+    ``version`` of the table, ``written_at`` (column ``landed_at`` of its rows, in microseconds), ``sums`` and
+    ``violations`` (of typed tables' contracts, by rule) come from the table's commit; -1, 0 and empty if it does not
+    say them.
     """
 
     batch: int
@@ -52,6 +55,7 @@ class Commit:
     version: int = -1
     written_at: int = 0
     sums: RowSums = field(default_factory=RowSums)
+    violations: Counter[str] = field(default_factory=Counter)
 
     def ranges(self) -> dict[str, tuple[int, int]]:
         """Return the offsets [begin, end) of each topic that had any."""
@@ -77,6 +81,7 @@ class Commit:
             **({} if self.first is None else {"first": self.first}),
             **({} if self.version < 0 else {"version": self.version, "written_at": self.written_at}),
             **({"sums": self.sums.document()} if self.sums else {}),
+            **({"violations": dict(self.violations)} if self.violations else {}),
         }
 
     @classmethod
@@ -94,6 +99,7 @@ class Commit:
             version=int(document.get("version", -1)),
             written_at=int(document.get("written_at", 0)),
             sums=RowSums.from_document(document.get("sums", ())),
+            violations=_violations(document),
         )
 
 
@@ -230,6 +236,7 @@ class Journal:
             )
             for part in parts:
                 commit.sums.absorb(RowSums.from_document(part.description.get("sums", ())))
+                commit.violations.update(_violations(part.description))
             added.append(commit)
             last, end = batch, {**end, **plan.end}
         append_lines(layout.journal, [commit.document() for commit in added])
@@ -259,6 +266,15 @@ def read_journal(layout: Layout, *, moves: bool = False) -> Iterator[Commit]:
     yield from (commit for commit, is_move in entries if commit.batch > last and (moves or not is_move))
 
 
+def violations_by_rule(layout: Layout) -> Counter[str]:
+    """Return how many landed events violated each rule of contracts, so that a value is in ``rest``."""
+    rolled, commits = latest(layout)
+    violations = Counter({name: count for name, count in rolled.totals.items() if is_of_contract(name)})
+    for commit in commits:
+        violations.update(commit.violations)
+    return violations
+
+
 def landed_ends(layout: Layout) -> dict[str, int]:
     """Return the end of the committed offsets of each topic and request."""
     rolled, commits = latest(layout)
@@ -266,6 +282,10 @@ def landed_ends(layout: Layout) -> dict[str, int]:
     for commit in commits:
         ends.update(commit.end)
     return ends
+
+
+def _violations(document: Mapping[str, Any]) -> Counter[str]:
+    return Counter({str(rule): int(count) for rule, count in document.get("violations", {}).items()})
 
 
 def _entry(document: Mapping[str, Any]) -> tuple[Commit, bool]:

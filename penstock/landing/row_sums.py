@@ -246,17 +246,31 @@ def _sums(column: npt.NDArray[np.uint64], starts: npt.NDArray[np.int64]) -> list
     return [(upper << 32) + lower for upper, lower in zip(high, low, strict=True)]
 
 
+NO_VIOLATIONS: Mapping[str, int] = {}
+
+
 def commit_metadata(
-    batch: int, landed_at: int, ranges: Mapping[str, Sequence[int]], sums: RowSums, *, relands: bool = False
+    batch: int,
+    landed_at: int,
+    ranges: Mapping[str, Sequence[int]],
+    sums: RowSums,
+    violations: Mapping[str, int] = NO_VIOLATIONS,
+    *,
+    relands: bool = False,
 ) -> dict[str, Any]:
     """Return what a commit says about its batch: ranges of offsets by topic, rows by kind, and sums.
 
-    ``landed_at``: the column of all its rows, in microseconds. ``relands``: some rows landed before and were lost.
+    ``landed_at``: the column of all its rows, in microseconds. ``violations``: rows by rule of a typed table's contract
+    whose value is in ``rest`` (``contract.order.amount.min``). ``relands``: some rows landed before and were lost.
     """
     kinds: dict[str, int] = {}
     for slice_sums in sums.values():
         for kind, rows in slice_sums.kinds.items():
             kinds[kind] = kinds.get(kind, 0) + rows
     plain_ranges = {topic: list(span) for topic, span in sorted(ranges.items())}
-    described = {"batch": batch, "landed_at": landed_at, "ranges": plain_ranges}
-    return {**described, **({"relands": True} if relands else {}), "rows": kinds, "sums": sums.document()}
+    described: dict[str, Any] = {"batch": batch, "landed_at": landed_at, "ranges": plain_ranges}
+    if relands:
+        described["relands"] = True
+    if violations:
+        described["violations"] = dict(sorted(violations.items()))
+    return {**described, "rows": kinds, "sums": sums.document()}

@@ -106,6 +106,11 @@ class Layout:
         return self.tables / "_checkpoints" / "exports"
 
     @property
+    def contracts(self) -> Path:
+        """Violations of contracts of typed tables by rule, for metrics."""
+        return self.tables / "_checkpoints" / "contracts.json"
+
+    @property
     def watermarks(self) -> Path:
         """Watermarks of the tables, as the ledger last reported them."""
         return self.tables / "_checkpoints" / "watermarks.json"

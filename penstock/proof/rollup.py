@@ -6,6 +6,7 @@ or in a stretch for each reader, and the rollup can be repeated.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -85,13 +86,13 @@ def _stretch(commits: Sequence[Commit], proved: ProvedBatch, totals: Mapping[str
         end |= commit.end
     number = first.batch if first.first is None else first.first
     ends = {name: end[name] for name in begin}
-    summed = replace(last, begin=begin, end=ends, files=(), first=number, sums=RowSums())
+    summed = replace(last, begin=begin, end=ends, files=(), first=number, sums=RowSums(), violations=Counter())
     return Stretch(
         number,
         last.batch,
         last.landed_at,
         end,
-        proved.totals() if totals is None else totals,
+        {**proved.totals(), **last.violations} if totals is None else totals,
         summed.document(),
         tuple(proof.document() for proof in proved.proofs),
         tuple(refill.document() for refill in proved.refills),

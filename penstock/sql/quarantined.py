@@ -15,6 +15,7 @@ from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind, Reason
 from penstock.landing.rows.engine import sql_literal
+from penstock.landing.rows.type_schemas import is_of_contract
 from penstock.landing.typed.columns import strict_tables
 from penstock.sql.quarantine_states import (
     MAX_CHECKED_ROWS,
@@ -129,6 +130,13 @@ def sent_back_counts(tables: Tables) -> dict[str, Counts]:
         for row in _query_table(tables, query):
             counts.setdefault(row["topic"], Counts())[f"{Name.QUARANTINED}{row['reason']}"] = row["messages"]
     return counts
+
+
+def contract_violations(tables: Tables) -> Counts:
+    """Return how many messages are in quarantine for each rule of contracts of typed tables."""
+    query = f"SELECT reason, count(*) AS messages {_FROM_QUARANTINE} GROUP BY reason"
+    rows = _query_table(tables, query)
+    return Counts({row["reason"]: row["messages"] for row in rows if is_of_contract(row["reason"] or "")})
 
 
 def check(tables: Tables, selection: Selection) -> None:

@@ -84,6 +84,7 @@ NOT_RECORDED = [
     *("config init", "config add listener", "tls init"),
     *("config check", "config explain", "config reference", "doctor", "version", "users list", "changes"),
     *("alarms list", "audit", "balance", "events", "explain", "inspect", "log verify", "schema diff", "schema infer"),
+    "schema violations",
     *(
         "consume",
         "kafka consume",

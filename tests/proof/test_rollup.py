@@ -12,7 +12,7 @@ from penstock.counts import Counts
 from penstock.files.checked_lines import append_lines
 from penstock.files.file_system import OS, FileSystem
 from penstock.landing.history import Sum, days, read_sum, stretches
-from penstock.landing.journal import Commit, Journal, landed_ends, latest, read_journal
+from penstock.landing.journal import Commit, Journal, landed_ends, latest, read_journal, violations_by_rule
 from penstock.landing.table_paths import Layout
 from penstock.proof import rollup
 from penstock.proof.proofs import (
@@ -306,3 +306,21 @@ def test_reads_of_status_do_not_grow_with_batches(topics: Path, table: HandWritt
     assert many[1] < 1.2 * few[1]
     assert landed_ends(table.layout) == {"a": 300_000}
     assert sum(1 for _ in read_journal(table.layout)) == 101
+
+
+def test_violations_of_contracts_are_counted_once_before_and_after_a_rollup(topics: Path, tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    table, expected = HandWritten(layout), {"contract.t.ms.max": 45, "contract.t.ms.min": 10}
+    for n in range(10):
+        append(topics, "a", [event(n)])
+        violations = {"contract.t.ms.max": n, "contract.t.ms.min": 1}
+        table.commit({"a": n + 1}, [landed_event(n, f"u{n}", "a")], MIDNIGHT + n, violations)
+    prove_all(topics, table)
+    assert violations_by_rule(layout) == expected
+    roll_up(layout, 6)
+    assert violations_by_rule(layout) == expected
+    # A killed rollup is repeated with batches that the sum and the day have.
+    roll_up(layout, 8)
+    layout.rolled.write_bytes(b"damaged")
+    assert violations_by_rule(layout) == expected
+    assert read_sum(layout).totals["rows"] == 9

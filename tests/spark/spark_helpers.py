@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.counts import Origin
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import planned_ranges
-from penstock.landing.row_sums import RowSums, commit_metadata
+from penstock.landing.row_sums import NO_VIOLATIONS, RowSums, commit_metadata
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA
@@ -80,7 +80,13 @@ class HandWritten:
     batch: int = -1
     files: list[str] = field(default_factory=list)
 
-    def commit(self, end: dict[str, int], rows: Iterable[dict[str, Any]], landed_at: int = 0) -> int:
+    def commit(
+        self,
+        end: dict[str, int],
+        rows: Iterable[dict[str, Any]],
+        landed_at: int = 0,
+        violations: Mapping[str, int] = NO_VIOLATIONS,
+    ) -> int:
         """Write a batch that ends at ``end`` and holds ``rows``; its number."""
         self.batch += 1
         table = begin_table(self.layout)
@@ -96,7 +102,7 @@ class HandWritten:
             sums.absorb(file.sums)
         ranges = planned_ranges(self.layout.checkpoint, self.batch)
         micros = (datetime.fromtimestamp(now, UTC) - datetime.fromtimestamp(0, UTC)) // timedelta(microseconds=1)
-        table.commit(self.batch, files, commit_metadata(self.batch, micros, ranges, sums))
+        table.commit(self.batch, files, commit_metadata(self.batch, micros, ranges, sums, violations))
         self.files += [file.name for file in files]
         self._text(self.layout.checkpoint / "commits" / str(self.batch), ["v1", '{"nextBatchWatermarkMs":0}'])
         return self.batch

@@ -109,6 +109,41 @@ def diff(
     sys.exit(1 if any(column.difference for column in columns) else 0)
 
 
+@schema.command()
+def violations(
+    settings: ConfiguredData,
+    name: Annotated[str, typer.Argument(metavar="TABLE", help="Typed table; default: all.", show_default=False)] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print how many events violated each rule of the contracts of typed tables, and where they went.
+
+    Counts of the column rest are of all events that have landed; counts of the quarantine are of those in it now.
+    """
+    from penstock.landing.journal import violations_by_rule
+    from penstock.landing.rows.type_schemas import parse_contract_reason
+    from penstock.landing.table_paths import Layout
+    from penstock.sql.configured import tables_of
+    from penstock.sql.quarantined import contract_violations
+
+    counted = {"rest": violations_by_rule(Layout.for_tables(settings.tables))}
+    with errors.status("reading"):
+        counted["quarantine"] = contract_violations(tables_of(settings))
+    rows = [
+        (*parse_contract_reason(reason), destination, events)
+        for destination, counts in counted.items()
+        for reason, events in sorted(counts.items())
+    ]
+    rows = [row for row in rows if name in ("", row[0])]
+    keys = ("table", "column", "rule", "destination", "events")
+    if as_json:
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=2))
+        return
+    table = Table(*keys, box=None)
+    for *words, events in rows:
+        table.add_row(*map(str, words), f"{events:,}")
+    console.print(table if rows else "no event has violated a contract")
+
+
 def fill(
     settings: ConfiguredData,
     name: Annotated[str, typer.Argument(metavar="TABLE", help="Name of a configured typed table.")],

@@ -120,8 +120,17 @@ class Settings(Section):
     @property
     def export_states(self) -> Path:
         """The folder of the state of exports, which the pipeline writes."""
+        return self._pipeline_state / "exports"
+
+    @property
+    def contracts(self) -> Path:
+        """The file of counted violations of contracts, which the pipeline writes."""
+        return self._pipeline_state / "contracts.json"
+
+    @property
+    def _pipeline_state(self) -> Path:
         tables = self.tables
-        return (tables.state if isinstance(tables, TablesUrl) else tables) / "_checkpoints" / "exports"
+        return (tables.state if isinstance(tables, TablesUrl) else tables) / "_checkpoints"
 
     @property
     def audits(self) -> Path:

@@ -93,6 +93,12 @@ def contract_reason(table: str, column: str, rule: str) -> str:
     return f"{_CONTRACT}{table}.{column}.{rule}"
 
 
+def parse_contract_reason(reason: str) -> tuple[str, str, str]:
+    """Return table, column and rule of a reason of ``contract_reason``. Raises ValueError for another text."""
+    table, column, rule = reason.removeprefix(_CONTRACT).split(".")
+    return table, column, rule
+
+
 def is_of_contract(reason: str) -> bool:
     """Report whether a reason is of a column's contract."""
     return reason.startswith(_CONTRACT)

@@ -7,6 +7,7 @@ keys of a field or of an object around one, ``()`` is ``data`` itself.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -97,6 +98,11 @@ class Evaluation:
             for leaf, met in self._contracts.items()
             for rule, mask in zip(leaf.rules, met, strict=True)
         ]
+
+    def violations(self, table: str) -> Counter[str]:
+        """Return how many texts violate each rule of the contracts; without rules that all meet."""
+        counts = {rule.reason: len(met) - int(np.count_nonzero(met)) for rule, met in self.judge_contracts(table)}
+        return +Counter(counts)
 
     def rest(self) -> pa.Array[Any]:
         """Return the objects without the values that are in columns; null if no value remains."""

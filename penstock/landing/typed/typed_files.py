@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -15,7 +17,7 @@ from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table_paths import kind_and_day, partition_value
 from penstock.landing.table_schema import LANDED, FileForm
-from penstock.landing.typed.columns import LANDED_COLUMNS, TypedTable
+from penstock.landing.typed.columns import LANDED_COLUMNS, REST, TypedTable
 from penstock.landing.typed.typed_delta import file_form
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, TypedFile, WrittenFile
 
@@ -29,12 +31,17 @@ def is_of_events(name: str) -> bool:
     return partition_value(name, "kind") == MessageKind.EVENT
 
 
-def typed_rows(rows: pa.RecordBatch, table: TypedTable) -> pa.RecordBatch:
-    """Return rows of ``landed``, all of the table's type, in the columns of its files."""
-    typed = table.compute(rows["data"])
+def typed_rows(rows: pa.RecordBatch, table: TypedTable) -> tuple[pa.RecordBatch, Counter[str]]:
+    """Return rows of ``landed``, all of the table's type, in the columns of its files.
+
+    Return also how many of them violate each rule of the columns' contracts, so that their values are in ``rest``.
+    """
+    evaluation = table.evaluate(rows["data"])
+    typed = {**evaluation.values(), REST: evaluation.rest()}
     schema = file_form(table.schema).schema
     arrays = [rows[field.name] if field.name in LANDED_COLUMNS else typed[field.name] for field in schema]
-    return pa.RecordBatch.from_arrays([_cast(a, f) for a, f in zip(arrays, schema, strict=True)], schema=schema)
+    typed_batch = pa.RecordBatch.from_arrays([_cast(a, f) for a, f in zip(arrays, schema, strict=True)], schema=schema)
+    return typed_batch, evaluation.violations(table.name)
 
 
 def write_typed(
@@ -70,6 +77,7 @@ class TypedFilesWriter:
     ) -> None:
         self._tables, self._day, self._existing = tables, day, existing
         self._writers: dict[TablePath, FileWriter] = {}
+        self._violations: dict[TablePath, Counter[str]] = {}
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows of ``landed``, a row group for each table."""
@@ -82,11 +90,16 @@ class TypedFilesWriter:
                 if folder not in self._writers:
                     form: FileForm = file_form(table.schema)
                     self._writers[folder] = FileWriter(folder, MessageKind.EVENT, self._day, form=form)
-                self._writers[folder].write(typed_rows(of_type, table))
+                typed, violations = typed_rows(of_type, table)
+                self._writers[folder].write(typed)
+                self._violations.setdefault(folder, Counter()).update(violations)
 
     def close(self) -> dict[str, TypedFile | None]:
         """Complete the files and return them by ``TypedTable.key``; None for a table without such rows."""
-        files = {folder: TypedFile(folder, writer.close()) for folder, writer in self._writers.items()}
+        files = {
+            folder: TypedFile(folder, replace(writer.close(), violations=self._violations[folder]))
+            for folder, writer in self._writers.items()
+        }
         return {table.key: files.get(folder) for folder, table in self._tables.items()}
 
     def discard(self) -> None:

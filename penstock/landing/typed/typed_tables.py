@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -92,16 +93,23 @@ class TypedTables:
         """Return what opens files of the tables in a task; None without tables."""
         return partial(TypedFilesWriter, self._configured) if self._configured else None
 
-    def commit(self, batch: int, files: Sequence[WrittenFile]) -> None:
-        """Commit the rows of files that are about to be committed to ``landed``."""
+    def commit(self, batch: int, files: Sequence[WrittenFile]) -> Counter[str]:
+        """Commit the rows of files that are about to be committed to ``landed``.
+
+        Return how many of the rows violate each rule of contracts, for the commit to ``landed``.
+        """
+        violations: Counter[str] = Counter()
         if not self._tables:
-            return
+            return violations
         events = [file for file in files if is_of_events(file.name)]
         with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as threads:
             parts = list(threads.map(partial(self._typed_files, batch), events))
             typed = {folder: [part[folder] for part in parts if folder in part] for folder in self._tables}
             # Each table has one thread. All are done, or have failed, before ``landed`` is committed.
             list(threads.map(lambda folder: self._tables[folder].commit(batch, typed[folder]), self._tables))
+        for written in (file for of_table in typed.values() for file in of_table):
+            violations.update(written.violations)
+        return violations
 
     def _typed_files(self, batch: int, file: WrittenFile) -> dict[TablePath, WrittenFile]:
         """Return the files of the tables for a file of ``landed``, by folder."""

@@ -35,8 +35,8 @@ _UUID_PREFIXES = tuple(f"kind={kind}/" for kind in WITH_UUID)
 """Prefixes of the names of files whose rows may have uuids."""
 Keys = Callable[[], Iterable[EventsSeen]]
 Mask = npt.NDArray[np.bool_]
-CommitHook = Callable[[int, Sequence[WrittenFile]], None]
-"""Receives a batch and its files before they are committed."""
+CommitHook = Callable[[int, Sequence[WrittenFile]], Mapping[str, int]]
+"""Receives a batch and its files before they are committed; returns violations of contracts by rule."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -58,7 +58,7 @@ class BatchCommit:
         keys: Path,
         window: int,
         deleted: Keys = tuple,
-        before_commit: CommitHook = lambda batch, files: None,
+        before_commit: CommitHook = lambda batch, files: {},
         latest_time: Callable[[], int] = lambda: NO_LIMIT,
         ranges_of: Callable[[int], Mapping[str, OffsetRange]] = lambda batch: {},
     ) -> None:
@@ -82,13 +82,14 @@ class BatchCommit:
             files = self._remove_duplicates(parts)
             # Order: typed tables, the table, the keys. Typed tables may be one batch ahead, and are replaced then;
             # keys that are behind are read from the table.
-            self._before_commit(batch, files)
+            violations = self._before_commit(batch, files)
             sums = RowSums()
             for file in files:
                 sums.absorb(file.sums)
             landed_at = max((part.landed_at for part in parts), default=0)
             relands = any(file.role == FileRole.RELANDED for file in files)
-            description = commit_metadata(batch, landed_at, self._ranges_of(batch), sums, relands=relands)
+            ranges = self._ranges_of(batch)
+            description = commit_metadata(batch, landed_at, ranges, sums, violations, relands=relands)
             self._table.commit(batch, files, description)
             self._remove_replaced(parts, files)
             self._keys.add(batch, EventsSeen.concat([file.seen for file in files if file.seen is not None]))

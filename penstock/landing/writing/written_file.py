@@ -55,6 +55,7 @@ class WrittenFile:
 
     ``sums`` are of its rows, if the writer was asked for them. ``typed``: its rows in files of typed tables, by
     ``TypedTable.key``; None for a table without such rows, and no entry for a table that is not written yet.
+    ``violations``: rows of a typed table whose values are in its column ``rest`` because of a contract, by rule.
     """
 
     name: str
@@ -67,6 +68,7 @@ class WrittenFile:
     role: FileRole = FileRole.NORMAL
     sums: RowSums = field(default_factory=RowSums)
     typed: Mapping[str, TypedFile | None] = field(default_factory=dict)
+    violations: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,7 @@ class MonitoringApi:
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
             export_family(self.settings),
+            contract_family(self.settings),
             *audit_families(self.settings),
             *(family() for family in self._more_families),
         ]
@@ -383,6 +384,17 @@ def audit_families(settings: Settings) -> list[Family]:
 
 def _audit_samples(numbers: Mapping[tuple[str, str], float]) -> list[tuple[dict[str, str], float]]:
     return [({"topic": topic, "table": table}, number) for (topic, table), number in numbers.items()]
+
+
+def contract_family(settings: Settings) -> Family:
+    """Return values of events that violate a contract and are in ``rest``, as the pipeline on this machine counted."""
+    samples: list[tuple[dict[str, str], float]] = []
+    with contextlib.suppress(OSError, DamagedFile, KeyError, TypeError, ValueError, AttributeError):
+        for reason, count in read_document(settings.contracts)["violations"].items():
+            _, table, column, rule = reason.split(".")
+            samples.append(({"table": table, "column": column, "rule": rule}, int(count)))
+    help_text = "Values in the column rest of a typed table because they violate a rule of their column"
+    return Family("penstock_contract_violations_total", "counter", help_text, samples)
 
 
 def export_family(settings: Settings) -> Family:

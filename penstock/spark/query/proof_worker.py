@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from penstock.files.checked_document import write_document
 from penstock.files.checked_lines import read_lines, read_lines_from
 from penstock.landing.history import read_sum
-from penstock.landing.journal import REFILL_MARK, Commit, CommitInProgress, Journal, latest
+from penstock.landing.journal import REFILL_MARK, Commit, CommitInProgress, Journal, latest, violations_by_rule
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.requests.deletions import newest_request as newest_deletion
 from penstock.landing.table.landed_table import table_of
@@ -110,6 +111,8 @@ class ProofWorker:
         self._read_ends = ends_reader(landing.kafka, landing.topic.split(","))
         self._ends: dict[str, int] = {}
         self._unproved = self._resume()
+        self._violations = violations_by_rule(self._layout)
+        self._has_new_violations = bool(self._violations)
         self._through: dict[str, int] | None = None
         self._position = self._deletion = 0
         self._pause = FIRST_PAUSE_S
@@ -168,7 +171,15 @@ class ProofWorker:
 
     def enter(self) -> None:
         """Enter new commits in the journal. Raises OSError or ValueError."""
-        self._unproved += self._journal.update()
+        entered = self._journal.update()
+        self._unproved += entered
+        for commit in entered:
+            self._violations.update(commit.violations)
+            self._has_new_violations |= bool(commit.violations)
+        if self._has_new_violations:
+            # Order: after the journal, which has the counts. Crash: the next start writes them again.
+            write_document(self._layout.contracts, {"violations": dict(self._violations)})
+            self._has_new_violations = False
 
     def step(self) -> bool:
         """Enter new commits, prove and post them; return whether nothing is left."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pytest
 
 from penstock import config
 from penstock.cli.main import main
 from penstock.files.change_log import ChangeLog
+from penstock.files.checked_lines import append_lines
+from penstock.landing.journal import Commit
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import configured_tables
 from tests.landing.typed.typed_life import Life, event, uuids
@@ -109,3 +113,23 @@ def test_infer_prints_json(run: Run) -> None:
             {"field": "path", "type": "string", "events": 2},
         ],
     }
+
+
+def test_violations_are_listed_by_table_column_and_rule(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "penstock.toml").write_text(
+        f"data_dir = '{tmp_path}'\n[pipeline.typed.click.columns]\nms = {{ type = 'int', max = 5 }}\n"
+        "[pipeline.typed.view]\non_violation = 'quarantine'\ncolumns.path = { type = 'string', enum = ['/'] }\n"
+    )
+    assert run("schema", "violations")[1] == "no event has violated a contract\n"
+    tables = configured_tables(config.load(tmp_path / "penstock.toml", environment={}).pipeline)
+    layout = Layout.for_tables(tmp_path / "tables")
+    life = Life(layout, tables)
+    events = [event("a", ms=6), event("b", ms=7), event("c", ms=5), event("d", "view", path="/x"), event("e", "view")]
+    life.land(1, [source(list(enumerate(events, 10)))])
+    commit = json.loads(deltalake.DeltaTable(str(layout.landed)).history(1)[0]["penstock"])
+    append_lines(layout.journal, [Commit(1, {}, {}, 0, 0, (), violations=Counter(commit["violations"])).document()])
+    status, out, _ = run("schema", "violations", "--json")
+    keys = ("table", "column", "rule", "destination", "events")
+    listed = [("click", "ms", "max", "rest", 2), ("view", "path", "enum", "quarantine", 1)]
+    assert (status, json.loads(out)) == (0, [dict(zip(keys, row, strict=True)) for row in listed])
+    assert run("schema", "violations", "view")[1].split()[5:] == ["view", "path", "enum", "quarantine", "1"]

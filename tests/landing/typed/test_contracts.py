@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
@@ -23,7 +24,7 @@ from penstock.landing.typed.column_types import Column, Rule
 from penstock.landing.typed.columns import TypedTable, configured_tables
 from penstock.landing.typed.contracts import meets, rules_of
 from penstock.upkeep.typed.differences import find_misfits
-from tests.landing.typed.typed_life import Life, event
+from tests.landing.typed.typed_life import Life, event, kill_before_landed
 from tests.landing.writing.messages import source
 
 COLUMNS = """columns={
@@ -162,6 +163,40 @@ def test_landed_violations_are_in_the_rest_or_in_quarantine(tmp_path: Path) -> N
         landed = f"read_parquet('{layout.landed}/**/*.parquet', union_by_name=true, hive_partitioning=true)"
         query = f"SELECT \"offset\", reason FROM {landed} WHERE kind = 'quarantine'"
         assert duckdb.sql(query).fetchall() == quarantined
+
+
+def counted_violations(layout: Layout) -> dict[int, Any]:
+    """Return the violations that the commit of each batch states, as another program reads them."""
+    history = deltalake.DeltaTable(str(layout.landed)).history()
+    described = [json.loads(commit["penstock"]) for commit in history if "penstock" in commit]
+    return {commit["batch"]: commit.get("violations") for commit in described}
+
+
+def test_commit_counts_values_in_the_rest_by_rule(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path)
+    bad = [event("a", "t", ms=-1), event("b", "t", ms=300, code="de"), event("c", "t", ms=2), event("d", "t", ms="1")]
+    first, second = source(list(enumerate(bad))), source(list(enumerate([bad[0], *bad], 10)))
+    other = TypedTable("u", "t", (Column("code", "string", "code", rules=(Rule("enum", ('"DE"',)),)),))
+    life = Life(layout, [configured(), other])
+    # Duplicates, of the batch, another task and another batch, are in no table and are not counted.
+    kill_before_landed(life, 0, [first])
+    life = Life(layout, [configured(), other])
+    life.land(0, [first], [second])
+    life.land(1, [source(list(enumerate([*bad, event("e", "t", ms=100, code="DE")], 20)))])
+    life.land(2, [source([(30, event("f", "t", ms=-2))])])
+    of_ms = {"contract.t.ms.min": 1, "contract.t.ms.max": 1, "contract.t.ms.enum": 3}
+    assert counted_violations(layout) == {
+        0: {**of_ms, "contract.t.code.pattern": 1, "contract.u.code.enum": 1},
+        1: None,
+        2: {"contract.t.ms.min": 1, "contract.t.ms.enum": 1},
+    }
+
+
+def test_commit_counts_no_event_that_goes_to_quarantine(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path)
+    life = Life(layout, [configured(on_violation='"quarantine"')])
+    life.land(0, [source([(0, event("a", "t", ms=-1)), (1, event("b", "t", ms=1))])])
+    assert counted_violations(layout) == {0: None}
 
 
 def test_sample_reports_violations_by_rule(tmp_path: Path) -> None:

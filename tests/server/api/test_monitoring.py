@@ -24,7 +24,7 @@ from penstock.records import body
 from penstock.server.alarms.evaluation import Evaluation, Moment
 from penstock.server.alarms.rules import RULES
 from penstock.server.alarms.watch import RuleState
-from penstock.server.api.monitoring import MonitoringApi, add_up, audit_families, export_family
+from penstock.server.api.monitoring import MonitoringApi, add_up, audit_families, contract_family, export_family
 from penstock.slogd.errors import BadRequest
 from tests.audit.audited import run_audit, write_parquet
 
@@ -48,6 +48,17 @@ def test_any_state_of_an_export_is_a_time_or_no_sample(tmp_path_factory: pytest.
     settings = settings_with_export(tmp_path_factory.mktemp("data"))
     (settings.export_states / "copy.json").write_bytes(state)
     assert list(export_family(settings).samples) == []
+
+
+def test_violations_of_contracts_have_the_labels_of_their_rule(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": tmp_path})
+    settings.contracts.parent.mkdir(parents=True)
+    assert list(contract_family(settings).samples) == []
+    write_document(settings.contracts, {"violations": {"contract.order.amount.min": 3}})
+    labels = {"table": "order", "column": "amount", "rule": "min"}
+    assert list(contract_family(settings).samples) == [(labels, 3)]
+    settings.contracts.write_bytes(b"damaged")
+    assert list(contract_family(settings).samples) == []
 
 
 def test_recorded_audit_has_its_outcome_and_the_time_of_the_next_check(tmp_path: Path) -> None:
