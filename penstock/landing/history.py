@@ -24,7 +24,7 @@ from penstock.files.file_system import OS, FileSystem, replace_durably
 from penstock.landing.table_paths import Layout
 
 TOTALS = ("rows", "quarantined", "duplicates", "unaccounted")
-"""Names of numbers of rows in a stretch, besides those of violations of contracts by rule."""
+"""Names of numbers of rows in a stretch, which may also have numbers of violations of contracts by rule."""
 SUFFIX = ".jsonl"
 _LOGGER = logging.getLogger(__name__)
 

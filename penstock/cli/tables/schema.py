@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,12 +21,15 @@ from penstock.process.terminal import visible
 if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.landing.typed.columns import TypedTable
+    from penstock.upkeep.typed.changed_rows import ChangedColumn
 
 schema = Commands(
     no_args_is_help=True, help="Propose typed tables from events, and compare configuration, table and events."
 )
 MAX_SHOWN_VALUE = 200
 """Limit for the characters of a value that an example shows."""
+COMPARED_ROWS, SHOWN_CHANGES = 100_000, 3
+"""Newest rows whose changes a refill reports, and examples of each column."""
 Rows = Annotated[int, typer.Option("--rows", min=1, help="Number of newest events to read.")]
 
 
@@ -69,6 +73,7 @@ def diff(
     """
     from penstock.landing.table_paths import Layout
     from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, describe_start, read_starts
+    from penstock.upkeep.typed.changed_rows import find_changed_rows
     from penstock.upkeep.typed.differences import differences, find_misfits
     from penstock.upkeep.typed.found_fields import find_fields, recent_data
 
@@ -77,7 +82,8 @@ def diff(
         data = recent_data(layout, typed_table.type, rows)
         nested = [column.path for column in typed_table.columns if len(column.path) > 1]
         fields = find_fields(data, nested, [column.type for column in typed_table.columns])
-        columns = differences(layout, typed_table, fields, len(data))
+        violations, changed = typed_table.violations(data), find_changed_rows(layout, typed_table, rows, sample)
+        columns = differences(layout, typed_table, fields, len(data), violations, changed)
         misfits = find_misfits(layout, typed_table, rows, sample) if sample else []
     complete_after = max(BEFORE_FIRST_BATCH, read_starts(layout).get(name, BEFORE_FIRST_BATCH))
     if as_json:
@@ -88,6 +94,7 @@ def diff(
                     "after": complete_after,
                     "columns": [column.document() for column in columns],
                     **({"misfits": [asdict(misfit) for misfit in misfits]} if sample else {}),
+                    **({"changed": [asdict(column) for column in changed]} if sample else {}),
                 },
                 indent=2,
             )
@@ -98,6 +105,7 @@ def diff(
         for column in columns:
             table.add_row(*(Text(visible(text)) for text in column.document().values()))
         console.print(table)
+        _show_changed(changed)
         for misfit in misfits:
             console.print(Text(visible(f"{misfit.field}: {misfit.events:,} of {len(data):,} are not {misfit.needs}")))
             for example in misfit.examples:
@@ -183,17 +191,32 @@ def refill(
     Readers see the old table until the new one is complete. A killed command is continued by the next one.
     """
     from penstock.landing.table_paths import Layout
+    from penstock.upkeep.typed.changed_rows import find_changed_rows
     from penstock.upkeep.typed.refill import refill as refill_table
 
-    table = find_typed_table(settings, name)
+    table, layout = find_typed_table(settings, name), Layout.for_tables(settings.tables)
+    with errors.status("comparing"):
+        changed = find_changed_rows(layout, table, COMPARED_ROWS, SHOWN_CHANGES)
     with Progress("refilling") as progress:
         report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
-        rows = refill_table(Layout.for_tables(settings.tables), table, drop=drop_columns, report=report)
+        rows = refill_table(layout, table, drop=drop_columns, report=report)
     record_command(settings.data_dir, f"rebuild {table.view} with {rows} rows")
     if as_json:
-        print(json.dumps({"rows": rows}))
+        print(json.dumps({"rows": rows, "changed": [asdict(column) for column in changed]}))
     else:
         console.print(f"{table.view} is rebuilt: {rows:,} rows")
+        _show_changed(changed)
+
+
+def _show_changed(changed: Sequence[ChangedColumn]) -> None:
+    """Print the columns in which a refill changes rows, with examples."""
+    for column in changed:
+        if column.examples:
+            console.print(Text(f"{column.column}: a refill changes {column.rows:,} of the newest rows"))
+        for example in column.examples:
+            stored, configured = example["stored"][:MAX_SHOWN_VALUE], example["configured"][:MAX_SHOWN_VALUE]
+            row = f"offset {example['offset']} of {example['topic']}, uuid {example['uuid']}"
+            console.print(Text(visible(f"  {row}: {stored} -> {configured}")))
 
 
 def find_typed_table(settings: Settings, name: str) -> TypedTable:

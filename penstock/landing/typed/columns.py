@@ -10,6 +10,7 @@ Limit: a column of doubles has the double that is nearest to a number, like ever
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,10 @@ class TypedTable:
         """Return the typed columns, and ``rest``, of JSON texts."""
         evaluation = self.evaluate(data)
         return {**evaluation.values(), REST: evaluation.rest()}
+
+    def violations(self, data: pa.Array[Any]) -> Counter[str]:
+        """Return how many JSON texts violate each rule of contracts."""
+        return self.evaluate(data).violations(self.name)
 
     def judge(self, data: pa.Array[Any]) -> list[tuple[FieldRule, Mask]]:
         """Return each rule whose violation leads to quarantine, with a mask of the JSON texts that meet it."""

@@ -153,6 +153,15 @@ def rows_with_keys(folder: TablePath, name: TableFile, keys: pa.Table) -> Mask:
     return mask
 
 
+def matching_rows(keys: pa.Table, other: pa.Table) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the numbers of the rows in ``keys`` and in ``other`` that have the same keys, pair by pair."""
+    left, right = _without_nulls(keys), _without_nulls(other)
+    left = left.append_column("row", pa.array(np.arange(left.num_rows)))
+    right = right.append_column("other_row", pa.array(np.arange(right.num_rows)))
+    joined = left.join(right, [*ROW_KEY], join_type="inner")
+    return joined["row"].to_numpy(), joined["other_row"].to_numpy()
+
+
 def without_keys(rows: pa.RecordBatch, keys: pa.Table) -> pa.RecordBatch:
     """Return the rows that have other keys."""
     if not keys.num_rows or not rows.num_rows:

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.config.json_path import Path, format_path
+from penstock.landing.row_sums import NO_VIOLATIONS
+from penstock.landing.rows.type_schemas import contract_reason
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import LANDED_COLUMNS, REST, TypedTable
 from penstock.landing.typed.typed_delta import FOLDERS, TypedDelta
+from penstock.upkeep.typed.changed_rows import EXAMPLE_COLUMNS, ChangedColumn
 from penstock.upkeep.typed.found_fields import FoundField, recent_events
 from penstock.upkeep.typed.proposal import share
-
-EXAMPLE_COLUMNS = ["topic", "partition", "offset", "uuid"]
-"""Columns of ``landed`` that an example has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,31 @@ def find_misfits(layout: Layout, configured: TypedTable, max_events: int, max_ex
     return [misfit for misfit in misfits.values() if misfit.events]
 
 
-def differences(layout: Layout, configured: TypedTable, fields: Sequence[FoundField], rows: int) -> list[Difference]:
-    """Compare all columns, configured ones first, then fields without a column. ``rows``: number of events read."""
+def differences(
+    layout: Layout,
+    configured: TypedTable,
+    fields: Sequence[FoundField],
+    rows: int,
+    violations: Mapping[str, int] = NO_VIOLATIONS,
+    changed: Sequence[ChangedColumn] = (),
+) -> list[Difference]:
+    """Compare all columns, configured ones first, then fields without a column.
+
+    ``rows``: number of events read, ``violations``: how many of them violate each rule of contracts. ``changed``: rows
+    of the table that a refill would change.
+    """
     table_types, fields_by_path = _load_types(layout, configured), {field.path: field for field in fields}
-    compared = [
-        _compare_column(column, table_types, fields_by_path.get(column.path), configured, rows)
-        for column in configured.columns
-    ]
+    changed_rows = {column.column: column.rows for column in changed}
+    compared = []
+    for column in configured.columns:
+        difference = _compare_column(column, table_types, fields_by_path.get(column.path), configured, rows)
+        of_rules = {
+            rule.name: violations.get(contract_reason(configured.name, column.name, rule.name), 0)
+            for rule in column.rules
+        }
+        contract = _compare_contract(configured, of_rules, changed_rows.get(column.name, 0))
+        words = "; ".join(filter(None, [difference.difference, *contract]))
+        compared.append(replace(difference, difference=words))
     former = [name for name in table_types if name not in {column.name for column in configured.columns}]
     compared += [_compare_former(name, table_types[name], fields_by_path.get((name,)), rows) for name in former]
     # Of an object with fields in columns, the columns say what is in them, and the rest is in REST.
@@ -117,6 +135,14 @@ def _compare_column(
     else:
         difference = ""
     return Difference(column.name, column.type, table, landed, difference)
+
+
+def _compare_contract(configured: TypedTable, of_rules: Mapping[str, int], changed_rows: int) -> Iterator[str]:
+    """Yield what violates the rules of a column, and that stored rows were written by other rules."""
+    if violated := ", ".join(f"{count:,} violate {rule}" for rule, count in of_rules.items() if count):
+        yield f"{violated}: {'quarantine' if configured.strict_contracts else REST}"
+    if changed_rows:
+        yield f"{changed_rows:,} stored rows differ: `penstock tables refill {configured.name}` changes them"
 
 
 def _compare_former(name: str, kind: str, field: FoundField | None, rows: int) -> Difference:

@@ -133,3 +133,22 @@ def test_violations_are_listed_by_table_column_and_rule(tmp_path: Path, run: Run
     listed = [("click", "ms", "max", "rest", 2), ("view", "path", "enum", "quarantine", 1)]
     assert (status, json.loads(out)) == (0, [dict(zip(keys, row, strict=True)) for row in listed])
     assert run("schema", "violations", "view")[1].split()[5:] == ["view", "path", "enum", "quarantine", "1"]
+
+
+def test_changed_contract_is_shown_by_diff_and_refill(tmp_path: Path, run: Run) -> None:
+    file, layout = tmp_path / "penstock.toml", Layout.for_tables(tmp_path / "tables")
+    columns = "[pipeline.typed.click.columns]\nms = { type = 'int'RULE }\n"
+    file.write_text(f"data_dir = '{tmp_path}'\n" + columns.replace("RULE", ""))
+    tables = configured_tables(config.load(file, environment={}).pipeline)
+    Life(layout, tables).land(1, [source([(n, event(f"w{n}", ms=n)) for n in range(10, 15)])])
+    file.write_text(f"data_dir = '{tmp_path}'\n" + columns.replace("RULE", ", max = 13"))
+    status, out, _ = run("schema", "diff", "click", "--sample", "1", "--json")
+    document = json.loads(out)
+    refills = "1 stored rows differ: `penstock tables refill click` changes them"
+    assert (status, document["columns"][0]["difference"]) == (1, f"1 violate max: rest; {refills}")
+    example = {"topic": "t", "partition": None, "offset": 14, "uuid": "w14", "stored": "14", "configured": "null"}
+    changed = [{"column": "ms", "rows": 1, "examples": [example]}]
+    assert document["changed"] == changed
+    assert "offset 14 of t, uuid w14: 14 -> null" in run("schema", "diff", "click", "--sample", "1")[1]
+    assert json.loads(run("tables", "refill", "click", "--json")[1]) == {"rows": 8, "changed": changed}
+    assert run("tables", "refill", "click")[1] == "events_click is rebuilt: 8 rows\n"

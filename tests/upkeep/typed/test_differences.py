@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.landing.table_paths import Layout
-from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.column_types import Column, Rule
 from penstock.landing.typed.columns import TypedTable
+from penstock.upkeep.typed.changed_rows import find_changed_rows
 from penstock.upkeep.typed.differences import differences
 from penstock.upkeep.typed.found_fields import find_fields, recent_data
+from penstock.upkeep.typed.refill import refill
 from tests.landing.typed.typed_life import CLICK, Life, event
 from tests.landing.writing.messages import AT, DAY, source
 
@@ -16,9 +18,9 @@ from tests.landing.writing.messages import AT, DAY, source
 def describe_differences(layout: Layout, table: TypedTable, rows: int = 100) -> dict[str, tuple[str, ...]]:
     data = recent_data(layout, "click", rows)
     nested = [column.path for column in table.columns if len(column.path) > 1]
-    rows_of_fields = differences(
-        layout, table, find_fields(data, nested, [column.type for column in table.columns]), len(data)
-    )
+    fields = find_fields(data, nested, [column.type for column in table.columns])
+    changed = find_changed_rows(layout, table, rows)
+    rows_of_fields = differences(layout, table, fields, len(data), table.violations(data), changed)
     return {row.name: tuple(row.document().values())[1:] for row in rows_of_fields}
 
 
@@ -92,3 +94,22 @@ def test_differences_cover_only_recent_events(tmp_path: Path) -> None:
     life.land(1, [source([(n + 5, event(f"b{n}", new=1)) for n in range(5)], at=AT + DAY)])
     assert "old" not in describe_differences(layout, CLICK, 5)
     assert describe_differences(layout, CLICK, 6)["old"][2] == "bigint in 16.7 % of the events"
+
+
+def test_changed_contract_is_a_difference_until_a_refill(tmp_path: Path) -> None:
+    def with_rules(*rules: Rule, strict: bool = False) -> TypedTable:
+        return TypedTable("click", "click", (Column("ms", "int", "ms", rules=rules),), strict_contracts=strict)
+
+    layout, loose, tight = Layout.for_tables(tmp_path), Rule("max", ("9",)), Rule("max", ("3",))
+    Life(layout, [with_rules(loose)]).land(0, [source([(n, event(f"u{n}", ms=n)) for n in range(12)])])
+    assert describe_differences(layout, with_rules(loose))["ms"][3] == "2 violate max: rest"
+    changes = "stored rows differ: `penstock tables refill click` changes them"
+    for table, expected in [
+        (with_rules(tight), f"8 violate max: rest; 6 {changes}"),
+        (with_rules(tight, strict=True), f"8 violate max: quarantine; 6 {changes}"),
+        (with_rules(), f"2 {changes}"),
+    ]:
+        assert describe_differences(layout, table)["ms"][3] == expected
+    refill(layout, with_rules(tight))
+    assert describe_differences(layout, with_rules(tight))["ms"][3] == "8 violate max: rest"
+    assert describe_differences(layout, with_rules(loose))["ms"][3] == f"2 violate max: rest; 6 {changes}"
