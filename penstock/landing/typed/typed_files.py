@@ -18,6 +18,7 @@ from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table_paths import kind_and_day, partition_value
 from penstock.landing.table_schema import LANDED, FileForm
 from penstock.landing.typed.columns import LANDED_COLUMNS, REST, TypedTable
+from penstock.landing.typed.evaluation import Evaluation, evaluate_all, rests
 from penstock.landing.typed.typed_delta import file_form
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, TypedFile, WrittenFile
 
@@ -31,17 +32,12 @@ def is_of_events(name: str) -> bool:
     return partition_value(name, "kind") == MessageKind.EVENT
 
 
-def typed_rows(rows: pa.RecordBatch, table: TypedTable) -> tuple[pa.RecordBatch, Counter[str]]:
-    """Return rows of ``landed``, all of the table's type, in the columns of its files.
-
-    Return also how many of them violate each rule of the columns' contracts, so that their values are in ``rest``.
-    """
-    evaluation = table.evaluate(rows["data"])
-    typed = {**evaluation.values(), REST: evaluation.rest()}
+def _typed_rows(rows: pa.RecordBatch, table: TypedTable, evaluation: Evaluation, rest: pa.Array[Any]) -> pa.RecordBatch:
+    """Return rows of ``landed``, all of the table's type, in the columns of its files."""
+    typed = {**evaluation.values(), REST: rest}
     schema = file_form(table.schema).schema
     arrays = [rows[field.name] if field.name in LANDED_COLUMNS else typed[field.name] for field in schema]
-    typed_batch = pa.RecordBatch.from_arrays([_cast(a, f) for a, f in zip(arrays, schema, strict=True)], schema=schema)
-    return typed_batch, evaluation.violations(table.name)
+    return pa.RecordBatch.from_arrays([_cast(a, f) for a, f in zip(arrays, schema, strict=True)], schema=schema)
 
 
 def write_typed(
@@ -82,17 +78,25 @@ class TypedFilesWriter:
     def write(self, rows: pa.RecordBatch) -> None:
         """Add rows of ``landed``, a row group for each table."""
         by_type = split_by_type(rows, {table.type for table in self._tables.values()})
-        for folder, table in self._tables.items():
-            of_type = by_type.get(table.type)
-            if of_type is not None and folder in self._existing:
-                of_type = without_keys(of_type, self._existing[folder])
-            if of_type is not None and of_type.num_rows:
+        new_rows = {
+            folder: without_keys(by_type[table.type], self._existing[folder])
+            if folder in self._existing
+            else by_type[table.type]
+            for folder, table in self._tables.items()
+            if table.type in by_type
+        }
+        # All tables, so that the query is one that is planned already; those without rows cost nothing.
+        no_rows = rows.slice(0, 0)
+        data = [new_rows.get(folder, no_rows)["data"] for folder in self._tables]
+        evaluations = evaluate_all(tuple(table.columns for table in self._tables.values()), data)
+        written = zip(self._tables.items(), evaluations, rests(evaluations), strict=True)
+        for (folder, table), evaluation, rest in written:
+            if folder in new_rows and new_rows[folder].num_rows:
                 if folder not in self._writers:
                     form: FileForm = file_form(table.schema)
                     self._writers[folder] = FileWriter(folder, MessageKind.EVENT, self._day, form=form)
-                typed, violations = typed_rows(of_type, table)
-                self._writers[folder].write(typed)
-                self._violations.setdefault(folder, Counter()).update(violations)
+                self._writers[folder].write(_typed_rows(new_rows[folder], table, evaluation, rest))
+                self._violations.setdefault(folder, Counter()).update(evaluation.violations(table.name))
 
     def close(self) -> dict[str, TypedFile | None]:
         """Complete the files and return them by ``TypedTable.key``; None for a table without such rows."""

@@ -19,6 +19,7 @@ from penstock.config.json_path import format_path
 from penstock.landing.rows.type_schemas import meets_schema
 from penstock.landing.typed.column_types import TYPES, Column
 from penstock.landing.typed.columns import TypedTable
+from penstock.landing.typed.evaluation import Evaluation, evaluate_all, rests
 
 
 def values(kind: str, *texts: str) -> list[tuple[Any, str | None]]:
@@ -443,3 +444,35 @@ def _plain_rest(document: dict[str, Any], path: tuple[str, ...], taken: set[tupl
         else:
             rest[key] = value
     return rest
+
+
+TABLES_OF_COLUMNS: tuple[tuple[Column, ...], ...] = (
+    (Column("a", "int", "a"), Column("b", "decimal(30,10)", "b")),
+    (Column("x", "string", "a.x"), Column("s", "struct<y:int>", "b"), Column("l", "array<int>", "c")),
+    (Column("c", "json", "c"),),
+    (),
+    (Column("zero", "int", '"0"'), Column("a", "bigint", "a"), Column("y", "int", "b.y")),
+)
+JSON_VALUES = st.sampled_from(
+    [1, "1", None, True, [], [1, 2], {}, {"x": "t"}, {"y": 1}, {"x": 1, "y": 2}, 1.5, 12345678901234567890.5]
+)
+JSON_TEXTS = st.one_of(
+    st.dictionaries(st.sampled_from(["a", "b", "c", "0", "other"]), JSON_VALUES).map(json.dumps),
+    st.sampled_from(
+        ['{"a":1,"a":2}', '{"b":{"y":1,"y":2},"c":3}', "[1]", '"a"', "null", '{"a":12345678901234567890.25}']
+    ),
+    # What a transformation may leave.
+    st.sampled_from(["{", '{"a":', ""]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(JSON_TEXTS, max_size=6), min_size=5, max_size=5))
+def test_tables_evaluated_together_have_the_columns_of_each_alone(texts: list[list[str]]) -> None:
+    data = [pa.array(of_table, pa.string()) for of_table in texts]
+    together = evaluate_all(TABLES_OF_COLUMNS, data)
+    for columns, part, evaluation, rest in zip(TABLES_OF_COLUMNS, data, together, rests(together), strict=True):
+        alone = Evaluation(columns, part)
+        assert rest.equals(alone.rest())
+        assert evaluation.values() == alone.values()
+        assert [mask.tolist() for _, mask in evaluation.judge()] == [mask.tolist() for _, mask in alone.judge()]
