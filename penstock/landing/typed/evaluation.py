@@ -329,7 +329,7 @@ def _compute_parts(
     """
     sizes = [len(texts) for texts in parts]
     if not sum(sizes):
-        return [{key: _nothing(key) for key in expressions}] * len(parts)
+        return [{key: _empty_column(key) for key in expressions}] * len(parts)
     data = parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
     columns: dict[str, pa.Array[Any]] = {"data": data}
     if len(parts) > 1:
@@ -342,7 +342,7 @@ def _compute_parts(
     ]
 
 
-def _nothing(key: str) -> pa.Array[Any]:
+def _empty_column(key: str) -> pa.Array[Any]:
     return pa.array([], pa.string() if key.startswith(("text", "rest")) else pa.int64())
 
 
