@@ -61,6 +61,7 @@ def sample_families(folder: Path) -> list[Family]:
     settings.buffers.mkdir()
     settings.export_states.mkdir(parents=True)
     write_document(settings.export_states / "copy.json", {"at": 60.0, "failure": "", "batch": 0})
+    write_document(settings.contracts, {"violations": {"contract.order.amount.min": 1}})
     settings.audits.mkdir()
     check = {"topic": "orders", "table": "s3://lake/orders", "status": 0, "every_s": 300.0, "at_s": 60.0}
     write_document(settings.audits / "orders.json", check)
