@@ -79,7 +79,8 @@ class CrashingFileSystem:
     ``free`` is the number of bytes that can still be written (None: no limit). ``stop_after`` is the number of
     operations that succeed before all others raise Crashed (None: all succeed). ``failures`` maps an operation (its
     method's name) to the errno it fails with. A failed ``sync`` drops its unsynced pages, as Linux does: the file still
-    reads as written, and the next sync does not write them. Not thread-safe.
+    reads as written, and the next sync does not write them. While ``lies`` is set, syncs succeed and write nothing.
+    Not thread-safe.
     """
 
     def __init__(self, root: Path, seed: int = 0) -> None:
@@ -87,6 +88,7 @@ class CrashingFileSystem:
         self.free: int | None = None
         self.stop_after: int | None = None
         self.failures: dict[str, int] = {}
+        self.lies = False
         self.operations = 0
         self._random = random.Random(seed)
         self._load_folder()
@@ -281,6 +283,8 @@ class _File:
             # Linux marks pages clean after a failed writeback: the next fsync succeeds without writing them.
             self._node.changes = [change for change in self._node.changes if isinstance(change, int)]
             raise
+        if self._fs.lies:
+            return
         image = bytearray(self._node.synced)
         for change in self._node.changes:
             _apply(image, change)

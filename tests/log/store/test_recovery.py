@@ -1,5 +1,6 @@
 """Opening a topic after any damage of its files."""
 
+import errno
 import json
 import shutil
 from contextlib import suppress
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.log import Gap, LogError, LogFull, TopicSettings, WriteFailed
 from penstock.log.store import index
+from penstock.log.store.segment_files import read_synced
 from penstock.testing import Crashed, CrashingFileSystem
 from tests.log.log_helpers import BUCKET, fill, flip, last_files, offsets, opened, origin, payloads, rows
 
@@ -300,6 +302,82 @@ def test_rows_of_a_killed_writer_survive_a_power_cut_after_their_recovery(tmp_pa
         with opened(folder, fs=fs) as topic:
             assert topic.gaps() == []
             assert payloads(topic)[: len(seen)] == seen
+
+
+def test_row_that_a_lying_sync_lost_is_in_a_gap_if_its_index_or_its_end_is_on_the_disk(tmp_path):
+    outcomes = set()
+    for seed in range(40):
+        folder = tmp_path / f"{seed}"
+        fs = CrashingFileSystem(folder, seed)
+        with opened(folder, fs=fs) as topic:
+            fill(topic, [b"a"])
+            fs.lies = True
+            fill(topic, [b"b"])
+        fs.lies = False
+        fs.crash()
+        files = last_files(topic.path)
+        named = len(index.read(files.index.read_bytes(), files.fingerprint))
+        _, synced = read_synced(fs, files) or (0, 0)
+        with opened(folder, fs=fs) as topic:
+            gaps, stored = topic.gaps(), payloads(topic)
+            assert topic.end >= max(synced, named)
+        assert stored in ([b"a"], [b"a", b"b"])
+        lost = topic.end > len(stored)
+        assert [(gap.begin, gap.end, gap.reason) for gap in gaps] == [(1, 2, "corrupt")] * lost
+        outcomes.add((len(stored), lost))
+    # The last one: nothing on the disk names the row.
+    assert outcomes == {(2, False), (1, True), (1, False)}
+
+
+class UnreadableFiles(CrashingFileSystem):
+    """A file system whose reads fail once, from the operation ``unreadable`` on."""
+
+    def __init__(self, root, unreadable):
+        super().__init__(root)
+        self.unreadable = unreadable
+
+    def _fail(self):
+        self.unreadable -= 1
+        if self.unreadable == -1:
+            raise OSError(errno.EIO, "Input/output error")
+
+    def read(self, path):
+        self._fail()
+        return super().read(path)
+
+    def map(self, path):
+        self._fail()
+        return super().map(path)
+
+    def names(self, directory):
+        self._fail()
+        return super().names(directory)
+
+    def size(self, path):
+        self._fail()
+        return super().size(path)
+
+
+@pytest.mark.parametrize("settings", [None, SMALL], ids=["one segment", "many segments"])
+def test_failing_read_is_reported_and_nothing_is_taken_for_lost(tmp_path, settings):
+    path = make(tmp_path / "whole", settings=settings)
+    forget_synced(path)
+    errors = []
+    for number in range(40):
+        folder = tmp_path / f"{number}"
+        shutil.copytree(tmp_path / "whole", folder)
+        fs = UnreadableFiles(folder, number)
+        try:
+            with opened(folder, fs=fs) as topic:
+                topic.append(rows(b"x"), origin()).result(10)
+        except (LogError, OSError) as error:
+            errors.append(str(error))
+        with opened(folder) as topic:
+            assert payloads(topic)[:7] == ALL
+            assert topic.gaps() == []
+        assert not (topic.path / "quarantine").exists()
+    assert len(errors) >= 5
+    assert all("Input/output error" in error for error in errors)
 
 
 def test_torn_line_of_the_gaps_is_ignored(tmp_path):

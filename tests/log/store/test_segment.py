@@ -116,10 +116,18 @@ def test_appends_are_refused_while_the_disk_refuses_to_sync(tmp_path):
     assert recover(tmp_path) == ([b"a", b"b"], [])
 
 
-def test_part_of_an_append_on_a_full_disk_is_cut(tmp_path):
+@pytest.mark.parametrize("sync_failed", [False, True])
+def test_part_of_an_append_on_a_full_disk_is_cut(tmp_path, sync_failed):
     fs = CrashingFileSystem(tmp_path)
     active = segment.create(fs, tmp_path, 0, StartState(), 0)
-    fs.free = 100
+    if sync_failed:
+        pending = prepared(active, b"a")
+        active.append(pending.parts, [index.record(pending.message)])
+        fs.failures = {"sync": errno.EIO}
+        with pytest.raises(OSError, match=r"\[Errno"):
+            active.sync()
+        fs.failures = {}
+    fs.free = 300
     with pytest.raises(OSError, match="No space"):
         append(active, b"a" * 1000)
     assert active.files.data.stat().st_size == active.state.length

@@ -110,7 +110,7 @@ BUGS: dict[Bug, int] = {
     answer_before_sync: 3,
     no_folder_sync: 1,
     keep_refused_rows: 6,
-    forget_late_recovery: 24,
+    forget_late_recovery: 142,
     forget_producers: 1,
     move_position_first: 4,
     forget_frame_positions: 6,
