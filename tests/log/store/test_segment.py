@@ -18,6 +18,7 @@ from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment_files import SegmentFiles, StartState
 from penstock.testing import CrashingFileSystem
+from penstock.testing.simulation.machine import Machine
 from tests.log.log_helpers import flip, origin, rows
 
 
@@ -284,7 +285,7 @@ def test_refused_row_is_not_recovered_if_its_cut_fails_too(tmp_path):
 @pytest.mark.parametrize("free", [50, 100, 600])
 def test_refused_row_leaves_no_gap_after_a_power_cut(tmp_path, topic, free):
     """The disk is full within the index record, within the copy, or behind both."""
-    for seed in range(40):
+    for seed in range(100):
         folder = tmp_path / f"{seed}" / topic
         folder.mkdir(parents=True)
         fs = CrashingFileSystem(folder, seed)
@@ -295,7 +296,7 @@ def test_refused_row_leaves_no_gap_after_a_power_cut(tmp_path, topic, free):
         active.append(pending.parts, [index.record(pending.message)], b"c" * 500)
         with suppress(OSError):
             active.sync()
-        fs.stop_after = seed // 2 if seed % 2 else None
+        fs.stop_after = seed // 2 % 6 if seed % 2 else None
         with suppress(OSError):
             active.roll_back(before)
         is_cut = fs.stop_after is None or fs.stop_after >= 0
@@ -303,6 +304,29 @@ def test_refused_row_leaves_no_gap_after_a_power_cut(tmp_path, topic, free):
         stored, gaps = recover(folder)
         assert gaps == []
         assert stored == [b"a"] or (not is_cut and stored == [b"a", b"refused"])
+
+
+def test_cut_that_could_not_be_synced_is_repeated(tmp_path):
+    machine = Machine(tmp_path, 0)
+    active = segment.create(machine.files, machine.topics, 0, StartState(), 0)
+    pending, before = prepared(active, b"refused"), active.state.copy()
+    active.append(pending.parts, [index.record(pending.message)])
+    interrupted = []
+
+    def fail_third_sync(operation):
+        interrupted.append(operation)
+        if interrupted.count("sync") == 3:
+            machine.files.failing["sync"] = errno.EIO, 1
+
+    machine.files.interrupt = fail_third_sync
+    with pytest.raises(OSError, match=r"\[Errno"):
+        active.roll_back(before)
+    assert interrupted[-2:] == ["truncate", "sync"], "the cut of the data"
+    assert not active.clean
+    machine.files.interrupt = lambda operation: None
+    active.undo_failure()
+    assert active.clean
+    active.release()
 
 
 @pytest.mark.parametrize("fails", ["truncate", "sync"])
