@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.sql.postgres.access import Engine
+from penstock.sql.postgres.copying import Copy
 from penstock.sql.postgres.messages import SqlError
 from penstock.sql.postgres.preparation import Preparation, StatementFailed
 from penstock.sql.postgres.rows import data_rows, expression
@@ -47,7 +48,7 @@ class Portal:
     """A statement with its parameters, and the rows that it has still to send.
 
     A held one outlives the transaction that declared it, unless this is rolled back (``uncommitted``). ``readable`` are
-    the topics that its client might read when the query began.
+    the topics that its client might read when the query began. ``copy`` says how a COPY sends them.
     """
 
     statement: Statement | None
@@ -63,6 +64,7 @@ class Portal:
     sent: int = 0
     end_s: float = 0.0
     close: Callable[[], None] = lambda: None
+    copy: Copy | None = None
 
 
 class Portals:
@@ -227,6 +229,8 @@ def unreadable(error: OSError) -> StatementFailed:
 
 def _encoded(rows: pa.RecordBatch, portal: Portal) -> memoryview:
     try:
+        if portal.copy is not None:
+            return portal.copy.rows(rows, portal.columns, are_first=portal.sent == rows.num_rows)
         return data_rows(rows, portal.columns, portal.formats)
     except (ValueError, OverflowError, struct.error) as error:
         text = f"a value of the answer cannot be represented ({error}): cast it to VARCHAR"

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.sql.postgres.messages import SqlError
+from penstock.sql.postgres.parameters import literal
 from penstock.sql.postgres.statements import INFORMATION_SCHEMA, Statement, Translation, translate
 from penstock.sql.postgres.system_catalog import (
     DATABASE,
@@ -21,7 +22,7 @@ from penstock.sql.postgres.system_catalog import (
     open_database,
 )
 from penstock.sql.postgres.system_tables import INFORMATION_SCHEMA_NAMES, SCHEMA
-from penstock.sql.postgres.types import Column, column
+from penstock.sql.postgres.types import INT8, OID, TEXT, TEXT_FORMAT, Column, PgType, column
 from penstock.sql.query import CLOSED, SETTINGS, TOPICS, BadQuery, check_one_select, memory_limits, words_of
 
 MEMORY_BYTES = 200_000_000
@@ -30,7 +31,15 @@ MAX_TEXT_CHARS = 4 << 20
 """Limit for a statement's text with the parameters in their places."""
 MAX_COLUMNS = 1_600
 """Limit of PostgreSQL, and of a message's count of columns."""
+MAX_INFERRED, MAX_BINDINGS = 100, 10
+"""Limits for the parameters whose types are inferred, and for the times that a statement is bound for that."""
+_OID_COLUMNS = {"attrtypoids": Column("attrtypoids", OID.array)}
+"""asyncpg asks for the types that it does not know by a query with this column, so it must know the column's type."""
 _PREPARE = "PREPARE located AS "
+_PARAMETER = "'penstock parameter {}'"
+"""Stands in a parameter's place while its type is inferred."""
+_CAST_PARAMETER = re.compile(r"CAST\('penstock parameter (\d+)' AS ([A-Z ]+(?:\(\d+,\d+\))?(?:\[\])*)\)")
+_NUMBER_NEEDED = re.compile(r"'penstock parameter (\d+)' to INT64")
 _PREFIX = re.compile(r"^[A-Za-z ]+ Error: (?=\{)")
 _CALL = re.compile(r'"?(\w+)"?\(\)')
 _CODES: dict[type[duckdb.Error], str] = {
@@ -66,7 +75,9 @@ class Preparation:
         self._connection = duckdb.connect(":memory:", config=SETTINGS)
         open_database(self._connection)
         own_schemas = (f"CREATE SCHEMA {DATABASE}.{TOPICS}", "SET threads = 1", "SET errors_as_json = true")
-        for statement in (*own_schemas, "SET TimeZone = 'UTC'", *memory_limits(MEMORY_BYTES), *CLOSED):
+        # Without the optimizer, a plan has each cast of the statement as it was bound.
+        settings = ("SET TimeZone = 'UTC'", "PRAGMA disable_optimizer", *memory_limits(MEMORY_BYTES), *CLOSED)
+        for statement in (*own_schemas, *settings):
             self._connection.execute(statement)
 
     def close(self) -> None:
@@ -92,7 +103,7 @@ class Preparation:
         """Return the columns of a statement's answer. Raises StatementFailed."""
         relation = self._bind(translation)
         kinds = zip(relation.columns, relation.types, strict=True)
-        return [column(_column_name(name), str(kind)) for name, kind in kinds]
+        return [_OID_COLUMNS.get(name) or column(_column_name(name), str(kind)) for name, kind in kinds]
 
     def arrow_schema(self, translation: Translation) -> pa.Schema:
         """Return the schema of a statement's answer, whose columns are ``text_of_enums``. Raises StatementFailed."""
@@ -106,12 +117,55 @@ class Preparation:
             [field.with_name(_column_name(name)) for field, name in zip(schema, relation.columns, strict=True)]
         )
 
+    def infer_parameters(self, statement: Statement, oids: Sequence[int]) -> list[int]:
+        """Return the number of each parameter's type: the declared one, the one of a cast, or the one that DuckDB casts
+        a text to in its place. It is 0 where no cast is needed, where the places of one parameter need several types,
+        and where a text cannot stand.
+        """
+        casts = statement.cast_types()
+        inferred = [oid or casts.get(number, 0) for number, oid in enumerate(oids, 1)]
+        if not statement.is_query or len(oids) > MAX_INFERRED:
+            return inferred
+        single, arrays = statement.without_any()
+        # A place that needs a constant number, as LIMIT does, fails with the text, so its type is known only by that.
+        for _ in range(min(len(oids), MAX_BINDINGS)):
+            literals = [
+                literal(oid, TEXT_FORMAT, None) if oid else _PARAMETER.format(number)
+                for number, oid in enumerate(inferred, 1)
+            ]
+            try:
+                translation = self.translate(single, literals)
+                self._install(translation)
+                plan = self._connection.execute(f"EXPLAIN (FORMAT json) {translation.text}").fetchall()[0][1]
+            except duckdb.Error as error:
+                match = _NUMBER_NEEDED.search(_details(error)[0])
+                if match is None:
+                    return inferred
+                inferred[int(match[1]) - 1] = INT8.oid
+                continue
+            except PenstockError:
+                return inferred
+            places: dict[int, set[PgType]] = {number: {TEXT} for number in arrays}
+            for number, name in _CAST_PARAMETER.findall(plan):
+                places.setdefault(int(number), set()).add(column("", name).kind)
+            for number, kinds in places.items():
+                kinds = kinds - {TEXT} if number in arrays and len(kinds) > 1 else kinds
+                if inferred[number - 1] == 0 and len(kinds) == 1:
+                    (kind,) = kinds
+                    inferred[number - 1] = kind.array_oid if number in arrays else kind.oid
+            return inferred
+        return inferred
+
+    def _install(self, translation: Translation) -> None:
+        """Make what a statement names. Raises BadQuery unless it is one SELECT, duckdb.Error."""
+        check_one_select(translation.text)
+        words = words_of(translation.text)
+        self._make_tables(words)
+        self._catalog.install(self._connection, words, self._existing)
+
     def _bind(self, translation: Translation) -> duckdb.DuckDBPyRelation:
         try:
-            check_one_select(translation.text)
-            words = words_of(translation.text)
-            self._make_tables(words)
-            self._catalog.install(self._connection, words, self._existing)
+            self._install(translation)
             relation = self._connection.sql(translation.text)
         except BadQuery as error:
             if error.cause is None:

@@ -31,6 +31,7 @@ from penstock.sql.postgres.types import (
     JSON,
     NUMERIC,
     NUMERIC_BASE,
+    OID,
     TEXT,
     TEXT_FORMAT,
     TIME,
@@ -84,8 +85,12 @@ def _array_text(element: PgType, reference: str) -> str:
     return f"'{{' || array_to_string(list_transform({reference}, lambda x: coalesce({text}, 'NULL')), ',') || '}}'"
 
 
-def data_rows(batch: pa.RecordBatch, columns: Sequence[Column], formats: Sequence[int]) -> memoryview:
-    """Return a message for each row. The columns of ``batch`` are the values of ``expression``."""
+def data_rows(
+    batch: pa.RecordBatch, columns: Sequence[Column], formats: Sequence[int], kind: bytes = b"D"
+) -> memoryview:
+    """Return a message for each row. The columns of ``batch`` are the values of ``expression``; a row in binary is the
+    same within a COPY, whose messages have the kind ``d``.
+    """
     count = batch.num_rows
     if not count:
         return memoryview(b"")
@@ -96,10 +101,21 @@ def data_rows(batch: pa.RecordBatch, columns: Sequence[Column], formats: Sequenc
         size += 4 + np.maximum(lengths, 0)
         parts += [_fixed(lengths.astype(">i4"), 4), pc.fill_null(field, b"")]
     head = np.empty(count, np.dtype([("kind", "S1"), ("size", ">i4"), ("columns", ">i2")]))
-    head["kind"], head["size"], head["columns"] = b"D", size, len(columns)
-    rows = pc.binary_join_element_wise(_fixed(head, 7), *parts, pa.scalar(b"", pa.large_binary()))
+    head["kind"], head["size"], head["columns"] = kind, size, len(columns)
+    return _joined(_fixed(head, 7), parts)
+
+
+def line_messages(lines: pa.LargeBinaryArray) -> memoryview:
+    """Return a message of a COPY for each line."""
+    head = np.empty(len(lines), np.dtype([("kind", "S1"), ("size", ">i4")]))
+    head["kind"], head["size"] = b"d", 4 + pc.binary_length(lines).to_numpy(zero_copy_only=False)
+    return _joined(_fixed(head, 5), [lines]) if len(lines) else memoryview(b"")
+
+
+def _joined(heads: Any, parts: Sequence[Any]) -> memoryview:
+    rows = pc.binary_join_element_wise(heads, *parts, pa.scalar(b"", pa.large_binary()))
     # The values of an array of bytes lie behind each other, without gaps: they are the messages.
-    offsets = np.frombuffer(rows.buffers()[1], np.int64, count + 1, rows.offset * 8)
+    offsets = np.frombuffer(rows.buffers()[1], np.int64, len(rows) + 1, rows.offset * 8)
     return memoryview(rows.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
@@ -154,6 +170,7 @@ _LAYOUTS = {
     INT2.oid: _Layout(">i2", _plain),
     INT4.oid: _Layout(">i4", _plain),
     INT8.oid: _Layout(">i8", _plain),
+    OID.oid: _Layout(">u4", _plain),
     FLOAT4.oid: _Layout(">f4", _plain),
     FLOAT8.oid: _Layout(">f8", _plain),
     DATE.oid: _Layout(">i4", _since_2000(pa.int32(), EPOCH_DAYS, _MAX_DAYS)),

@@ -17,6 +17,7 @@ from penstock.errors import PenstockError
 from penstock.sql.catalog import read_catalog
 from penstock.sql.postgres import cursors, messages
 from penstock.sql.postgres.access import Engine, Reader, RightsUnknown, WrongPassword
+from penstock.sql.postgres.copying import Copy, read_copy
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
 from penstock.sql.postgres.parameters import BadParameter, literal
 from penstock.sql.postgres.portals import Portal, Portals, unreadable
@@ -48,7 +49,7 @@ _TRANSACTIONS = {
 _CHANGES = frozenset(
     {
         *("insert", "update", "delete", "merge", "create", "drop", "alter", "truncate", "grant", "revoke", "comment"),
-        *("copy", "call", "do", "lock", "vacuum", "analyze", "reindex", "cluster", "refresh", "import", "security"),
+        *("call", "do", "lock", "vacuum", "analyze", "reindex", "cluster", "refresh", "import", "security"),
         *("attach", "detach", "install", "load", "export", "checkpoint", "pragma", "use"),
     }
 )
@@ -278,6 +279,7 @@ class Session:
         kind, name = fields.read_bytes(1), fields.text()
         if kind == b"S":
             prepared = self._prepared.named(name)
+            self._infer_parameters(prepared)
             if prepared.columns is None and prepared.failure is not None:
                 raise prepared.failure
             prepared.described = True
@@ -289,6 +291,19 @@ class Session:
         else:
             raise ProtocolViolation("a description is of a statement or a portal")
         self._send(messages.row_description(columns, formats) if columns else messages.NO_DATA)
+
+    def _infer_parameters(self, prepared: PreparedStatement) -> None:
+        """Give parameters without a declared type the one that their place needs: clients that ask for the types, such
+        as asyncpg, pgx and tokio-postgres, encode by them and refuse numbers and times for text.
+        """
+        if prepared.described or all(prepared.oids):
+            return
+        (statement,) = split(prepared.text)
+        inferred = self._bound_preparation().infer_parameters(statement, prepared.oids)
+        if inferred != prepared.oids:
+            prepared.oids = inferred
+            literals = [literal(oid, TEXT_FORMAT, None) for oid in inferred]
+            prepared.columns = self._columns(statement, literals)
 
     def _close(self, fields: messages.Reader) -> None:
         kind, name = fields.read_bytes(1), fields.text()
@@ -360,6 +375,8 @@ class Session:
             tag = self._declare(cursors.read_declaration(statement), portal.literals)
         elif statement.words[:1] == ["fetch"]:
             tag = self._fetch(cursors.read_fetch(statement), portal.formats)
+        elif statement.words[:1] == ["copy"]:
+            tag = self._copy(read_copy(statement), portal.literals)
         else:
             tag = self._command(statement)
         self._send(messages.command_complete(tag))
@@ -399,6 +416,17 @@ class Session:
             self._portals.close(fetch.name)
             raise
 
+    def _copy(self, copy: Copy, literals: list[str]) -> str:
+        columns = self._columns(copy.query, literals)
+        portal = Portal(copy.query, literals, columns, [copy.column_format] * len(columns), copy=copy)
+        self._send(copy.start(columns))
+        try:
+            row_count = self._send_rows(portal, 0)
+        finally:
+            portal.close()
+        self._send(copy.end(row_count))
+        return f"COPY {row_count}"
+
     def _command(self, statement: Statement) -> str:
         """Carry out a statement that reads no tables; return its tag. Raises StatementFailed."""
         words = statement.words
@@ -426,8 +454,6 @@ class Session:
             case "close":
                 return self._close_cursor(statement)
         if verb in _CHANGES:
-            if verb == "copy":
-                raise StatementFailed(SqlError("0A000", "COPY is not supported: only SELECT is"))
             raise StatementFailed(SqlError(READ_ONLY, "the tables are read-only: only SELECT is allowed"))
         if verb in _UNSUPPORTED:
             raise StatementFailed(SqlError("0A000", f"{verb.upper()} is not supported"))

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from penstock.sql.postgres.parameters import BadParameter, quoted, split_array
+from penstock.sql.postgres.query_functions import FORMATTED, duckdb_format
+from penstock.sql.postgres.types import TYPES_BY_NAME
 
 _TOKEN = re.compile(
     r"""
@@ -48,8 +50,11 @@ _RENAMED = {
     "json_agg": "json_group_array",
     "jsonb_agg": "json_group_array",
     "json_object_agg": "json_group_object",
+    "every": "bool_and",
 }
-"""Functions with any number of arguments, which DuckDB has under another name."""
+"""Functions that DuckDB has under another name."""
+_FUNCTION_COLUMNS = frozenset({"typinput", "typoutput", "typreceive", "typsend"})
+"""Columns with names of functions, which PostgreSQL compares with a number, too: 0 is none."""
 MAX_OPERATOR_TOKENS = 16
 """Limit for an operator's name with its schema, as in ``OPERATOR(pg_catalog.!~~*)``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
@@ -147,6 +152,28 @@ class Statement:
         """The numbers of its parameters."""
         return frozenset(int(token.text[1:]) for token in self.tokens if token.kind == "parameter")
 
+    def cast_types(self) -> dict[int, int]:
+        """Return the numbers of the types in casts such as ``$1::oid[]``, by the parameters' numbers."""
+        cast = {}
+        for index, (parameter, cast_sign, name) in enumerate(
+            zip(*(self.significant[n:] for n in range(3)), strict=False)
+        ):
+            kind = TYPES_BY_NAME.get(name.identifier)
+            if parameter.kind == "parameter" and cast_sign.kind == "cast" and kind is not None:
+                is_array = [token.text for token in self.significant[index + 3 : index + 5]] == ["[", "]"]
+                cast[int(parameter.text[1:])] = kind.array_oid if is_array else kind.oid
+        return cast
+
+    def without_any(self) -> tuple[Statement, frozenset[int]]:
+        """Return the statement with ``$1`` in place of ``ANY ($1)`` and ``ALL ($1)``, and the numbers of these."""
+        removed, numbers = set[int](), set[int]()
+        for word, opened, parameter, closed in zip(*(self.significant[n:] for n in range(4)), strict=False):
+            is_array = word.is_word("any", "all", "some") and opened.text == "("
+            if is_array and parameter.kind == "parameter" and closed.text == ")":
+                removed |= {word.position, opened.position, closed.position}
+                numbers.add(int(parameter.text[1:]))
+        return Statement([token for token in self.tokens if token.position not in removed]), frozenset(numbers)
+
 
 def split(text: str) -> list[Statement]:
     """Return the statements of a text, without empty ones."""
@@ -184,7 +211,7 @@ def translate(
     """Return a statement as DuckDB reads it, with ``literals`` in place of its parameters.
 
     ``object_number`` returns the number of a name for a type of ``OBJECT_TYPES``; ``information_schema`` has the names
-    that exist in ``INFORMATION_SCHEMA``.
+    that exist in ``INFORMATION_SCHEMA``. Raises BadParameter for a format of times that DuckDB lacks.
     """
     pieces: list[tuple[str, int]] = []
     tokens = _with_literals(statement.tokens, literals)
@@ -253,6 +280,25 @@ def _replacements(
             removed |= {index, second_index}
         elif token.is_word(*_USER_WORDS) and (index == 0 or tokens[index - 1].text != "."):
             yield index, "pg_user_name()"
+        elif token.identifier in _FUNCTION_COLUMNS and second.text in "!<" and third.text in "=>":
+            zero_index, zero = follow(third_index)
+            if zero.text == "0":
+                yield zero_index, "'-'"
+        elif token.text == "#" and second.text == ">":
+            is_text = third.text == ">"
+            path_index = follow(third_index)[0] if is_text else third_index
+            elements, end = _json_path(tokens, path_index)
+            if elements is not None:
+                removed |= {index, second_index, *range(path_index + 1, end)} | ({third_index} if is_text else set())
+                yield path_index, f"{'->>' if is_text else '->'} {elements}"
+        elif token.identifier in FORMATTED and second.text == "(":
+            format_index = _last_text(tokens, second_index)
+            if format_index:
+                text = tokens[format_index].content or ""
+                if (converted := duckdb_format(text)) is None:
+                    raise BadParameter(f"{token.text} has no equivalent of the format {text[:60]!r}")
+                yield index, FORMATTED[token.identifier]
+                yield format_index, quoted(converted)
         elif token.identifier in _RENAMED and second.text == "(":
             yield index, _RENAMED[token.identifier]
         elif token.content is not None and second.kind == "cast" and third.identifier in OBJECT_TYPES:
@@ -262,6 +308,39 @@ def _replacements(
             yield third_index, elements
     for index in removed:
         yield index, ""
+
+
+def _last_text(tokens: Sequence[Token], opened: int) -> int:
+    """Return the index of the text literal that ends the arguments of a call; 0 if none does."""
+    depth = 0
+    for index in range(opened, len(tokens)):
+        depth += {"(": 1, ")": -1}.get(tokens[index].text, 0)
+        if not depth:
+            is_last = tokens[index - 1].content is not None and tokens[index - 2].text == ","
+            return index - 1 if is_last else 0
+    return 0
+
+
+def _json_path(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:
+    """Return ``'{a,0}'`` or ``ARRAY['a', '0']`` as DuckDB's path, and the index behind it; None for anything else."""
+    elements, end = list[str](), index + 1
+    token = tokens[index] if index < len(tokens) else Token("sign", "", 0)
+    try:
+        if token.is_word("array") and end < len(tokens) and tokens[end].text == "[":
+            while end < len(tokens) and tokens[end].text != "]":
+                end += 1
+                if (content := tokens[end].content) is not None:
+                    elements.append(content)
+            end += 1
+            if [entry.text for entry in tokens[end : end + 4]] == ["::", "text", "[", "]"]:
+                end += 4
+        else:
+            elements = [(element or b"").decode() for element in split_array(token.content or "")]
+    except (BadParameter, IndexError):
+        return None, index
+    escaped = [element if element.isdecimal() else '"' + element.replace('"', '\\"') + '"' for element in elements]
+    path = "".join(f"[{element}]" if element.isdecimal() else f".{element}" for element in escaped)
+    return quoted(f"${path}"), end
 
 
 def _array_literal(token: Token) -> str | None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.landing.rows.engine import sql_literal
 from penstock.sql.catalog import Catalog
+from penstock.sql.postgres.query_functions import QUERY_FUNCTIONS
 from penstock.sql.postgres.statements import INFORMATION_SCHEMA
 from penstock.sql.postgres.system_tables import (
     CAST_TYPES,
@@ -46,6 +47,9 @@ _SCHEMAS = {
     "information_schema": INFORMATION_SCHEMA_OID,
     TOPICS: TOPICS_OID,
 }
+_TYPE_FUNCTIONS = {"typinput": "in", "typoutput": "out", "typreceive": "recv", "typsend": "send"}
+_UNDERSCORED = frozenset({"json", "jsonb", "date", "time", "timestamp", "timestamptz", "interval", "numeric", "uuid"})
+"""Types whose functions have an underscore in their names; clients know a type by these."""
 _NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
 
 
@@ -117,6 +121,8 @@ class SystemCatalog:
             if name in FUNCTIONS:
                 versions, body = FUNCTIONS[name]
                 _make_function(connection, name, [(parameters, body) for parameters in versions])
+            elif name in QUERY_FUNCTIONS:
+                _make_function(connection, name, QUERY_FUNCTIONS[name])
             elif name in self._own_functions:
                 _make_function(connection, name, self._own_functions[name])
             elif name == "pg_get_keywords":
@@ -207,6 +213,7 @@ class SystemCatalog:
 
     def _rows_of_pg_type(self) -> Iterator[dict[str, Any]]:
         for kind in BY_OID.values():
+            stem = "array_" if kind.element else f"{kind.name}_" if kind.name in _UNDERSCORED else kind.name
             yield {
                 "oid": kind.oid,
                 "typname": kind.name,
@@ -220,10 +227,7 @@ class SystemCatalog:
                 "typdelim": ",",
                 "typelem": kind.element.oid if kind.element else 0,
                 "typarray": kind.array_oid,
-                "typinput": "array_in" if kind.element else f"{kind.name}in",
-                "typoutput": "array_out" if kind.element else f"{kind.name}out",
-                "typreceive": "array_recv" if kind.element else f"{kind.name}recv",
-                "typsend": "array_send" if kind.element else f"{kind.name}send",
+                **{column: f"{stem}{ending}" for column, ending in _TYPE_FUNCTIONS.items()},
                 "typtypmod": NO_MODIFIER,
             }
 

@@ -232,6 +232,7 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "pg_get_userbyid": (("a",), f"'{OWNER}'"),
     "current_schemas": (("a",), f"CASE WHEN a THEN ['pg_catalog', '{SCHEMA}'] ELSE ['{SCHEMA}'] END"),
     "set_config": (("a, b, c",), "b"),
+    "pg_advisory_unlock_all": (("",), _NOTHING),
     "inet_server_addr": (("",), _NOTHING),
     "inet_client_addr": (("",), _NOTHING),
     "inet_server_port": (("",), "CAST(NULL AS INTEGER)"),

@@ -56,10 +56,11 @@ ANSWERED = (
     *(NUMERIC, UUID),
 )
 """Types of columns."""
+OID = PgType("oid", 26, 1028, 4, "N", "oid", "BIGINT")
 DECLARED = (
     PgType("char", 18, 1002, 1, "Z", '"char"', "VARCHAR"),
     PgType("name", 19, 1003, 64, "S", "name", "VARCHAR"),
-    PgType("oid", 26, 1028, 4, "N", "oid", "BIGINT"),
+    OID,
     PgType("bpchar", 1042, 1014, -1, "S", "character", "VARCHAR"),
     PgType("varchar", 1043, 1015, -1, "S", "character varying", "VARCHAR"),
     PgType("jsonb", 3802, 3807, -1, "U", "jsonb", "JSON"),
@@ -67,6 +68,16 @@ DECLARED = (
 )
 """Types that clients declare for parameters in addition."""
 BY_OID = {kind.oid: kind for scalar in (*ANSWERED, *DECLARED) for kind in (scalar, scalar.array)}
+TYPES_BY_NAME = {
+    **{kind.name: kind for kind in (*ANSWERED, *DECLARED)},
+    **dict.fromkeys(("int", "integer"), INT4),
+    "bigint": INT8,
+    "smallint": INT2,
+    "boolean": BOOL,
+    "real": FLOAT4,
+    "decimal": NUMERIC,
+}
+"""Types by the names of one word that casts use."""
 _BY_DUCKDB = {
     **{kind.duckdb: kind for kind in ANSWERED if kind is not NUMERIC},
     **dict.fromkeys(("TINYINT", "UTINYINT"), INT2),

