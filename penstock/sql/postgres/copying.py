@@ -108,7 +108,7 @@ def _text(content: str) -> Any:
 def read_copy(statement: Statement) -> Copy:
     """Read a COPY. Raises StatementFailed for anything but rows to the client."""
     reader = _Tokens(statement)
-    reader.take("copy")
+    reader.take_word("copy")
     if reader.next_is("binary"):  # as before PostgreSQL 7.3; libraries still send it
         reader.position += 1
         return _with_options(_read_source(reader), [("format", "binary")])
@@ -138,7 +138,7 @@ class _Tokens:
         self.position += 1
         return self.tokens[self.position - 1]
 
-    def take(self, text: str) -> None:
+    def take_word(self, text: str) -> None:
         """Take a word or sign. Raises StatementFailed for another one."""
         if not self.next_is(text):
             raise self.failure()
@@ -176,7 +176,7 @@ def _read_source(reader: _Tokens) -> Statement:
     query = Statement(tokens)
     if reader.next_is("from"):
         raise StatementFailed(SqlError("25006", "the tables are read-only: only COPY ... TO STDOUT is allowed"))
-    reader.take("to")
+    reader.take_word("to")
     if not reader.next_is("stdout"):
         raise StatementFailed(SqlError("42501", "files of the server are not written: COPY ... TO STDOUT is allowed"))
     reader.next()
@@ -196,7 +196,7 @@ def _options(reader: _Tokens) -> Iterator[tuple[str, str | list[str]]]:
             yield name, _argument(reader, (",", ")"))
             if reader.next_is(","):
                 reader.next()
-        reader.take(")")
+        reader.take_word(")")
     while reader.position < len(reader.tokens):
         name = reader.next().identifier
         while reader.next_is(*_IGNORED):
