@@ -57,6 +57,8 @@ _FUNCTION_COLUMNS = frozenset({"typinput", "typoutput", "typreceive", "typsend"}
 """Columns with names of functions, which PostgreSQL compares with a number, too: 0 is none."""
 MAX_OPERATOR_TOKENS = 16
 """Limit for an operator's name with its schema, as in ``OPERATOR(pg_catalog.!~~*)``."""
+_FUNCTIONS_AS_TABLES = ("current_schema", "current_database", "version", "now")
+"""Functions without arguments that clients write as tables, as ``SELECT * FROM current_schema()``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
 
 
@@ -280,6 +282,11 @@ def _replacements(
             removed |= {index, second_index}
         elif token.is_word(*_USER_WORDS) and (index == 0 or tokens[index - 1].text != "."):
             yield index, "pg_user_name()"
+        elif (
+            token.is_word(*_FUNCTIONS_AS_TABLES) and index and tokens[index - 1].is_word("from") and second.text == "("
+        ):
+            yield index, f"(SELECT {token.text}"
+            yield third_index, f") AS {token.text})"
         elif token.identifier in _FUNCTION_COLUMNS and second.text in "!<" and third.text in "=>":
             zero_index, zero = follow(third_index)
             if zero.text == "0":

@@ -94,6 +94,18 @@ FIRST_QUERIES: dict[str, str] = {
         "current_database() ORDER BY db.datname"
     ),
     "DBeaver, sizes": "select pg_catalog.pg_total_relation_size(c.oid), pg_size_pretty(0) from pg_class c",
+    "Sequelize, columns": (
+        'SELECT pk.constraint_type as "Constraint", c.column_name as "Field", c.data_type as "Type", (SELECT '
+        "array_agg(e.enumlabel) FROM pg_catalog.pg_type t JOIN pg_catalog.pg_enum e ON t.oid=e.enumtypid WHERE "
+        't.typname=c.udt_name) AS "special", (SELECT pgd.description FROM pg_catalog.pg_statio_all_tables AS st INNER '
+        "JOIN pg_catalog.pg_description pgd on (pgd.objoid=st.relid) WHERE c.ordinal_position=pgd.objsubid AND "
+        'c.table_name=st.relname) AS "Comment" FROM information_schema.columns c LEFT JOIN (SELECT tc.table_schema, '
+        "tc.table_name, cu.column_name, tc.constraint_type FROM information_schema.TABLE_CONSTRAINTS tc JOIN "
+        "information_schema.KEY_COLUMN_USAGE cu ON tc.table_schema=cu.table_schema AND tc.constraint_type='PRIMARY "
+        "KEY') pk ON pk.table_schema=c.table_schema AND pk.column_name=c.column_name WHERE c.table_name = 'events'"
+    ),
+    "TypeORM, schema": "SELECT * FROM current_schema()",
+    "TypeORM, database": "SELECT * FROM current_database()",
     "Tableau": "select current_schemas(false), current_schemas(true), current_catalog, session_user",
 }
 
