@@ -313,8 +313,32 @@ def _replacements(
             yield index, "CAST(NULL AS BIGINT)" if number is None else str(number)
         elif token.is_word("any", "all") and second.text == "(" and (elements := _array_literal(third)):
             yield third_index, elements
+    yield from _grouped_by_column([index for index in range(len(tokens)) if index not in removed], tokens)
     for index in removed:
         yield index, ""
+
+
+def _grouped_by_column(kept: Sequence[int], tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+    """Yield ``table.column`` for ``name`` in ``SELECT table.column AS name ... GROUP BY name`` if a table has that name,
+    too: DuckDB groups by the table's whole rows then. dbt asks so for the relations.
+    """
+    words = [tokens[index].identifier or tokens[index].text for index in kept]
+    tables = {word for word, dot in zip(words, words[1:], strict=False) if dot == "."}
+    columns = {
+        name: f"{tokens[kept[n]].text}.{tokens[kept[n + 2]].text}"
+        for n, (_, dot, _, is_named, name) in enumerate(zip(*(words[n:] for n in range(5)), strict=False))
+        if dot == "." and is_named == "as" and name in tables
+    }
+    begins = [n + 2 for n in range(len(words) - 1) if words[n : n + 2] == ["group", "by"]] if columns else []
+    for begin in begins:
+        position = begin
+        while position < len(words) and tokens[kept[position]].identifier:
+            follower = words[position + 1] if position + 1 < len(words) else ""
+            if words[position] in columns and follower != ".":
+                yield kept[position], columns[words[position]]
+            if follower not in (",", "."):
+                break
+            position += 2
 
 
 def _last_text(tokens: Sequence[Token], opened: int) -> int:

@@ -85,9 +85,12 @@ FIRST_QUERIES: dict[str, str] = {
     "dbt, schemas": "select distinct nspname from pg_namespace",
     "dbt, a schema": "select count(*) from pg_namespace where nspname = 'public'",
     "dbt, dependencies": (
-        "with relation as (select pg_rewrite.ev_class as class, pg_rewrite.oid as id from pg_rewrite), dependency as "
-        "(select distinct pg_depend.refobjid, pg_depend.classid, pg_depend.objid from pg_depend) select class from "
-        "relation join dependency on relation.id = dependency.objid"
+        "with relation as (select pg_rewrite.ev_class as class, pg_rewrite.oid as id from pg_rewrite), class as "
+        "(select oid as id, relname as name, relnamespace as schema from pg_class), schema as (select "
+        "pg_namespace.oid as id, pg_namespace.nspname as name from pg_namespace where nspname not like 'pg\\_%') "
+        "select a.name as a, class.name as referenced_name, b.name as b from relation join class on "
+        "relation.class=class.id join schema as a on class.schema=a.id join schema as b on class.schema=b.id "
+        "group by a, referenced_name, b order by a, referenced_name, b"
     ),
     "DBeaver": (
         "SELECT db.oid, db.* FROM pg_catalog.pg_database db WHERE datallowconn AND NOT datistemplate OR db.datname = "
