@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from penstock.sql.postgres.parameters import BadParameter, quoted, split_array
 from penstock.sql.postgres.query_functions import FORMATTED, duckdb_format
@@ -319,11 +320,11 @@ def _replacements(
 
 
 def _grouped_by_column(kept: Sequence[int], tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
-    """Yield ``table.column`` for ``name`` in ``SELECT table.column AS name ... GROUP BY name`` if a table has that name,
-    too: DuckDB groups by the table's whole rows then. dbt asks so for the relations.
+    """Yield ``table.column`` for ``name`` in ``SELECT table.column AS name ... GROUP BY name`` if a table has that
+    name, too: DuckDB groups by the table's whole rows then. dbt asks so for the relations.
     """
     words = [tokens[index].identifier or tokens[index].text for index in kept]
-    tables = {word for word, dot in zip(words, words[1:], strict=False) if dot == "."}
+    tables = {word for word, dot in pairwise(words) if dot == "."}
     columns = {
         name: f"{tokens[kept[n]].text}.{tokens[kept[n + 2]].text}"
         for n, (_, dot, _, is_named, name) in enumerate(zip(*(words[n:] for n in range(5)), strict=False))
