@@ -56,13 +56,24 @@ class KafkaReport:
     pending: int = 0
     minutes: Minutes = field(default_factory=dict)
 
+    @property
+    def has_older(self) -> bool:
+        """Report whether the sums have messages that are in none of the minutes."""
+        separate = [sum(counts[place] for counts in self.minutes.values()) for place in (0, 1)]
+        return separate != [self.forwarded, self.failed]
+
     def plus(self, addend: KafkaReport) -> KafkaReport:
-        """Return the sum of both, with the newest minutes of both."""
+        """Return the sum of both, with the newest minutes that both have separately."""
+        # A minute before the oldest one of a report with older messages may have messages of both, so it is no minute.
+        complete_from = max(
+            (min(report.minutes, default=0) for report in (self, addend) if report.has_older), default=0
+        )
         minutes = dict(self.minutes)
         for minute, (forwarded, failed) in addend.minutes.items():
             before = minutes.get(minute, (0, 0))
             minutes[minute] = (before[0] + forwarded, before[1] + failed)
-        newest = {minute: minutes[minute] for minute in sorted(minutes)[-MAX_BUCKETS:]}
+        separate = sorted(minute for minute in minutes if minute >= complete_from)
+        newest = {minute: minutes[minute] for minute in separate[-MAX_BUCKETS:]}
         sums = {name: getattr(self, name) + getattr(addend, name) for name in _COUNTS}
         return KafkaReport(**sums, minutes=newest)
 
@@ -137,11 +148,11 @@ def _count(number: object) -> int:
 class OverKafka:
     """A listener of a host that forwards to Kafka, compared with its landed rows.
 
-    ``accepted = forwarded + failed + dropped + pending + lost_with_disk``, and ``landed + in_kafka + missing =
-    forwarded + doubled + failed_landed + unposted``. ``failed_landed`` are landed messages whose delivery was reported
-    as failed, ``unposted`` were sent after the newest post. ``missing_minutes`` and ``doubled_minutes`` are the first
-    and the last minute with such a difference (seconds since the epoch); empty if there is none, or if it is older
-    than the minutes of a post.
+    ``accepted = forwarded + failed + dropped + pending + lost_with_disk + unposted``, and ``landed + in_kafka + missing
+    = forwarded + doubled + failed_landed + unposted``. ``failed_landed`` are landed messages whose delivery was
+    reported as failed, ``unposted`` were sent after the newest post of their disk. ``missing_minutes`` and
+    ``doubled_minutes`` are the first and the last minute with such a difference (seconds since the epoch); empty if
+    there is none, or if it is older than the minutes of a post.
     """
 
     accepted: int
@@ -305,6 +316,7 @@ def _compare(host: KafkaHost, listener: str, arrived: Arrived, rolled: int) -> O
     certain = (closed.report.plus(settled) if closed else settled) if settled else KafkaReport()
     spans = _spans(total, arrived, rolled)
     newest = max(total.minutes, default=-1)
+    oldest = min((minute for minute in spans if minute >= 0), default=rolled)
     is_idle = not report.pending and host.post.time_ms // 1000 >= newest + MINUTE_OVER_S
     shortfall = doubled = failed_landed = unposted = credited = 0
     doubled_minutes = []
@@ -313,7 +325,7 @@ def _compare(host: KafkaHost, listener: str, arrived: Arrived, rolled: int) -> O
         surplus = max(landed - forwarded, 0)
         of_failed = min(surplus, failed)
         failed_landed, surplus = failed_landed + of_failed, surplus - of_failed
-        if surplus and closed and closed.since <= minute <= closed.until:
+        if surplus and closed and _may_be_of_former_disk(closed, minute, oldest):
             credited += surplus
         elif surplus and (minute < newest or (minute == newest and is_idle)):
             doubled += surplus
@@ -329,11 +341,12 @@ def _compare(host: KafkaHost, listener: str, arrived: Arrived, rolled: int) -> O
     missing_minutes = sorted(minute for minute in missing_by_minute if minute >= 0)
     pending_there = closed.report.pending if closed else 0
     return OverKafka(
-        accepted=total.accepted + unposted + max(credited - pending_there, 0),
+        accepted=total.accepted + max(unposted - report.pending, 0) + max(credited - pending_there, 0),
         forwarded=total.forwarded,
         failed=total.failed,
         dropped=total.dropped,
-        pending=report.pending,
+        # What landed after the newest post was pending in it, as far as it had pending messages.
+        pending=max(report.pending - unposted, 0),
         lost_with_disk=max(pending_there - credited, 0),
         landed=sum(arrived.values()),
         in_kafka=shortfall - missing,
@@ -347,6 +360,13 @@ def _compare(host: KafkaHost, listener: str, arrived: Arrived, rolled: int) -> O
         clock_offset_s=round((host.post.time_ms - host.received_ms) / 1000, 1),
         version=host.post.software,
     )
+
+
+def _may_be_of_former_disk(closed: Closed, minute: int, oldest: int) -> bool:
+    """Report whether messages that landed in a minute, -1 for all before ``oldest``, may be pending ones of a former
+    disk.
+    """
+    return closed.since < oldest if minute < 0 else closed.since <= minute <= closed.until
 
 
 def _spans(report: KafkaReport, arrived: Arrived, rolled: int) -> dict[int, tuple[int, int, int]]:

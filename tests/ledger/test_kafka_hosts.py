@@ -61,7 +61,9 @@ class Central:
 
 def sums_close(compared: OverKafka) -> bool:
     right = compared.forwarded + compared.doubled + compared.failed_landed + compared.unposted
-    return compared.landed + compared.in_kafka + compared.missing == right
+    delivered = compared.forwarded + compared.failed + compared.dropped + compared.unposted
+    accepted = delivered + compared.pending + compared.lost_with_disk
+    return compared.landed + compared.in_kafka + compared.missing == right and compared.accepted == accepted
 
 
 def test_messages_are_in_kafka_until_the_landing_has_reached_them_and_then_equal(tmp_path: Path) -> None:
@@ -135,6 +137,46 @@ def test_host_with_a_new_disk_keeps_the_counts_of_the_former_one_and_names_what_
     compared = central.compare()
     assert (compared.accepted, compared.forwarded, compared.lost_with_disk) == (23, 17, 4)
     assert (compared.missing, compared.doubled, compared.pending) == (0, 0, 0)
+    assert sums_close(compared)
+
+
+@pytest.mark.parametrize("count", [20, 39, 41, 100, 300])
+def test_new_disk_with_many_minutes_has_no_false_difference(tmp_path: Path, count: int) -> None:
+    central = Central(tmp_path)
+
+    def newest(minutes: Mapping[int, tuple[int, int]]) -> tuple[dict[int, tuple[int, int]], int]:
+        separate = {minute: minutes[minute] for minute in sorted(minutes)[-39:]}
+        return separate, 10 * (len(minutes) - len(separate))
+
+    former = {M + 60 * number: (10, 0) for number in range(50)}
+    present = {M + 60 * number: (10, 0) for number in range(60, 60 + count)}
+    separate, older = newest(former)
+    central.now = float(M + 60 * 50)
+    central.post(separate, older=older, pending=6)
+    separate, older = newest(present)
+    central.now = float(M + 60 * 60)
+    central.post(dict(list(present.items())[:1]), disk="new")
+    central.now = float(M + 60 * (60 + count))
+    central.post(separate, older=older, disk="new")
+    # Two of the pending ones were sent before the disk was lost.
+    central.land({**dict.fromkeys([*former, *present], 10), M + 60 * 49: 12}, 502 + 10 * count)
+    compared = central.compare()
+    assert (compared.forwarded, compared.landed) == (500 + 10 * count, 502 + 10 * count)
+    assert (compared.missing, compared.doubled, compared.in_kafka, compared.lost_with_disk) == (0, 0, 0, 4)
+    assert sums_close(compared)
+    central.arrived[max(present)] -= 3
+    assert (central.compare().missing, central.compare().missing_minutes) == (3, (max(present), max(present)))
+
+
+def test_pending_messages_that_landed_before_the_next_post_count_once(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+    central.post({M: (5, 0)}, pending=5)
+    central.arrived = {M: 8}
+    compared = central.compare()
+    assert (compared.accepted, compared.pending, compared.unposted) == (10, 2, 3)
+    central.arrived = {M: 12}
+    compared = central.compare()
+    assert (compared.accepted, compared.pending, compared.unposted) == (12, 0, 7)
     assert sums_close(compared)
 
 
