@@ -32,7 +32,7 @@ class HandlerDelivery:
 
     ``fates`` are counts by bucket and fate. ``through`` is the position after the last frame that is in flight or
     done; ``taken`` are the messages in flight by bucket. ``whole`` is true if the handler exists since the listener's
-    first message. Buckets up to ``folded`` are summed.
+    first message. The counts of bucket ``folded`` are of older buckets, too, and earlier ones have only a part.
     """
 
     listener: str
@@ -47,9 +47,7 @@ class HandlerDelivery:
 
     def rolled(self, before: int) -> HandlerDelivery:
         """Return the deliveries with buckets older than ``before`` summed by day."""
-        # The account sums its oldest buckets once it has `MAX_BUCKETS`: the first one is then no minute of its own.
-        folded = min(self.fates) if len(self.fates) >= MAX_BUCKETS else self.folded
-        return replace(self, fates=_by_day(self.fates, before), taken=_by_day(self.taken, before), folded=folded)
+        return replace(self, fates=_by_day(self.fates, before), taken=_by_day(self.taken, before))
 
     def route(self) -> Route:
         """Return the route over all buckets."""
@@ -151,6 +149,7 @@ def _delivery(folder: Path, listener: str, handler: str) -> HandlerDelivery | No
             }
         ),
         whole=state_of_reader.account.base == 0,
+        folded=max(_folded(state_of_reader.account.fates), _folded(state_of_reader.missed)),
     )
 
 
@@ -209,6 +208,13 @@ def _by_bucket(*mappings: Mapping[str, int]) -> dict[int, Counts]:
         for bucket, bucket_counts in by_bucket(0, counts).items():
             total.setdefault(bucket, Counts()).absorb(bucket_counts)
     return total
+
+
+def _folded(counts: Mapping[str, int]) -> int:
+    """Return the bucket that has the counts of all older ones, too; -1 if no buckets were summed."""
+    buckets = by_bucket(0, counts)
+    # The account and the writer's drops each sum their oldest buckets once they have `MAX_BUCKETS`.
+    return min(buckets) if len(buckets) >= MAX_BUCKETS else -1
 
 
 def _by_day(counts: Mapping[int, Counts], before: int) -> dict[int, Counts]:

@@ -315,7 +315,8 @@ def _compare(host: KafkaHost, listener: str, arrived: Arrived, rolled: int) -> O
     settled = host.settled.listeners.get(listener) if host.settled else None
     certain = (closed.report.plus(settled) if closed else settled) if settled else KafkaReport()
     spans = _spans(total, arrived, rolled)
-    newest = max(total.minutes, default=-1)
+    # Messages of a minute may still be sent while the host drops newer ones.
+    newest = max((minute for minute, counts in total.minutes.items() if any(counts)), default=-1)
     oldest = min((minute for minute in spans if minute >= 0), default=rolled)
     is_idle = not report.pending and host.post.time_ms // 1000 >= newest + MINUTE_OVER_S
     shortfall = doubled = failed_landed = unposted = credited = 0

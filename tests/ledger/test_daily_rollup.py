@@ -154,5 +154,5 @@ def test_deliveries_of_handlers_are_rolled_up(tmp_path: Path) -> None:
     assert (day.accepted, day.delivered, day.unaccounted) == (4, 4, 0)
     (both,) = routes(tmp_path, [standing], accepted, minutes(7200), DAY)
     assert (both.delivered, both.unaccounted) == (6, 0)
-    folded = replace(standing, fates={60 * n: Counts({"delivered": 1}) for n in range(MAX_BUCKETS)})
+    folded = replace(standing, fates={60 * n: Counts({"delivered": 1}) for n in range(MAX_BUCKETS)}, folded=0)
     assert routes(tmp_path, [folded], accepted, 3600, DAY) == [], "its oldest bucket has earlier days too"

@@ -68,8 +68,8 @@ def report_of(delivery: HandlerDelivery) -> KafkaReport:
     total = Counts()
     for fates in delivery.fates.values():
         total.absorb(fates)
-    # An account with as many minutes as it may have has all older ones in its first.
-    minutes = sorted(delivery.fates)[len(delivery.fates) >= MAX_BUCKETS :]
+    # Limit: the account and what the writer dropped have up to MAX_BUCKETS minutes each, a post has fewer.
+    minutes = sorted(minute for minute in delivery.fates if minute > delivery.folded)[1 - MAX_BUCKETS :]
     return KafkaReport(
         accepted=delivery.accepted,
         forwarded=total[DELIVERED],

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -89,22 +89,32 @@ class Registration:
         if now >= self._losses_due_at:
             self._losses_due_at = now + LOSSES_INTERVAL_S
             self._read_losses()
-        try:
-            if topics or self._kafka is None:
-                self._post(self._next_post(topics).document())
-            if self._kafka is not None:
-                self._post(self._kafka.next_post().document())
-        except (OSError, PenstockError) as error:
-            if isinstance(error, ClientError):
-                self.is_connected = not isinstance(error, Unavailable)
-            # Unavailable is named by the topics that are not relayed.
-            if not isinstance(error, Unavailable) and str(error) != self._refusal:
-                self._refusal = str(error)
-                _LOGGER.warning("the counts of this host are not posted: %s; entries are relayed all the same", error)
-        else:
+        posts: list[Callable[[], Mapping[str, Any]]] = []
+        if topics or self._kafka is None:
+            posts.append(lambda: self._next_post(topics).document())
+        if (kafka := self._kafka) is not None:
+            posts.append(lambda: kafka.next_post().document())
+        # A refused post does not keep back the other one.
+        errors = [error for post in posts if (error := self._try_post(post)) is not None]
+        answers = [error for error in errors if isinstance(error, ClientError)]
+        if answers or len(errors) < len(posts):
+            self.is_connected = not any(isinstance(error, Unavailable) for error in answers)
+        # Unavailable is named by the topics that are not relayed.
+        refusals = "; ".join(dict.fromkeys(str(error) for error in errors if not isinstance(error, Unavailable)))
+        if refusals and refusals != self._refusal:
+            self._refusal = refusals
+            _LOGGER.warning("the counts of this host are not posted: %s; entries are relayed all the same", refusals)
+        if not errors:
             if self._refusal:
                 _LOGGER.info("the counts of this host are posted again")
-            self._refusal, self.is_connected = "", True
+            self._refusal = ""
+
+    def _try_post(self, next_post: Callable[[], Mapping[str, Any]]) -> Exception | None:
+        try:
+            self._post(next_post())
+        except (OSError, PenstockError) as error:
+            return error
+        return None
 
     def _post(self, document: Mapping[str, Any]) -> None:
         if self._client is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from penstock.handover.paths import RELAYS_FOLDER
 from penstock.ledger.balance import HostListener
 from penstock.ledger.host_posts import FURTHER, ListenerReport
 from penstock.ledger.kafka_hosts import FOLDER as KAFKA_FOLDER
+from penstock.ledger.kafka_hosts import KafkaHostRegister
 from penstock.ledger.ledger import Ledger
 from penstock.testing.pipe import free_ports
 from tests.server import certificates
@@ -114,6 +116,22 @@ def test_counts_of_kafka_are_posted_with_the_same_token_and_only_for_its_hosts(
     refused = pytest.raises(Exception, match="requires the right ledger")
     with remote_client(central.config, central.config.host_token_file) as client, refused:
         client.post_ledger('{"tier": "kafka_ends", "ends": {}, "age_ms": 0}')
+
+
+def test_refused_post_of_the_host_does_not_keep_back_its_counts_of_kafka(
+    central: Central, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = central.config.model_copy(update={"kafka": True})
+    former = central.registration(config)
+    former.post_if_due([central.topic])
+    central.registration(config, "new disk").post_if_due([central.topic])
+    (central.folder / KAFKA_FOLDER / "web1.json").unlink()
+    central.ledger.kafka_hosts = KafkaHostRegister(central.folder / KAFKA_FOLDER, dict, time.time)
+    central.topic.is_failing = True
+    former.post_if_due([central.topic])
+    assert "another machine has registered as web1 since" in caplog.text
+    assert (central.folder / KAFKA_FOLDER / "web1.json").exists()
+    assert former.is_connected
 
 
 def test_post_is_due_after_the_interval_or_when_a_topic_fails(central: Central) -> None:
