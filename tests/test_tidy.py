@@ -337,6 +337,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/kafka/client/start_offsets.py": "tests/kafka/client/test_consumer_seek.py",
     "penstock/kafka/records/compression.py": "tests/server/kafka/records/test_decode.py",
     "penstock/ledger/host_posts.py": "tests/ledger/test_hosts.py",
+    "penstock/ledger/over_kafka.py": "tests/ledger/test_kafka_hosts.py",
     "penstock/ledger/book.py": "tests/ledger/test_balance.py",
     "penstock/ledger/checkpoint_keeper.py": "tests/ledger/test_book_from_topics.py",
     "penstock/logbuffer/aeron/appender.py": "tests/logbuffer/aeron/test_publication.py",

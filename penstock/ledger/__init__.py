@@ -26,6 +26,7 @@ __all__ = [  # noqa: RUF022 reading order
     "host_posts",
     "hosts",
     "kafka_hosts",
+    "over_kafka",
     "checkpoint",
     "checkpoint_keeper",
     "rebuild",

@@ -17,7 +17,7 @@ from penstock.handover.paths import LOG
 from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.daily_rollup import roll_counts, roll_rows, widened
 from penstock.ledger.hosts import HostState, OnHost, on_host
-from penstock.ledger.kafka_hosts import OverKafka
+from penstock.ledger.over_kafka import OverKafka
 from penstock.ledger.posts import ROWS, SUM, is_partition
 
 Value = TypeVar("Value")

@@ -196,11 +196,7 @@ class HostRegister:
             if state is None and len(self._states) + len(self._unread) >= MAX_HOSTS:
                 raise BadPost(f"{MAX_HOSTS} hosts are registered already")
             state = state or HostState()
-            if post.disk in state.former_disks:
-                raise BadPost(
-                    f"another machine has registered as {post.host} since: set relay.host on one of them, or remove "
-                    f"{FOLDER}/{post.host}.json from the data directory of this Penstock"
-                )
+            refuse_former_disk(post.host, post.disk, state.former_disks, FOLDER)
             previous = state.posts.get(post.relay)
             if previous and previous.process == post.process and previous.version >= post.version:
                 return False
@@ -228,11 +224,9 @@ class HostRegister:
         disks = {present.disk for present in state.posts.values()}
         arrived, time_ms = self._arrived(post.host), int(self._now() * 1000)
         if disks and post.disk not in disks:
-            new_disks = tuple(since_ms for since_ms in state.new_disks_ms if 0 <= time_ms - since_ms < HOUR_MS)
-            if len(new_disks) >= MAX_NEW_DISKS:
-                raise BadPost(f"{post.host} has registered {MAX_NEW_DISKS} new disks within an hour")
+            new_disks = with_new_disk(post.host, state.new_disks_ms, time_ms)
             state = _close_disk(state, _arrived_before(post, arrived, state.baseline))
-            state = replace(state, new_disks_ms=(*new_disks, time_ms))
+            state = replace(state, new_disks_ms=new_disks)
         elif not disks:
             state = _enter_unregistered(post, _arrived_before(post, arrived, {}))
         if post.relay not in state.posts:
@@ -278,6 +272,28 @@ class HostRegister:
         """The present states by host."""
         with self._lock:
             return dict(self._states)
+
+
+def refuse_former_disk(host: str, disk: str, former_disks: Iterable[str], folder: str) -> None:
+    """Refuse the post of a disk whose counts are closed. Raises BadPost."""
+    if disk in former_disks:
+        raise BadPost(
+            f"another machine has registered as {host} since: set relay.host on one of them, or "
+            f"{how_to_forget(host, folder)}"
+        )
+
+
+def how_to_forget(host: str, folder: str) -> str:
+    """Return how an operator removes the counts of a host."""
+    return f"remove {folder}/{host}.json from the data directory of this Penstock"
+
+
+def with_new_disk(host: str, new_disks_ms: Iterable[int], time_ms: int) -> tuple[int, ...]:
+    """Return the times of the new disks of the last hour, with one at ``time_ms``. Raises BadPost at the limit."""
+    within_hour = tuple(since_ms for since_ms in new_disks_ms if 0 <= time_ms - since_ms < HOUR_MS)
+    if len(within_hour) >= MAX_NEW_DISKS:
+        raise BadPost(f"{host} has registered {MAX_NEW_DISKS} new disks within an hour")
+    return (*within_hour, time_ms)
 
 
 def _enter_post(state: HostState, post: HostPost, time_ms: int) -> HostState:

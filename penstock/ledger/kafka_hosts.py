@@ -1,16 +1,15 @@
-"""The hosts that forward to Kafka: what each says it sent, compared by minute with what landed from there.
+"""The hosts that forward to Kafka: what each says it sent, and which of it has landed for certain.
 
-Invariant: for each minute of a listener, ``landed = forwarded - in Kafka - missing + surplus``. A shortfall is missing
-only if it is certain: the host posted its counts, the ends of all partitions were read after that, and the landing
-has reached them. A surplus is doubled only if the host has sent all of that minute, and beyond messages whose
-delivery failed, which may be in Kafka all the same.
+A post is settled once the ends of all partitions were read after it, and the landing has reached them.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,7 +21,14 @@ from penstock.files.checked_document import read_document, write_document
 from penstock.files.file_system import OS, make_folder
 from penstock.handover.dropped_frames import MAX_BUCKETS
 from penstock.ledger.host_posts import HOST_NAME, MAX_LISTENERS, checked_text
-from penstock.ledger.hosts import MAX_HOSTS
+from penstock.ledger.hosts import (
+    MAX_CLOSED,
+    MAX_FORMER_DISKS,
+    MAX_HOSTS,
+    how_to_forget,
+    refuse_former_disk,
+    with_new_disk,
+)
 from penstock.ledger.posts import LARGEST, LAST_SECOND, BadPost
 
 KAFKA_HOST_TIER, ENDS_TIER = "kafka_host", "kafka_ends"
@@ -31,15 +37,18 @@ FOLDER = "kafka-hosts"
 """Folder in the data directory, with one file for each host."""
 MAX_PARTITIONS = 100_000
 """Limit: partitions in one post of ends."""
-MAX_DELAY_MS = 10_000
+MAX_DELAY_S = 10.0
 """Limit: time that a post of ends takes, which waits 5 s for its answer; its age does not have it."""
+MAX_PIPELINES = 100
+"""Limit: pipelines that post the ends of their partitions."""
+PIPELINE_SILENCE_S = 86_400.0
+"""Time after which a pipeline that posts no ends counts as removed, and others settle without it."""
 MINUTE_OVER_S = 2 * BUCKET_SECONDS
 """Time after the start of a minute at which a host with an empty buffer has sent all of it."""
 _COUNTS = ("accepted", "forwarded", "failed", "dropped", "pending")
 _BUCKET = re.compile(r"[0-9]{1,12}")
 _LOGGER = logging.getLogger(__name__)
 Minutes = Mapping[int, tuple[int, int]]
-Arrived = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,36 +154,6 @@ def _count(number: object) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class OverKafka:
-    """A listener of a host that forwards to Kafka, compared with its landed rows.
-
-    ``accepted = forwarded + failed + dropped + pending + lost_with_disk + unposted``, and ``landed + in_kafka + missing
-    = forwarded + doubled + failed_landed + unposted``. ``failed_landed`` are landed messages whose delivery was
-    reported as failed, ``unposted`` were sent after the newest post of their disk. ``missing_minutes`` and
-    ``doubled_minutes`` are the first and the last minute with such a difference (seconds since the epoch); empty if
-    there is none, or if it is older than the minutes of a post.
-    """
-
-    accepted: int
-    forwarded: int
-    failed: int
-    dropped: int
-    pending: int
-    lost_with_disk: int
-    landed: int
-    in_kafka: int
-    missing: int
-    doubled: int
-    failed_landed: int
-    unposted: int
-    missing_minutes: tuple[int, ...]
-    doubled_minutes: tuple[int, ...]
-    reported_at: float
-    clock_offset_s: float
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
 class Closed:
     """The counts of a listener's former disks, and the minutes in which their last messages may have landed."""
 
@@ -183,55 +162,94 @@ class Closed:
     until: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class KafkaHost:
-    """The state of a host: its newest post, its former disks, and, in memory only, the posts that may be settled."""
+    """The state of a host: its newest post, its former disks, and, in memory only, the posts that may be settled.
+
+    ``received_ms`` is the time of the newest post, ``received_at`` the same by the monotonic clock (s), which orders
+    posts and ends when the time is set. ``new_disks_ms`` are the times of the new disks of the last hour.
+    """
 
     post: KafkaPost
     received_ms: int
-    closed: dict[str, Closed] = field(default_factory=dict)
-    waiting: tuple[int, KafkaPost] | None = None
-    """The post whose messages the landing has not reached for certain, and when it was received (ms)."""
+    received_at: float
+    closed: Mapping[str, Closed] = field(default_factory=dict)
+    former_disks: tuple[str, ...] = ()
+    new_disks_ms: tuple[int, ...] = ()
+    waiting: tuple[float, KafkaPost] | None = None
+    """The post whose messages the landing has not reached for certain, and when it was received."""
     settled: KafkaPost | None = None
     """The newest post whose messages have landed, if they were in Kafka."""
 
-    def settle(self, until_ms: int) -> None:
-        """Enter that all messages of posts that were received before ``until_ms`` have landed."""
-        if self.waiting and self.waiting[0] < until_ms:
-            self.settled, self.waiting = self.waiting[1], None
-        if self.received_ms < until_ms:
-            self.settled, self.waiting = self.post, None
+    def settle(self, until: float) -> KafkaHost:
+        """Return the state after all messages of posts that were received before ``until`` have landed."""
+        if self.received_at < until:
+            return replace(self, settled=self.post, waiting=None)
+        if self.waiting and self.waiting[0] < until:
+            return replace(self, settled=self.waiting[1], waiting=None)
+        return self
 
     def document(self) -> dict[str, Any]:
         """Return the durable state as a JSON-ready mapping."""
-        closed = {name: asdict(entry) for name, entry in self.closed.items()}
-        return {"post": self.post.document(), "received_ms": self.received_ms, "closed": closed}
+        return {
+            "post": self.post.document(),
+            "received_ms": self.received_ms,
+            "closed": {name: asdict(entry) for name, entry in self.closed.items()},
+            "former_disks": self.former_disks,
+            "new_disks_ms": self.new_disks_ms,
+        }
 
     @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> KafkaHost:
+    def from_document(cls, document: Mapping[str, Any], read_at: float) -> KafkaHost:
         """Return the state in a document. Raises BadPost, AttributeError, KeyError, TypeError and ValueError."""
         closed = {
             checked_text(name): Closed(_parse_report(entry["report"]), int(entry["since"]), int(entry["until"]))
             for name, entry in document["closed"].items()
         }
-        return cls(parse_kafka_post(document["post"]), int(document["received_ms"]), closed)
+        return cls(
+            parse_kafka_post(document["post"]),
+            int(document["received_ms"]),
+            read_at,
+            closed,
+            tuple(checked_text(disk) for disk in document.get("former_disks", ())),
+            tuple(int(time_ms) for time_ms in document.get("new_disks_ms", ())),
+        )
+
+
+@dataclass(slots=True)
+class _PipelineEnds:
+    """The ends of a pipeline's partitions that it has not reached, with the time of their reading; times are monotonic.
+
+    ``settled_at`` is the time of the reading of the newest ends that it has reached.
+    """
+
+    posted_at: float
+    waiting: tuple[float, Mapping[str, int]] | None = None
+    settled_at: float = -math.inf
 
 
 class KafkaHostRegister:
     """The hosts that forward to Kafka. Threads: a lock for each method. Owned by the log daemon.
 
-    ``through`` returns the offset up to which each partition has landed. Crash: a post is stored before it is answered.
+    ``through`` returns the offset up to which each partition has landed; ``now`` gives seconds since the epoch.
+    Crash: a post is stored before it is answered.
     """
 
-    def __init__(self, folder: Path, through: Callable[[], Mapping[str, int]], now: Callable[[], float]) -> None:
-        self._folder, self._through, self._now = folder, through, now
+    def __init__(
+        self,
+        folder: Path,
+        through: Callable[[], Mapping[str, int]],
+        now: Callable[[], float],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder, self._through, self._now, self._monotonic = folder, through, now, monotonic
         self._lock = threading.Lock()
         self._hosts: dict[str, KafkaHost] = {}
-        self._ends: tuple[int, Mapping[str, int]] | None = None
-        self._settled_ms = 0
+        self._pipelines: dict[str, _PipelineEnds] = {}
+        self._settled_at = -math.inf
         for path in sorted(folder.glob("*.json")):
             try:
-                self._hosts[path.stem] = KafkaHost.from_document(read_document(path))
+                self._hosts[path.stem] = KafkaHost.from_document(read_document(path), monotonic())
             except (PenstockError, KeyError, TypeError, ValueError, AttributeError) as error:
                 # The host posts its counts again within seconds; only the counts of its former disks are lost.
                 path.replace(path.with_suffix(".damaged"))
@@ -246,141 +264,84 @@ class KafkaHostRegister:
                 raise BadPost(f"{MAX_HOSTS} hosts are registered already")
             if host and host.post.process == post.process and host.post.version >= post.version:
                 return False
+            if host:
+                refuse_former_disk(post.host, post.disk, host.former_disks, FOLDER)
             self._settle()
-            entered = _enter(host, post, int(self._now() * 1000))
+            entered = _enter(self._hosts.get(post.host), post, int(self._now() * 1000), self._monotonic())
             make_folder(self._folder)
             write_document(self._folder / f"{post.host}.json", entered.document(), OS)
             self._hosts[post.host] = entered
             return True
 
     def post_ends(self, document: Mapping[str, Any]) -> bool:
-        """Enter the ends of all partitions, which were read at most ``age_ms`` ago. Raises BadPost."""
-        ends, age_ms = document.get("ends"), document.get("age_ms")
+        """Enter the ends of a pipeline's partitions, read at most ``age_ms`` ago; report whether any host is
+        registered. Raises BadPost.
+        """
+        ends = document.get("ends")
         if not isinstance(ends, dict) or len(ends) > MAX_PARTITIONS:
             raise BadPost(f"ends is no object with at most {MAX_PARTITIONS} names")
+        posted_at = self._monotonic()
         try:
-            read_ms = int(self._now() * 1000) - _count(age_ms) - MAX_DELAY_MS
+            read_at = posted_at - _count(document.get("age_ms")) / 1000 - MAX_DELAY_S
             numbers = {checked_text(name[-100:]) and name: _count(end) for name, end in ends.items()}
+            pipeline = checked_text(document.get("pipeline", ""))
         except ValueError as error:
             raise BadPost(f"not the ends of partitions: {error}") from None
         with self._lock:
+            if pipeline not in self._pipelines and len(self._pipelines) >= MAX_PIPELINES:
+                raise BadPost(f"{MAX_PIPELINES} pipelines post their ends already")
             self._settle()
-            # Ends that wait are not replaced: with steady traffic newer ones would never be reached.
-            if self._ends is None:
-                self._ends = read_ms, numbers
-            return True
+            entry = self._pipelines.setdefault(pipeline, _PipelineEnds(posted_at))
+            entry.posted_at = posted_at
+            if entry.waiting is None:
+                entry.waiting = read_at, numbers
+            else:
+                # Ends that wait are not replaced: with steady traffic newer ones would never be reached. Those of a
+                # topic that was deleted or is no longer landed never will, nor those of one that begins again.
+                began_at, waiting = entry.waiting
+                entry.waiting = began_at, {n: min(end, numbers[n]) for n, end in waiting.items() if n in numbers}
+            return bool(self._hosts)
 
-    def _settle(self) -> None:
-        if self._ends is not None:
-            read_ms, ends = self._ends
-            through = self._through()
-            if all(through.get(name, 0) >= end for name, end in ends.items()):
-                self._settled_ms, self._ends = max(self._settled_ms, read_ms), None
-        for host in self._hosts.values():
-            host.settle(self._settled_ms)
-
-    def compare(self, arrived: Mapping[str, Arrived], rolled: int = 0) -> dict[tuple[str, str], OverKafka]:
-        """Return the listeners of all hosts; ``arrived`` has by HOST/LISTENER the landed messages of each minute.
-
-        Minutes before ``rolled`` are summed by day in ``arrived``.
-        """
+    def states(self) -> dict[str, KafkaHost]:
+        """Return the present states by host. All messages of the settled posts are in a book that is read later."""
         with self._lock:
             self._settle()
-            return {
-                (name, listener): _compare(host, listener, arrived.get(f"{name}/{listener}", {}), rolled)
-                for name, host in self._hosts.items()
-                for listener in sorted({*host.post.listeners, *host.closed})
-            }
+            return dict(self._hosts)
+
+    def _settle(self) -> None:
+        now = self._monotonic()
+        through = self._through() if any(pipeline.waiting for pipeline in self._pipelines.values()) else {}
+        for name, pipeline in list(self._pipelines.items()):
+            if now - pipeline.posted_at > PIPELINE_SILENCE_S:
+                del self._pipelines[name]
+            elif pipeline.waiting is not None:
+                read_at, ends = pipeline.waiting
+                if all(through.get(partition, 0) >= end for partition, end in ends.items()):
+                    pipeline.settled_at, pipeline.waiting = read_at, None
+        # A host may forward to the topics of several pipelines, so each of them must have reached its ends.
+        until = min((pipeline.settled_at for pipeline in self._pipelines.values()), default=-math.inf)
+        # Fast path: posts since are newer than ends that were reached before.
+        if until > self._settled_at:
+            self._settled_at = until
+            self._hosts = {name: host.settle(until) for name, host in self._hosts.items()}
 
 
-def _enter(host: KafkaHost | None, post: KafkaPost, time_ms: int) -> KafkaHost:
+def _enter(host: KafkaHost | None, post: KafkaPost, time_ms: int, received_at: float) -> KafkaHost:
+    waiting = received_at, post
     if host is None:
-        return KafkaHost(post, time_ms, waiting=(time_ms, post))
+        return KafkaHost(post, time_ms, received_at, waiting=waiting)
     if host.post.disk == post.disk:
-        return replace(host, post=post, received_ms=time_ms, waiting=host.waiting or (time_ms, post))
+        return replace(host, post=post, received_ms=time_ms, received_at=received_at, waiting=host.waiting or waiting)
     # A new disk: what was pending on the former one can never arrive, except what was sent after its last post.
+    new_disks = with_new_disk(post.host, host.new_disks_ms, time_ms)
     since = host.received_ms // 1000 // BUCKET_SECONDS * BUCKET_SECONDS - MINUTE_OVER_S
     closed = dict(host.closed)
     for name, report in host.post.listeners.items():
         earlier = closed.get(name)
-        total = earlier.report.plus(report) if earlier else report
-        closed[name] = Closed(total, min(since, earlier.since) if earlier else since, time_ms // 1000)
-    return KafkaHost(post, time_ms, closed, waiting=(time_ms, post))
-
-
-def _compare(host: KafkaHost, listener: str, arrived: Arrived, rolled: int) -> OverKafka:
-    closed = host.closed.get(listener)
-    report = host.post.listeners.get(listener, KafkaReport())
-    total = closed.report.plus(report) if closed else report
-    settled = host.settled.listeners.get(listener) if host.settled else None
-    certain = (closed.report.plus(settled) if closed else settled) if settled else KafkaReport()
-    spans = _spans(total, arrived, rolled)
-    # Messages of a minute may still be sent while the host drops newer ones.
-    newest = max((minute for minute, counts in total.minutes.items() if any(counts)), default=-1)
-    oldest = min((minute for minute in spans if minute >= 0), default=rolled)
-    is_idle = not report.pending and host.post.time_ms // 1000 >= newest + MINUTE_OVER_S
-    shortfall = doubled = failed_landed = unposted = credited = 0
-    doubled_minutes = []
-    for minute, (forwarded, failed, landed) in spans.items():
-        shortfall += max(forwarded - landed, 0)
-        surplus = max(landed - forwarded, 0)
-        of_failed = min(surplus, failed)
-        failed_landed, surplus = failed_landed + of_failed, surplus - of_failed
-        if surplus and closed and _may_be_of_former_disk(closed, minute, oldest):
-            credited += surplus
-        elif surplus and (minute < newest or (minute == newest and is_idle)):
-            doubled += surplus
-            doubled_minutes += [minute] if minute >= 0 else []
-        else:
-            unposted += surplus
-    missing_by_minute = {
-        minute: forwarded - landed
-        for minute, (forwarded, _, landed) in _spans(certain, arrived, rolled).items()
-        if forwarded > landed
-    }
-    missing = min(sum(missing_by_minute.values()), shortfall)
-    missing_minutes = sorted(minute for minute in missing_by_minute if minute >= 0)
-    pending_there = closed.report.pending if closed else 0
-    return OverKafka(
-        accepted=total.accepted + max(unposted - report.pending, 0) + max(credited - pending_there, 0),
-        forwarded=total.forwarded,
-        failed=total.failed,
-        dropped=total.dropped,
-        # What landed after the newest post was pending in it, as far as it had pending messages.
-        pending=max(report.pending - unposted, 0),
-        lost_with_disk=max(pending_there - credited, 0),
-        landed=sum(arrived.values()),
-        in_kafka=shortfall - missing,
-        missing=missing,
-        doubled=doubled,
-        failed_landed=failed_landed,
-        unposted=unposted + credited,
-        missing_minutes=_first_and_last(missing_minutes),
-        doubled_minutes=_first_and_last(sorted(doubled_minutes)),
-        reported_at=host.received_ms / 1000,
-        clock_offset_s=round((host.post.time_ms - host.received_ms) / 1000, 1),
-        version=host.post.software,
-    )
-
-
-def _may_be_of_former_disk(closed: Closed, minute: int, oldest: int) -> bool:
-    """Report whether messages that landed in a minute, -1 for all before ``oldest``, may be pending ones of a former
-    disk.
-    """
-    return closed.since < oldest if minute < 0 else closed.since <= minute <= closed.until
-
-
-def _spans(report: KafkaReport, arrived: Arrived, rolled: int) -> dict[int, tuple[int, int, int]]:
-    """Return forwarded, failed and landed messages by minute; -1 is the time before the minutes of the report."""
-    minutes = {minute: counts for minute, counts in report.minutes.items() if minute >= rolled}
-    oldest = min(minutes, default=rolled)
-    older = sum(landed for minute, landed in arrived.items() if minute < oldest)
-    forwarded, failed = (sum(counts[place] for counts in minutes.values()) for place in (0, 1))
-    spans = {-1: (report.forwarded - forwarded, report.failed - failed, older)}
-    for minute in {*minutes, *(minute for minute in arrived if minute >= oldest)}:
-        spans[minute] = (*minutes.get(minute, (0, 0)), arrived.get(minute, 0))
-    return spans
-
-
-def _first_and_last(minutes: list[int]) -> tuple[int, ...]:
-    return (minutes[0], minutes[-1]) if minutes else ()
+        if earlier or report != KafkaReport():
+            total = earlier.report.plus(report) if earlier else report
+            closed[name] = Closed(total, min(since, earlier.since) if earlier else since, time_ms // 1000)
+    if len(closed) > MAX_CLOSED:
+        raise BadPost(f"{post.host} has {MAX_CLOSED} listeners of former disks: {how_to_forget(post.host, FOLDER)}")
+    former_disks = (*host.former_disks, host.post.disk)[-MAX_FORMER_DISKS:]
+    return KafkaHost(post, time_ms, received_at, closed, former_disks, new_disks, waiting)

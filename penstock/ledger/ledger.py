@@ -21,7 +21,7 @@ from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
 from penstock.files.file_system import OS, FileSystem
 from penstock.handover.paths import listeners_in, senders_file
 from penstock.handover.sender_reading import Senders, read_senders
-from penstock.ledger import checkpoint, hosts, kafka_hosts
+from penstock.ledger import checkpoint, hosts, kafka_hosts, over_kafka
 from penstock.ledger.audit_counts import Audited, audited
 from penstock.ledger.balance import (
     Balance,
@@ -302,13 +302,15 @@ class Ledger:
 
     def balance(self, within: Within = None) -> Balance:
         """Return the current balance, limited to the buckets ``within`` if given."""
-        # Order: downstream first. A message that lands in between looks pending, and is never missing.
+        # Order: hosts over Kafka first, because what they know to have landed must be in the pages. Then downstream
+        # first: a message that lands in between looks pending, and is never missing.
+        kafka_hosts_states = self.kafka_hosts.states()
         pages = self._book.snapshot()
         total = balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
         # Posts of hosts have no minutes.
         if within is not None:
             return total
-        compared = self.kafka_hosts.compare(landed_by_minute(pages.landed), pages.rolled)
+        compared = over_kafka.compare(kafka_hosts_states, landed_by_minute(pages.landed), pages.rolled)
         return with_kafka_hosts(with_hosts(total, self.hosts.states), compared)
 
     def losses(self) -> Losses:

@@ -11,15 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.ledger import balance, over_kafka
+from penstock.ledger import ledger as ledger_module
+from penstock.ledger.hosts import MAX_CLOSED, MAX_NEW_DISKS
 from penstock.ledger.kafka_hosts import (
     FOLDER,
+    MAX_PIPELINES,
+    PIPELINE_SILENCE_S,
     KafkaHostRegister,
     KafkaPost,
     KafkaReport,
-    OverKafka,
     parse_kafka_post,
 )
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.over_kafka import OverKafka
 from penstock.ledger.posts import BadPost
+from penstock.log import Log
 
 M = 1_795_806_960 // 60 * 60
 """A minute."""
@@ -31,10 +38,13 @@ class Central:
     def __init__(self, folder: Path) -> None:
         self.folder, self.now, self.through, self.versions = folder, float(M + 600), {"t/0": 0}, 0
         self.arrived: dict[int, int] = {}
+        self.clock_step = 0.0
         self.register = self.open()
 
     def open(self) -> KafkaHostRegister:
-        return KafkaHostRegister(self.folder / FOLDER, lambda: self.through, lambda: self.now)
+        return KafkaHostRegister(
+            self.folder / FOLDER, lambda: self.through, lambda: self.now + self.clock_step, lambda: self.now
+        )
 
     def post(
         self, minutes: Mapping[int, tuple[int, int]], *, pending: int = 0, disk: str = "d", older: int = 0
@@ -48,15 +58,17 @@ class Central:
 
     def land(self, arrived: Mapping[int, int], through: int) -> None:
         """Land messages up to an offset; the ends of the partitions are read before and after."""
-        self.now += 11
-        self.register.post_ends({"ends": {"t/0": through}, "age_ms": 1})
+        self.post_ends({"t/0": through})
         self.arrived, self.through = dict(arrived), {"t/0": through}
         self.compare()
+        self.post_ends({"t/0": through})
+
+    def post_ends(self, ends: Mapping[str, int], pipeline: str = "") -> bool:
         self.now += 11
-        self.register.post_ends({"ends": {"t/0": through}, "age_ms": 1})
+        return self.register.post_ends({"ends": ends, "age_ms": 1, "pipeline": pipeline})
 
     def compare(self, rolled: int = 0) -> OverKafka:
-        return self.register.compare({"web1/udp": self.arrived}, rolled)["web1", "udp"]
+        return over_kafka.compare(self.register.states(), {"web1/udp": self.arrived}, rolled)["web1", "udp"]
 
 
 def sums_close(compared: OverKafka) -> bool:
@@ -187,7 +199,7 @@ def test_posts_survive_a_restart_and_a_damaged_file_is_set_aside(tmp_path: Path)
     central.register = central.open()
     assert central.compare().forwarded == 11
     (tmp_path / FOLDER / "web1.json").write_bytes(b"x")
-    assert central.open().compare({}) == {}
+    assert central.open().states() == {}
     assert (tmp_path / FOLDER / "web1.damaged").exists()
 
 
@@ -197,6 +209,119 @@ def test_old_versions_of_a_process_are_not_entered(tmp_path: Path) -> None:
     central.versions -= 1
     assert not central.post({M: (9, 0)})
     assert central.compare().forwarded == 10
+
+
+def test_post_of_a_former_disk_is_refused_also_after_a_restart(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+    central.post({M: (10, 0)})
+    central.post({M: (5, 0)}, disk="new")
+    for register in (central.register, central.open()):
+        central.register = register
+        with pytest.raises(BadPost, match=r"another machine has registered as web1.*remove kafka-hosts/web1\.json"):
+            central.post({M: (10, 0)})
+        assert central.compare().forwarded == 15
+    central.post({M: (6, 0)}, disk="new")
+    assert central.compare().forwarded == 16
+
+
+def test_new_disks_and_their_listeners_are_limited(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+
+    def post(number: int) -> None:
+        names = [f"l{number}.{listener}" for listener in range(100)]
+        listeners = dict.fromkeys(names, KafkaReport(1, 1, minutes={M: (1, 0)}))
+        document = KafkaPost("web1", f"d{number}", f"p{number}", 1, 0, "1", listeners).document()
+        central.register.post(document)
+
+    for number in range(MAX_CLOSED // 100 + 1):
+        post(number)
+    with pytest.raises(BadPost, match="web1 has 400 listeners of former disks"):
+        post(MAX_CLOSED // 100 + 1)
+    assert len(central.register.states()["web1"].closed) == MAX_CLOSED
+    (tmp_path / FOLDER / "web1.json").unlink()
+    central.register = central.open()
+    for number in range(MAX_NEW_DISKS + 1):
+        central.post({}, disk=f"d{number}")
+    with pytest.raises(BadPost, match="10 new disks within an hour"):
+        central.post({}, disk="last")
+    central.now += 3600
+    assert central.post({}, disk="last")
+
+
+def test_posts_after_a_clock_step_back_are_not_settled_by_earlier_ends(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+    central.post({M: (5, 0)})
+    central.land({M: 5}, 5)
+    central.clock_step = -4000.0
+    central.post({M: (9, 0)})
+    assert (central.compare().in_kafka, central.compare().missing) == (4, 0)
+    central.register = central.open()
+    assert (central.compare().in_kafka, central.compare().missing) == (4, 0)
+    central.land({M: 8}, 9)
+    assert (central.compare().in_kafka, central.compare().missing) == (0, 1)
+
+
+def test_ends_of_a_topic_that_is_gone_or_begins_again_do_not_hold_back_verdicts(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+    central.post({M: (5, 0)})
+    central.arrived = {M: 3}
+    central.through = {"t/0": 5, "again/0": 2}
+    central.post_ends({"t/0": 5, "gone/0": 7, "again/0": 9})
+    assert central.compare().missing == 0
+    central.post_ends({"t/0": 5, "again/0": 2})
+    assert (central.compare().missing, central.compare().in_kafka) == (2, 0)
+
+
+def test_each_pipeline_must_have_reached_its_ends_until_it_is_silent_for_a_day(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+    central.post({M: (5, 0)})
+    central.arrived, central.through = {M: 3}, {"t/0": 5, "u/0": 1}
+    central.post_ends({"u/0": 2}, "second")
+    central.post_ends({"t/0": 5}, "first")
+    assert (central.compare().missing, central.compare().in_kafka) == (0, 2)
+    central.now += PIPELINE_SILENCE_S
+    central.post_ends({"t/0": 5}, "first")
+    assert (central.compare().missing, central.compare().in_kafka) == (2, 0)
+    for number in range(MAX_PIPELINES - 1):
+        central.post_ends({}, str(number))
+    with pytest.raises(BadPost, match="100 pipelines"):
+        central.post_ends({}, "one more")
+
+
+def test_answer_to_ends_names_whether_any_host_is_registered(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+    assert not central.post_ends({})
+    central.post({M: (5, 0)})
+    assert central.post_ends({})
+
+
+def test_messages_that_land_while_the_balance_is_read_are_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [float(M + 600)]
+    log = Log(tmp_path / "topics")
+    ledger = Ledger(log, tmp_path / "buffers", [])
+    ledger.kafka_hosts = KafkaHostRegister(
+        tmp_path / FOLDER, ledger._book.landed_through, lambda: now[0], lambda: now[0]
+    )
+    post = KafkaPost("web1", "d", "p", 1, 0, "1", {"udp": KafkaReport(10, 10, minutes={M: (10, 0)})})
+    assert ledger.post(post.document())
+    now[0] += 11
+    assert ledger.post({"tier": "kafka_ends", "ends": {"t/0": 10}, "age_ms": 1})
+    counts = [{"source": "web1/udp", "bucket": M, "counts": {"landed.event": 10}}]
+    landed = {"tier": "landed", "topic": "t/0", "version": 0, "through": 10, "end": 10, "counts": counts}
+
+    def post_and_sum(*pages: Any) -> balance.Balance:
+        ledger.post(landed)
+        return balance_of(*pages)
+
+    balance_of = ledger_module.balance_of
+    monkeypatch.setattr(ledger_module, "balance_of", post_and_sum)
+    for in_kafka in (10, 0):
+        (row,) = ledger.balance().hosts
+        assert row.over_kafka is not None
+        assert (row.over_kafka.missing, row.over_kafka.in_kafka) == (0, in_kafka)
+    log.close()
 
 
 COUNTS = st.tuples(st.integers(0, 5), st.integers(0, 2))

@@ -15,6 +15,7 @@ from penstock.handover.accounts import Account, Accounts
 from penstock.handover.dropped_frames import MAX_BUCKETS, DroppedFrameCounts, Move
 from penstock.handover.paths import state_file
 from penstock.handover.state_page import StatePage
+from penstock.ledger import over_kafka
 from penstock.ledger.handler_deliveries import HandlerDelivery
 from penstock.ledger.kafka_hosts import KafkaHostRegister, KafkaPost, KafkaReport, parse_kafka_post
 
@@ -58,15 +59,15 @@ def test_drops_of_the_writer_leave_the_minutes_of_the_account(tmp_path: Path, dr
     report = kafka_reports(tmp_path, {"udp": "kafka"})["udp"]
     assert (report.forwarded, report.dropped) == (1000, len(drops))
     now = float(M + 60 * 105)
-    register = KafkaHostRegister(tmp_path / "hosts", lambda: {"t/0": 1000}, lambda: now)
+    register = KafkaHostRegister(tmp_path / "hosts", lambda: {"t/0": 1000}, lambda: now, lambda: now)
     assert register.post(KafkaPost("web1", "d", "p", 1, int(now * 1000), "1", {"udp": report}).document())
     now += 11
     register.post_ends({"ends": {"t/0": 1000}, "age_ms": 1})
     arrived = {M + 60 * number: 10 for number in range(100)}
-    compared = register.compare({"web1/udp": arrived})["web1", "udp"]
+    compared = over_kafka.compare(register.states(), {"web1/udp": arrived})["web1", "udp"]
     assert (compared.missing, compared.doubled, compared.in_kafka) == (0, 0, 0)
     arrived[M + 60 * 90] = 9
-    compared = register.compare({"web1/udp": arrived})["web1", "udp"]
+    compared = over_kafka.compare(register.states(), {"web1/udp": arrived})["web1", "udp"]
     assert (compared.missing, compared.missing_minutes) == (1, (M + 60 * 90, M + 60 * 90))
 
 

@@ -1,0 +1,138 @@
+"""The comparison of the hosts that forward to Kafka with what landed from there, by listener and minute.
+
+Invariant: for each minute of a listener, ``landed = forwarded - in Kafka - missing + surplus``. A shortfall is missing
+only if it is certain: the host posted its counts, and the post is settled. A surplus is doubled only if the host has
+sent all of that minute, and beyond messages whose delivery failed, which may be in Kafka all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.ledger.kafka_hosts import MINUTE_OVER_S, Closed, KafkaHost, KafkaReport
+
+Arrived = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OverKafka:
+    """A listener of a host that forwards to Kafka, compared with its landed rows.
+
+    ``accepted = forwarded + failed + dropped + pending + lost_with_disk + unposted``, and ``landed + in_kafka + missing
+    = forwarded + doubled + failed_landed + unposted``. ``failed_landed`` are landed messages whose delivery was
+    reported as failed, ``unposted`` were sent after the newest post of their disk. ``missing_minutes`` and
+    ``doubled_minutes`` are the first and the last minute with such a difference (seconds since the epoch); empty if
+    there is none, or if it is older than the minutes of a post.
+    """
+
+    accepted: int
+    forwarded: int
+    failed: int
+    dropped: int
+    pending: int
+    lost_with_disk: int
+    landed: int
+    in_kafka: int
+    missing: int
+    doubled: int
+    failed_landed: int
+    unposted: int
+    missing_minutes: tuple[int, ...]
+    doubled_minutes: tuple[int, ...]
+    reported_at: float
+    clock_offset_s: float
+    version: str
+
+
+def compare(
+    hosts: Mapping[str, KafkaHost], arrived: Mapping[str, Arrived], rolled: int = 0
+) -> dict[tuple[str, str], OverKafka]:
+    """Return the listeners of all hosts; ``arrived`` has by HOST/LISTENER the landed messages of each minute.
+
+    Minutes before ``rolled`` are summed by day in ``arrived``. Order: ``arrived`` is read after the hosts, because the
+    messages of their settled posts must be in it.
+    """
+    return {
+        (name, listener): _compare(host, listener, arrived.get(f"{name}/{listener}", {}), rolled)
+        for name, host in hosts.items()
+        for listener in sorted({*host.post.listeners, *host.closed})
+    }
+
+
+def _compare(host: KafkaHost, listener: str, arrived: Arrived, rolled: int) -> OverKafka:
+    closed = host.closed.get(listener)
+    report = host.post.listeners.get(listener, KafkaReport())
+    total = closed.report.plus(report) if closed else report
+    settled = host.settled.listeners.get(listener) if host.settled else None
+    certain = (closed.report.plus(settled) if closed else settled) if settled else KafkaReport()
+    spans = _spans(total, arrived, rolled)
+    # Messages of a minute may still be sent while the host drops newer ones.
+    newest = max((minute for minute, counts in total.minutes.items() if any(counts)), default=-1)
+    oldest = min((minute for minute in spans if minute >= 0), default=rolled)
+    is_idle = not report.pending and host.post.time_ms // 1000 >= newest + MINUTE_OVER_S
+    shortfall = doubled = failed_landed = unposted = credited = 0
+    doubled_minutes = []
+    for minute, (forwarded, failed, landed) in spans.items():
+        shortfall += max(forwarded - landed, 0)
+        surplus = max(landed - forwarded, 0)
+        of_failed = min(surplus, failed)
+        failed_landed, surplus = failed_landed + of_failed, surplus - of_failed
+        if surplus and closed and _may_be_of_former_disk(closed, minute, oldest):
+            credited += surplus
+        elif surplus and (minute < newest or (minute == newest and is_idle)):
+            doubled += surplus
+            doubled_minutes += [minute] if minute >= 0 else []
+        else:
+            unposted += surplus
+    missing_by_minute = {
+        minute: forwarded - landed
+        for minute, (forwarded, _, landed) in _spans(certain, arrived, rolled).items()
+        if forwarded > landed
+    }
+    missing = min(sum(missing_by_minute.values()), shortfall)
+    missing_minutes = sorted(minute for minute in missing_by_minute if minute >= 0)
+    pending_there = closed.report.pending if closed else 0
+    return OverKafka(
+        accepted=total.accepted + max(unposted - report.pending, 0) + max(credited - pending_there, 0),
+        forwarded=total.forwarded,
+        failed=total.failed,
+        dropped=total.dropped,
+        # What landed after the newest post was pending in it, as far as it had pending messages.
+        pending=max(report.pending - unposted, 0),
+        lost_with_disk=max(pending_there - credited, 0),
+        landed=sum(arrived.values()),
+        in_kafka=shortfall - missing,
+        missing=missing,
+        doubled=doubled,
+        failed_landed=failed_landed,
+        unposted=unposted + credited,
+        missing_minutes=_first_and_last(missing_minutes),
+        doubled_minutes=_first_and_last(sorted(doubled_minutes)),
+        reported_at=host.received_ms / 1000,
+        clock_offset_s=round((host.post.time_ms - host.received_ms) / 1000, 1),
+        version=host.post.software,
+    )
+
+
+def _may_be_of_former_disk(closed: Closed, minute: int, oldest: int) -> bool:
+    """Report whether messages that landed in a minute, -1 for all before ``oldest``, may be pending ones of a former
+    disk.
+    """
+    return closed.since < oldest if minute < 0 else closed.since <= minute <= closed.until
+
+
+def _spans(report: KafkaReport, arrived: Arrived, rolled: int) -> dict[int, tuple[int, int, int]]:
+    """Return forwarded, failed and landed messages by minute; -1 is the time before the minutes of the report."""
+    minutes = {minute: counts for minute, counts in report.minutes.items() if minute >= rolled}
+    oldest = min(minutes, default=rolled)
+    older = sum(landed for minute, landed in arrived.items() if minute < oldest)
+    forwarded, failed = (sum(counts[place] for counts in minutes.values()) for place in (0, 1))
+    spans = {-1: (report.forwarded - forwarded, report.failed - failed, older)}
+    for minute in {*minutes, *(minute for minute in arrived if minute >= oldest)}:
+        spans[minute] = (*minutes.get(minute, (0, 0)), arrived.get(minute, 0))
+    return spans
+
+
+def _first_and_last(minutes: list[int]) -> tuple[int, ...]:
+    return (minutes[0], minutes[-1]) if minutes else ()
