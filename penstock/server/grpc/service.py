@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as async_health
 
 from penstock.config import SecurityConfig
-from penstock.process.calls import Call
+from penstock.process.calls import CANCELLED, Call
 from penstock.process.connection_limit import ConnectionLimit
 from penstock.server.api.entries import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.auth.rights import Principal
@@ -63,13 +63,13 @@ class Entries:
         """Serve AppendLogs on the server's thread; the committing thread answers, and long work moves to a reader
         thread.
         """
-        if len(data) > INLINE_SIZE:
-            self._api.threads.submit(self._append, data, call, may_wait=True)
-        else:
-            self._append(data, call)
+        self._append(data, call)
 
     def _append(self, data: bytes, call: Call, may_wait: bool = False) -> None:
         try:
+            if len(data) > INLINE_SIZE and not may_wait:
+                self._api.threads.submit(self._append, data, call, may_wait=True)
+                return
             caller, request = caller_of(self._api.guard, call), parse_append(data)
             if len(data) > MAX_PLAIN_BYTES and not (request.producer_id or request.transaction_id):
                 raise Exhausted(f"grpc: received message larger than max ({len(data)} vs. {MAX_PLAIN_BYTES})")
@@ -95,7 +95,10 @@ class Entries:
 
     def _get(self, query: Query, caller: Principal, call: Call) -> None:
         try:
-            if not call.client_left:
+            if call.client_left:
+                # Order: ended like any other call, else its connection would count as waiting for an answer for ever.
+                call.refuse(CANCELLED, "the client has left")
+            else:
                 call.answer(self._api.pages.get(query, response, caller, responses))
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             call.refuse(*status_of(error))

@@ -196,6 +196,8 @@ def test_pages_of_disconnected_callers_are_not_read(
     assert [future.result() for future in busy] == [b""] * READ_THREADS
     wait_until(lambda: running.api.threads._work_queue.qsize() == 0)
     assert len(read) < READ_THREADS + 20
+    answering = running.limits.rpc_connections["grpc"].answering
+    wait_until(lambda: not any(list(names()) for names in answering))
 
 
 def test_health_is_watched_until_the_server_stops(running: Running, channel: grpc.Channel) -> None:
