@@ -116,6 +116,11 @@ class Layout:
         return self.tables / "_checkpoints" / "watermarks.json"
 
     @property
+    def pipeline(self) -> Path:
+        """The id of the pipeline that lands from Kafka into these tables."""
+        return self.tables / "_checkpoints" / "pipeline.json"
+
+    @property
     def clock(self) -> Path:
         """The last time at which the pipeline's clock was plausible."""
         return self.tables / "_checkpoints" / "landed.clock"

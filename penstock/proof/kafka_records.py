@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from penstock.ledger.kafka_hosts import ENDS_TIER
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.landing.from_kafka.partitions import KafkaPartitions
+    from penstock.landing.table_paths import Layout
+    from penstock.proof.ends_posts import EndsPosts
     from penstock.proof.group_offsets import GroupOffsets
     from penstock.proof.reread_kafka import KafkaRecords
 
@@ -43,25 +41,10 @@ def kafka_partitions(settings: Settings) -> KafkaPartitions | None:
     return KafkaPartitions(settings.pipeline.kafka)
 
 
-def ends_reader(kafka: Mapping[str, str] | None, patterns: Sequence[str]) -> Callable[[], dict[str, Any] | None]:
-    """Return a function that reads the ends of all partitions of selected topics, as a post to the ledger.
-
-    It returns None without Kafka, or if that does not answer.
-    """
+def ends_posts(kafka: Mapping[str, str] | None, patterns: Sequence[str], layout: Layout) -> EndsPosts | None:
+    """Return the posts of the ends of all partitions of selected topics; None without Kafka."""
     if kafka is None:
-        return lambda: None
-    from penstock.kafka.errors import KafkaAway
-    from penstock.landing.from_kafka.partitions import KafkaPartitions
+        return None
+    from penstock.proof.ends_posts import EndsPosts
 
-    partitions = KafkaPartitions(kafka)
-
-    def read() -> dict[str, Any] | None:
-        began_at = time.monotonic()
-        try:
-            ends = {name: view.end for name, view in partitions.views(patterns).items()}
-        except KafkaAway:
-            return None
-        # Order: whatever a host had forwarded before the request is before these ends, so its age counts from there.
-        return {"tier": ENDS_TIER, "ends": ends, "age_ms": math.ceil((time.monotonic() - began_at) * 1000) + 1}
-
-    return read
+    return EndsPosts(kafka, patterns, layout.pipeline)

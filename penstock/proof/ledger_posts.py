@@ -86,9 +86,12 @@ class LedgerClient:
         fields = {name: document[name] for name in ("topic", "counts", "refill", "ahead")}
         self._request("POST", "/ledger", json={"tier": TIER, "version": refill.proof.batch, "through": 0, **fields})
 
-    def post_document(self, document: Mapping[str, Any]) -> None:
-        """Post a document. Raises LedgerAway, LedgerRefused."""
-        self._request("POST", "/ledger", json=document)
+    def post_document(self, document: Mapping[str, Any]) -> bool:
+        """Post a document; return whether it was new, or for ends of partitions whether a host is compared by them.
+
+        Raises LedgerAway, LedgerRefused.
+        """
+        return bool(self._request("POST", "/ledger", json=document).get("new"))
 
     def watermarks(self) -> list[dict[str, Any]]:
         """Return the watermark of each table. Raises LedgerAway."""

@@ -26,6 +26,7 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import read_starts
+from penstock.proof.ends_posts import pipeline_id
 from penstock.proof.proofs import latest_proofs, proved_refills, read_proofs
 from penstock.proof.watermarks import kept_watermarks
 from penstock.upkeep.checkpoint_repair import mend
@@ -108,6 +109,11 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         "_checkpoints/watermarks.json",
         documents("marks") | st.lists(json_texts("table", "topic", "until", "landed", "share"), max_size=2).map(_marks),
         lambda layout, _: kept_watermarks(layout),
+    ),
+    "the id of the pipeline": (
+        "_checkpoints/pipeline.json",
+        documents("pipeline"),
+        lambda layout, _: pipeline_id(layout.pipeline),
     ),
     "the schemas of types": (
         "_checkpoints/landed.schemas.json",

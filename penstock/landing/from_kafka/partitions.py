@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,11 +36,18 @@ class KafkaPartitions:
         self._kafka = dict(kafka)
         self._deadline = 0.0
 
-    def views(self, patterns: Sequence[str]) -> dict[str, PartitionView]:
-        """Return the partitions of selected topics, sorted by topic and number. Raises KafkaAway."""
+    @functools.cached_property
+    def _admin(self) -> AdminClient:
+        return AdminClient({**self._kafka, "log_level": "0"})
+
+    def views(self, patterns: Sequence[str], timeout_s: float | None = None) -> dict[str, PartitionView]:
+        """Return the partitions of selected topics, sorted by topic and number.
+
+        Metadata and ends may take ``timeout_s`` each, ``ANSWER_TIMEOUT_S`` if None. Raises KafkaAway.
+        """
+        timeout_s = ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
         try:
-            admin = AdminClient({**self._kafka, "log_level": "0"})
-            topics = admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics
+            topics = self._admin.list_topics(timeout=timeout_s).topics
             partitions = [
                 TopicPartition(name, number)
                 for name in sorted(topics)
@@ -48,15 +56,19 @@ class KafkaPartitions:
             ]
             latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
             futures = (
-                admin.list_offsets(
+                self._admin.list_offsets(
                     dict.fromkeys(partitions, latest),
                     isolation_level=IsolationLevel.READ_COMMITTED,
-                    request_timeout=ANSWER_TIMEOUT_S,
+                    request_timeout=timeout_s,
                 )
                 if partitions
                 else {}
             )
-            ends = {partition: future.result(ANSWER_TIMEOUT_S).offset for partition, future in futures.items()}
+            ends_due_at = time.monotonic() + timeout_s
+            ends = {
+                partition: future.result(max(ends_due_at - time.monotonic(), 0)).offset
+                for partition, future in futures.items()
+            }
         except (KafkaException, TimeoutError) as error:
             raise KafkaAway(
                 f"Kafka at {self._kafka.get('bootstrap.servers')} does not answer: {_text(error)}"

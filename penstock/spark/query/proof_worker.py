@@ -7,7 +7,6 @@ rolled up (``penstock.proof.rollup``). Start with ``ProofWorker.step``.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -24,7 +23,7 @@ from penstock.landing.requests.deletions import newest_request as newest_deletio
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.process.process_end import stop_thread
-from penstock.proof.kafka_records import ends_reader, group_offsets, kafka_records
+from penstock.proof.kafka_records import ends_posts, group_offsets, kafka_records
 from penstock.proof.ledger_posts import LedgerAway, LedgerRefused
 from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
 from penstock.proof.proofs_table import ProofAppender
@@ -60,7 +59,7 @@ class LedgerPosts(Protocol):
 
     def deletions(self) -> dict[str, int]: ...
 
-    def post_document(self, document: Mapping[str, Any]) -> None: ...
+    def post_document(self, document: Mapping[str, Any]) -> bool: ...
 
     def watermarks(self) -> list[dict[str, Any]]: ...
 
@@ -108,7 +107,7 @@ class ProofWorker:
         )
         self._proof_table = ProofAppender(self._layout)
         self._group = group_offsets(landing.kafka, landing.kafka_group)
-        self._read_ends = ends_reader(landing.kafka, landing.topic.split(","))
+        self._ends_posts = ends_posts(landing.kafka, landing.topic.split(","), self._layout)
         self._ends: dict[str, int] = {}
         self._unproved = self._resume()
         self._violations = violations_by_rule(self._layout)
@@ -193,6 +192,9 @@ class ProofWorker:
                 self._group.report(self._ends)
             self._post_deletions()
             self._publish()
+            # A stop does not wait for Kafka.
+            if self._ledger is not None and self._ends_posts is not None and not self._stop.is_set():
+                self._ends_posts.post_if_due(self._ledger)
             self._proof_table.step()
             self._roll_up()
         except LedgerAway as error:
@@ -309,14 +311,7 @@ class ProofWorker:
         """Store the watermarks for SQL."""
         if self._ledger is not None and time.monotonic() >= self._next_publication:
             keep_watermarks(self._layout, self._ledger.watermarks())
-            self._post_ends(self._ledger)
             self._next_publication = time.monotonic() + PUBLISH_INTERVAL_S
-
-    def _post_ends(self, ledger: LedgerPosts) -> None:
-        """Post the ends of all partitions: what hosts had forwarded before has landed once these are reached."""
-        if (ends := self._read_ends()) is not None:
-            with contextlib.suppress(LedgerRefused):
-                ledger.post_document(ends)
 
     def _post_proof(self, ledger: LedgerPosts, proof: Proof) -> None:
         try:
