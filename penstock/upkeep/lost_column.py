@@ -48,16 +48,20 @@ class LostColumn:
         is_within: Any = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
         return rows.filter(is_within.fill_null(self.nulls != 0))
 
-    def check(self, column: pa.Array[Any], name: str) -> None:
-        """Raise CannotRestore if a column differs from the statistics."""
+    def agrees(self, column: pa.Array[Any]) -> bool:
+        """Report whether a column has the bounds and nulls of the statistics."""
         extremes: Any = (None, None)
         if self.low is not None:
             bounds: Any = pc.min_max(column).as_py()
             extremes = bounds["min"], bounds["max"]
             if self.rounded and pa.types.is_timestamp(column.type):
                 extremes = round_to_millis(extremes[0], up=False), round_to_millis(extremes[1], up=True)
-        has_other_bounds = not _is_cut(extremes) and extremes != (self.low, self.high)
-        if has_other_bounds or (self.nulls is not None and self.nulls != column.null_count):
+        has_same_bounds = _is_cut(extremes) or extremes == (self.low, self.high)
+        return has_same_bounds and self.nulls in (None, column.null_count)
+
+    def check(self, column: pa.Array[Any], name: str) -> None:
+        """Raise CannotRestore if a column differs from the statistics."""
+        if not self.agrees(column):
             raise CannotRestore(
                 f"its messages make other rows today ({name} differs): the topic was created again, or the pipeline's "
                 "settings have changed"

@@ -51,6 +51,7 @@ from penstock.landing.writing.written_file import (
 )
 from penstock.records import concatenated
 from penstock.upkeep.compaction.compaction import removed_on_failure
+from penstock.upkeep.former_origins import ORIGIN_COLUMNS, with_former_origins
 from penstock.upkeep.lost_column import LostColumn
 from penstock.upkeep.other_rows import EVENT_KEY, ROW_KEY, OtherRows, encode_streams, runs_by_stream
 from penstock.upkeep.reread_rows import RereadRows, RowSources
@@ -98,6 +99,15 @@ class _RowGroup:
     def has_key(self) -> bool:
         """Whether the offsets of the rows can be read."""
         return not {*ROW_KEY} & {*self.lost}
+
+    @property
+    def uncertain(self) -> tuple[str, ...]:
+        """The columns in which rows that are read again may differ: no message has ``landed_at``, and the origin of a
+        row of Kafka depends on when it landed, and with which others.
+        """
+        partition, lost = self.columns.get("partition"), self.lost.get("partition")
+        nulls = lost.nulls if lost is not None else partition.null_count if partition is not None else None
+        return (NOT_COMPARED,) if nulls == self.rows else (NOT_COMPARED, *ORIGIN_COLUMNS)
 
 
 @dataclass(slots=True)
@@ -164,7 +174,7 @@ class _FileRestore:
             return group.columns
         if foreign := {*group.lost} - {*FILE_SCHEMA.names}:
             raise CannotRestore(f"its columns {', '.join(sorted(foreign))} are another program's")
-        rows = self._find_rows(group)
+        rows = with_former_origins(self._find_rows(group), group.columns, group.lost)
         _check_columns(group, rows)
         columns = {**group.columns, **{name: rows[name] for name in group.lost}}
         if NOT_COMPARED in group.lost:
@@ -184,7 +194,7 @@ class _FileRestore:
             candidates = self._without_duplicates(candidates)
         # Order: after duplicates, which may repeat an event that only another row group can have.
         for name, statistics in group.lost.items() if not group.has_key else ():
-            candidates = candidates if name == NOT_COMPARED else statistics.select(candidates, name)
+            candidates = candidates if name in group.uncertain else statistics.select(candidates, name)
         names = ROW_KEY if group.has_key else _comparable(group)
         indices = _match(group, candidates, names)
         if (indices < 0).any():
@@ -311,7 +321,7 @@ def _is_within(topic: str, group: _RowGroup) -> bool:
 
 def _comparable(group: _RowGroup) -> list[str]:
     """Return the columns by which a row whose offset is lost is recognized."""
-    fields = [field for field in FILE_SCHEMA if field.name in group.columns and field.name != NOT_COMPARED]
+    fields = [field for field in FILE_SCHEMA if field.name in group.columns and field.name not in group.uncertain]
     return [field.name for field in fields if not pa.types.is_nested(field.type)]
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import deltalake
 import duckdb
 import polars
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -26,6 +27,7 @@ from pyspark.sql import SparkSession
 from penstock.config.tables_url import TablesUrl
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets
 from penstock.kafka.broker import Broker
+from penstock.kafka.origin_header import ORIGIN_HEADER, encode_origin
 from penstock.landing.damaged_files import damaged_files
 from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.requests.conditions import parse_conditions
@@ -160,6 +162,9 @@ def send_all(topics: Topics) -> None:
     topics.send(rich, plain(*(event(n, ("click", "view")[n % 2]) for n in range(200, 230)), event(2, "view")), 1)
     compacted = topics.create("compacted", **COMPACTION)
     topics.send(compacted, [(event(4000 + n), b"k%d" % (n % 3), []) for n in range(9)], day=4)
+    minute = round((NOW - timedelta(days=5, minutes=1)).timestamp())
+    origin = [(ORIGIN_HEADER, encode_origin("edge-1", "web", minute).encode())]
+    topics.send(topics.create("hosts"), [(event(5000 + n % 7), None, origin) for n in range(9)], day=5)
     for day, name in enumerate(("expired", "again", "gone"), 1):
         topics.send(topics.create(name), plain(*(event(1000 * day + n) for n in range(10))), day=day)
 
@@ -516,6 +521,33 @@ def test_landing_time_of_rolled_up_batches(landed: Landed) -> None:
     )
     assert first not in "".join(row for row in dump(landed.layout) if row.startswith(f"kind=event/date={NOW.date()}"))
     assert find_damaged_files(landed.layout) == []
+
+
+def write_as_before_headers(landed: Landed, old: str) -> tuple[str, list[dict[str, Any]]]:
+    """Write a file again as a release that did not read the header; return its name and its rows."""
+    table = table_of(landed.layout)
+    with FileWriter(table.folder, *kind_and_day(old)) as writer, open_rows(table.folder, TableFile(old)) as file:
+        (rows,) = file.batches()
+        columns = {name: rows[name].to_pylist() for name in rows.schema.names}
+        columns["source"] = ["kafka"] * len(rows)
+        columns["bucket"] = [received.replace(second=0, microsecond=0) for received in columns["received"]]
+        writer.write(pa.RecordBatch.from_pydict(columns, rows.schema))
+        written = writer.close()
+    table.replace([old], [written])
+    return written.name, rows.to_pylist()
+
+
+@pytest.mark.parametrize("lost", ["payload", "offset", "source", "bucket", "source bucket", "offset source"])
+def test_rows_from_before_the_header_counted_keep_their_origin(landed: Landed, lost: str) -> None:
+    name, rows = write_as_before_headers(landed, landed.file(day=5))
+    minute = NOW - timedelta(days=5)
+    assert {(row["source"], row["bucket"]) for row in rows} == {("edge-1/web", minute - timedelta(minutes=1))}
+    before = dump(landed.layout)
+    for column in lost.split():
+        landed.damage(flip_column, name, column)
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
 
 
 @pytest.mark.parametrize("function", ["drop_debug", "without_host", "backwards", "audit_to_messages", "fails_on_bad"])
