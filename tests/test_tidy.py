@@ -198,7 +198,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/proof/reread.py": "tests/proof/test_reread_flight.py",
     "penstock/proof/rows_of_batches.py": "tests/engines/test_foreign_writers.py",
     "penstock/upkeep/reread_rows.py": "tests/upkeep/test_restore.py",
-    "penstock/upkeep/other_rows.py": "tests/upkeep/test_restore.py",
     "penstock/upkeep/lost_column.py": "tests/upkeep/test_restore.py",
     "penstock/proof/table_posts.py": "tests/spark/test_kafka_balance.py",
     "penstock/proof/watermarks.py": "tests/landing/test_damaged_files.py",

@@ -6,8 +6,8 @@ replaces lost ones, ``backfill_planner`` requests offsets out of turn, ``scrub``
 damaged ones with ``reread_rows``, ``lost_column``, ``former_origins`` and ``other_rows``, ``backup`` copies a whole
 instance and restores it, ``changes`` reads a table incrementally, ``explain`` says what a payload would become.
 The folders: ``deletion``, ``compaction``, ``iceberg`` tables, ``export`` to databases, ``typed`` tables, ``promote``,
-``quarantine`` and ``trace``. Imports ``config``, ``landing``, ``proof``, ``log``, ``ledger``, ``process``, ``wire``,
-``ingest`` and ``handover``.
+``quarantine`` and ``trace``. Imports ``config``, ``landing``, ``proof``, ``log``, ``ledger``, ``process``, ``kafka``,
+``wire``, ``ingest`` and ``handover``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

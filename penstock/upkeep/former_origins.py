@@ -32,7 +32,7 @@ def with_former_origins(
     before the header counted if only this agrees with the statistics.
 
     Limit: of a row group with rows from before and after, lost sources are from the header, because the bounds do not
-    tell which rows are which.
+    separate the two.
     """
     choices = [_with_origins(rows, columns, source) for source in (None, NO_ORIGIN, OTHER_ORIGINS)]
     lost_columns = {name: lost[name] for name in ORIGIN_COLUMNS if name in lost}
@@ -50,23 +50,24 @@ def _with_origins(
     rows: pa.RecordBatch, columns: Mapping[str, pa.Array[Any]], lost_source: str | None
 ) -> pa.RecordBatch:
     """Return rows with the file's origins; ``lost_source``: a lost source of rows of Kafka, None for today's."""
-    source, bucket = rows["source"], rows["bucket"]
+    source: Any = rows["source"]
+    bucket: Any = rows["bucket"]
     is_kafka = pc.is_valid(rows["partition"])
     micros: Any = rows["received"].cast(pa.int64())
     minutes = pc.multiply(pc.divide(micros, _BUCKET_MICROS), _BUCKET_MICROS).cast(bucket.type)
     # Records that are read again are in other tasks than at the landing, so the limit of origins hits other ones.
-    is_beyond_limit = pc.equal(source, OTHER_ORIGINS)
+    is_beyond_limit = pc.equal(source, pa.scalar(OTHER_ORIGINS))
     if "source" in columns:
-        former = columns["source"].cast(source.type)
+        former: Any = columns["source"].cast(source.type)
         is_possible = pc.is_in(former, _WITHOUT_HEADER)
         # Without the file's bucket nothing says which minute the header of such a record has.
         is_possible = pc.or_(is_possible, is_beyond_limit) if "bucket" in columns else is_possible
         source = pc.if_else(pc.and_(is_kafka, is_possible), former, source)
     elif lost_source is not None:
-        source = pc.if_else(is_kafka, lost_source, source)
+        source = pc.if_else(is_kafka, pa.scalar(lost_source), source)
     elif "bucket" in columns:
         is_before_headers = pc.and_(is_kafka, pc.not_equal(columns["bucket"].cast(bucket.type), bucket))
-        source = pc.if_else(is_before_headers, NO_ORIGIN, source)
+        source = pc.if_else(is_before_headers, pa.scalar(NO_ORIGIN), source)
     if "bucket" in columns:
         former = columns["bucket"].cast(bucket.type)
         is_possible = pc.or_(pc.equal(former, minutes), is_beyond_limit)

@@ -8,7 +8,7 @@ Keys are mapped from a file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -77,14 +77,21 @@ class OtherRows:
 
     def _batches(self, column: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield rows of other files that are near in topic and ``column``."""
-        margin: Any = timedelta(microseconds=self._window) + _ROUNDING if column == "timestamp" else 0
         low, high, _ = self._bounds.get(column, (None, None, None))
-        near = {} if low is None or high is None else {column: (low - margin, high + margin)}
+        if column == "timestamp" and low is not None:
+            low, high = _widen(low, high, timedelta(microseconds=self._window) + _ROUNDING)
+        near = {} if low is None or high is None else {column: (low, high)}
         first, last, _ = self._bounds.get("topic", (None, None, None))
         for file in self._table.active_within({**near, "topic": (first, last)} if first is not None else near):
             if file != self._damaged and (column == "offset" or kind_and_day(file)[0] in WITH_UUID):
                 with open_rows(self._table.folder, file) as rows:
                     yield from rows.batches(names)
+
+
+def _widen(low: datetime, high: datetime, margin: timedelta) -> tuple[datetime, datetime]:
+    """Return bounds with a margin on both sides. Limit: the years 1 to 9999; times of records may be at their end."""
+    earliest, latest = (limit.replace(tzinfo=low.tzinfo) for limit in (datetime.min, datetime.max))
+    return low - min(margin, low - earliest), high + min(margin, latest - high)
 
 
 def _events(batches: Iterable[pa.RecordBatch | pa.Table]) -> Iterator[EventsSeen]:

@@ -182,7 +182,7 @@ class _FileRestore:
         for name, statistics in group.lost.items():
             if name != NOT_COMPARED:
                 statistics.check(columns[name], name)
-        if not group.has_key or "uuid" in group.lost:
+        if {*EVENT_KEY} & {*group.lost}:
             self.other_rows.add(_key_rows(columns))
         return columns
 
@@ -263,7 +263,9 @@ class _FileRestore:
                 rolled_up = min(commit.first or 0, commit.batch if rolled_up is None else rolled_up)
         # Order: after the journal, because a batch's own commit is exact.
         for batch in self.table.batches(rolled_up) if rolled_up is not None else ():
-            enter(batch.description.get("ranges", {}), int(batch.description.get("landed_at", 0)))
+            # Commits of early releases have no time: the journal's stays.
+            if "landed_at" in batch.description:
+                enter(batch.description.get("ranges", {}), int(batch.description["landed_at"]))
         if not micros.all():
             raise CannotRestore("the journal does not have the times at which its rows landed")
         if rolled_up is not None and statistics.low is not None:

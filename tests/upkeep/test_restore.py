@@ -164,7 +164,7 @@ def send_all(topics: Topics) -> None:
     topics.send(compacted, [(event(4000 + n), b"k%d" % (n % 3), []) for n in range(9)], day=4)
     minute = round((NOW - timedelta(days=5, minutes=1)).timestamp())
     origin = [(ORIGIN_HEADER, encode_origin("edge-1", "web", minute).encode())]
-    topics.send(topics.create("hosts"), [(event(5000 + n % 7), None, origin) for n in range(9)], day=5)
+    topics.send(topics.create("hosts"), [(event(5000 + n), None, origin) for n in (1, 0, 3, 1, 2)], day=5)
     for day, name in enumerate(("expired", "again", "gone"), 1):
         topics.send(topics.create(name), plain(*(event(1000 * day + n) for n in range(10))), day=day)
 
@@ -499,6 +499,17 @@ def test_events_that_repeat_another_row_group_do_not_land(landed: Landed, groups
     assert_accounted(landed)
 
 
+def test_event_whose_time_was_lost_and_restored_is_not_repeated(landed: Landed) -> None:
+    """The repeat of the first row group's event lies between the second one's offsets, times and uuids."""
+    before = dump(landed.layout)
+    name = write_in_groups(landed, landed.file(day=5), 1)
+    landed.damage(flip_column, name, "timestamp", 0)
+    landed.damage(zero_group, name, 1)
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+
+
 def test_landing_time_of_rolled_up_batches(landed: Landed) -> None:
     """Exact from the table's log, and else the time of the last batch that the row's batch was rolled up with."""
     roll_up(landed.layout, table_of(landed.layout).newest(), lambda: None)
@@ -545,6 +556,21 @@ def test_rows_from_before_the_header_counted_keep_their_origin(landed: Landed, l
     before = dump(landed.layout)
     for column in lost.split():
         landed.damage(flip_column, name, column)
+    landed.scrub()
+    assert landed.state(name) == "repaired"
+    assert dump(landed.layout) == before
+
+
+def test_commit_without_a_landing_time_leaves_the_journals(landed: Landed) -> None:
+    newest = table_of(landed.layout).batches()[-1]
+    roll_up(landed.layout, newest.batch, lambda: None)
+    compact_table(landed.layout.landed)
+    before = dump(landed.layout)
+    commit = landed.layout.landed / "_delta_log" / f"{newest.version:020}.json"
+    commit.write_text(commit.read_text().replace(r"\"landed_at\":", r"\"formerly\":"))
+    times = ["landed_at" in batch.description for batch in table_of(landed.layout).batches()]
+    assert times == [True] * (len(times) - 1) + [False]
+    name = landed.damage(flip_column, landed.file(), "landed_at")
     landed.scrub()
     assert landed.state(name) == "repaired"
     assert dump(landed.layout) == before
