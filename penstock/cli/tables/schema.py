@@ -20,6 +20,7 @@ from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
     from penstock.config import Settings
+    from penstock.landing.table_paths import Layout
     from penstock.landing.typed.columns import TypedTable
     from penstock.upkeep.typed.changed_rows import ChangedColumn
 
@@ -69,11 +70,10 @@ def diff(
 ) -> None:
     """Compare the configuration of a typed table with the table and the newest landed events.
 
-    Exits with status 1 if they differ.
+    Exits with status 1 if they differ, or if the table's rows cannot be read.
     """
     from penstock.landing.table_paths import Layout
     from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, describe_start, read_starts
-    from penstock.upkeep.typed.changed_rows import find_changed_rows
     from penstock.upkeep.typed.differences import differences, find_misfits
     from penstock.upkeep.typed.found_fields import find_fields, recent_data
 
@@ -82,8 +82,8 @@ def diff(
         data = recent_data(layout, typed_table.type, rows)
         nested = [column.path for column in typed_table.columns if len(column.path) > 1]
         fields = find_fields(data, nested, [column.type for column in typed_table.columns])
-        violations, changed = typed_table.violations(data), find_changed_rows(layout, typed_table, rows, sample)
-        columns = differences(layout, typed_table, fields, len(data), violations, changed)
+        violations, changed = typed_table.violations(data), _find_changed(layout, typed_table, rows, sample)
+        columns = differences(layout, typed_table, fields, len(data), violations, changed or ())
         misfits = find_misfits(layout, typed_table, rows, sample) if sample else []
     complete_after = max(BEFORE_FIRST_BATCH, read_starts(layout).get(name, BEFORE_FIRST_BATCH))
     if as_json:
@@ -94,7 +94,7 @@ def diff(
                     "after": complete_after,
                     "columns": [column.document() for column in columns],
                     **({"misfits": [asdict(misfit) for misfit in misfits]} if sample else {}),
-                    **({"changed": [asdict(column) for column in changed]} if sample else {}),
+                    **({"changed": _changed_document(changed)} if sample else {}),
                 },
                 indent=2,
             )
@@ -105,7 +105,7 @@ def diff(
         for column in columns:
             table.add_row(*(Text(visible(text)) for text in column.document().values()))
         console.print(table)
-        _show_changed(changed)
+        _show_changed(changed or ())
         for misfit in misfits:
             console.print(Text(visible(f"{misfit.field}: {misfit.events:,} of {len(data):,} are not {misfit.needs}")))
             for example in misfit.examples:
@@ -114,7 +114,7 @@ def diff(
                 console.print(Text(visible(line)))
         if complete_after > BEFORE_FIRST_BATCH:
             errors.print(f"{describe_start(name, complete_after)}; `penstock tables fill {name}` adds the rows before")
-    sys.exit(1 if any(column.difference for column in columns) else 0)
+    sys.exit(1 if changed is None or any(column.difference for column in columns) else 0)
 
 
 @schema.command()
@@ -191,21 +191,40 @@ def refill(
     Readers see the old table until the new one is complete. A killed command is continued by the next one.
     """
     from penstock.landing.table_paths import Layout
-    from penstock.upkeep.typed.changed_rows import find_changed_rows
     from penstock.upkeep.typed.refill import refill as refill_table
 
     table, layout = find_typed_table(settings, name), Layout.for_tables(settings.tables)
     with errors.status("comparing"):
-        changed = find_changed_rows(layout, table, COMPARED_ROWS, SHOWN_CHANGES)
+        changed = _find_changed(layout, table, COMPARED_ROWS, SHOWN_CHANGES)
     with Progress("refilling") as progress:
         report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
         rows = refill_table(layout, table, drop=drop_columns, report=report)
     record_command(settings.data_dir, f"rebuild {table.view} with {rows} rows")
     if as_json:
-        print(json.dumps({"rows": rows, "changed": [asdict(column) for column in changed]}))
+        print(json.dumps({"rows": rows, "changed": _changed_document(changed)}))
     else:
         console.print(f"{table.view} is rebuilt: {rows:,} rows")
-        _show_changed(changed)
+        _show_changed(changed or ())
+
+
+def _find_changed(layout: Layout, table: TypedTable, rows: int, examples: int) -> list[ChangedColumn] | None:
+    """Return the columns in which a refill changes rows; None, and a message, if the table's rows cannot be read."""
+    import pyarrow as pa
+
+    from penstock.errors import PenstockError
+    from penstock.upkeep.typed.changed_rows import find_changed_rows
+
+    try:
+        return find_changed_rows(layout, table, rows, examples)
+    except (PenstockError, pa.ArrowInvalid, OSError) as error:
+        # A refill needs no old rows, and it is how a damaged table is repaired.
+        reason = visible(str(error).partition("\n")[0])
+        errors.print(Text(f"rows of {table.view} were not compared, because they cannot be read: {reason}"))
+        return None
+
+
+def _changed_document(changed: Sequence[ChangedColumn] | None) -> list[dict[str, object]] | None:
+    return None if changed is None else [asdict(column) for column in changed]
 
 
 def _show_changed(changed: Sequence[ChangedColumn]) -> None:

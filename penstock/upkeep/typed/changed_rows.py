@@ -6,7 +6,7 @@ A table does not say by which rules its rows were written, so a changed contract
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
@@ -20,10 +20,13 @@ from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.landing.typed.typed_files import ROW_KEY, matching_rows
+from penstock.records import concatenated
 from penstock.upkeep.typed.found_fields import recent_events
 
 EXAMPLE_COLUMNS = ["topic", "partition", "offset", "uuid"]
 """Columns of ``landed`` that an example has."""
+JOINED_BYTES = 256 << 20
+"""Limit: events that are compared at once; 100,000 usual events have a tenth of it."""
 
 
 @dataclass(slots=True)
@@ -40,7 +43,8 @@ def find_changed_rows(
 ) -> list[ChangedColumn]:
     """Return the columns in which stored rows of the newest events differ from the configuration; write nothing.
 
-    Columns of another type, and rows that the table lacks, are left out.
+    Columns of another type, and rows that the table lacks, are left out. Raises ArrowInvalid, OSError and
+    PenstockErrors for files that cannot be read.
     """
     table = TypedDelta.configured(layout, configured)
     if not table.exists:
@@ -53,7 +57,7 @@ def find_changed_rows(
         and configured.schema.field(column.name).type.equals(stored_schema.field(column.name).type)
     ]
     changed = {name: ChangedColumn(name) for name in columns}
-    for events in recent_events(layout, configured.type, max_events, [*EXAMPLE_COLUMNS, "timestamp"]):
+    for events in _join(recent_events(layout, configured.type, max_events, [*EXAMPLE_COLUMNS, "timestamp"])):
         values = configured.compute(events["data"])
         for rows, stored in _stored_rows(table, events, columns):
             for name in columns:
@@ -66,6 +70,18 @@ def find_changed_rows(
     return [column for column in changed.values() if column.rows]
 
 
+def _join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of several batches at once: for each, all files of its days are read if the table lacks a row."""
+    parts, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        parts.append(batch)
+        if (size := size + batch.nbytes) >= JOINED_BYTES:
+            yield concatenated(parts)
+            parts, size = [], 0
+    if parts:
+        yield concatenated(parts)
+
+
 def _stored_rows(
     table: TypedDelta, events: pa.RecordBatch, columns: Sequence[str]
 ) -> Iterator[tuple[np.ndarray[Any, Any], pa.RecordBatch]]:
@@ -75,7 +91,7 @@ def _stored_rows(
     missing = events.num_rows
     names = [name for name in table.active() if date.fromisoformat(partition_value(name, "date")) in days]
     # Fast path: newest files first, and none after the last event is found.
-    for name in sorted(names, key=lambda name: name.hour or 0, reverse=True):
+    for name in sorted(names, key=lambda name: (partition_value(name, "date"), name.hour or 0), reverse=True):
         if not missing:
             return
         with open_rows(table.folder, name) as file:

@@ -152,3 +152,25 @@ def test_changed_contract_is_shown_by_diff_and_refill(tmp_path: Path, run: Run) 
     assert "offset 14 of t, uuid w14: 14 -> null" in run("schema", "diff", "click", "--sample", "1")[1]
     assert json.loads(run("tables", "refill", "click", "--json")[1]) == {"rows": 8, "changed": changed}
     assert run("tables", "refill", "click")[1] == "events_click is rebuilt: 8 rows\n"
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"x" * path.stat().st_size), Path.unlink])
+def test_refill_repairs_a_table_whose_rows_cannot_be_compared(
+    tmp_path: Path, run: Run, damage: Callable[[Path], None]
+) -> None:
+    file, layout = tmp_path / "penstock.toml", Layout.for_tables(tmp_path / "tables")
+    file.write_text(f"data_dir = '{tmp_path}'\n[pipeline.typed.click.columns]\nms = 'int'\npath = 'string'\n")
+    tables = configured_tables(config.load(file, environment={}).pipeline)
+    Life(layout, tables).land(1, [source([(n, event(f"w{n}", ms=n, path="/")) for n in range(10, 15)])])
+    assert run("tables", "refill", "click")[0] == 0
+    assert run("schema", "diff", "click")[0] == 0
+
+    damage(Path(deltalake.DeltaTable(str(layout.typed("click"))).file_uris()[0]))
+    status, out, err = run("schema", "diff", "click", "--sample", "1", "--json")
+    assert (status, json.loads(out)["changed"]) == (1, None)
+    assert "rows of events_click were not compared, because they cannot be read: " in " ".join(err.split())
+    status, out, err = run("tables", "refill", "click", "--json")
+    assert (status, json.loads(out)) == (0, {"rows": 8, "changed": None})
+    assert "rows of events_click were not compared, because they cannot be read: " in " ".join(err.split())
+    assert run("schema", "diff", "click")[::2] == (0, "")
+    assert uuids(layout.typed("click")) == uuids(layout.landed)

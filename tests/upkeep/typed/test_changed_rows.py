@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import deltalake
+import pytest
 
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column, Rule
 from penstock.landing.typed.columns import TypedTable
+from penstock.upkeep.typed import changed_rows
 from penstock.upkeep.typed.changed_rows import ChangedColumn, find_changed_rows
 from penstock.upkeep.typed.refill import refill
 from tests.landing.typed.typed_life import CLICK, Life, event, read
@@ -74,3 +76,15 @@ def test_deleted_rows_and_another_type_are_left_out(tmp_path: Path) -> None:
     deltalake.DeltaTable(str(layout.typed("click"))).delete("uuid = 'u1'")
     assert find_changed_rows(layout, changed, 100) == [ChangedColumn("path", 2)]
     assert find_changed_rows(layout, CLICK, 100) == []
+
+
+def test_files_of_a_table_that_lacks_rows_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout, opened = Layout.for_tables(tmp_path), []
+    for batch in range(4):
+        Life(layout).land(batch, [source([(n, event(f"u{n}", path="/")) for n in (2 * batch, 2 * batch + 1)])])
+        deltalake.DeltaTable(str(layout.typed("click"))).delete(f"uuid = 'u{2 * batch}'")
+    open_rows = changed_rows.open_rows
+    monkeypatch.setattr(changed_rows, "open_rows", lambda *file: (opened.append(file[1]), open_rows(*file))[1])
+    changed = TypedTable("click", "click", (Column("path", "string", "other"),))
+    assert find_changed_rows(layout, changed, 100) == [ChangedColumn("path", 4)]
+    assert len(opened) == len({*opened}) == 4
