@@ -6,6 +6,7 @@ clients that take rows apart expect.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,10 @@ _BINARY_HEAD = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
 _BINARY_END = struct.pack("!h", -1)
 _ESCAPES = {"\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 """Order: the backslash is first, because the others bring some."""
+_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\", "'": "'"}
+_ESCAPE = re.compile(r"\\(.)|''", re.DOTALL)
+MAX_NULL_CHARS = 100
+"""Limit for the text of a null: it is written for each null of an answer."""
 _ON, _OFF = ("true", "on", "1", ""), ("false", "off", "0")
 _IGNORED = frozenset({"with", "as", "using", "delimiters"})
 
@@ -69,10 +74,11 @@ class Copy:
             end = 1 + int.from_bytes(rows[1:5], "big")
             return memoryview(messages.message(b"d", _BINARY_HEAD + rows[5:end]) + rows[end:])
         lines: Any = pa.array([""] * batch.num_rows, pa.large_string())
-        for number, (texts, entry) in enumerate(zip(batch.columns, columns, strict=True)):
-            encoded = self._encoded(texts.cast(pa.large_string()), entry, is_single=len(columns) == 1)
-            lines = pc.binary_join_element_wise(lines, encoded, _text(self.delimiter if number else ""))
-        lines = pc.binary_join_element_wise(lines, _text("\n"), _text(""))
+        parts = list[Any]()
+        for texts, entry in zip(batch.columns, columns, strict=True):
+            parts += [self._encoded(texts.cast(pa.large_string()), entry, is_single=len(columns) == 1), self.delimiter]
+        parts = [_text(part) if isinstance(part, str) else part for part in parts[:-1]]
+        lines = pc.binary_join_element_wise(lines, *parts, _text("\n"), _text(""))
         return line_messages(lines.cast(pa.large_binary()))
 
     def end(self, row_count: int) -> bytes:
@@ -111,9 +117,14 @@ def read_copy(statement: Statement) -> Copy:
     reader.take_word("copy")
     if reader.next_is("binary"):  # as before PostgreSQL 7.3; libraries still send it
         reader.position += 1
-        return _with_options(_read_source(reader), [("format", "binary")])
+        return _with_options(_read_source(reader), {"format": "binary"})
     query = _read_source(reader)
-    return _with_options(query, list(_options(reader)))
+    given: dict[str, str | list[str]] = {}
+    for name, argument in _options(reader):
+        if name in given:
+            raise StatementFailed(SqlError(_SYNTAX, "an option of COPY is given twice"))
+        given[name] = argument
+    return _with_options(query, given)
 
 
 @dataclass
@@ -145,12 +156,16 @@ class _Tokens:
         self.position += 1
 
     def up_to_close(self) -> list[Token]:
-        """Return the tokens up to the parenthesis that closes an open one, with blanks. Raises StatementFailed."""
+        """Return the tokens up to the parenthesis that closes an open one. Raises StatementFailed."""
         first, depth = self.position, 1
         while depth:
             depth += {"(": 1, ")": -1}.get(self.next().text, 0)
-        start, end = self.tokens[first].position, self.tokens[self.position - 1].position
-        return [token for token in self.statement.tokens if start <= token.position < end]
+        return self.tokens[first : self.position - 1]
+
+    def with_blanks(self, tokens: list[Token]) -> list[Token]:
+        """Return adjacent tokens with what separates them."""
+        start, end = (tokens[0].position, tokens[-1].position) if tokens else (0, -1)
+        return [token for token in self.statement.tokens if start <= token.position <= end]
 
     def failure(self) -> StatementFailed:
         """Return the error for the next token."""
@@ -162,7 +177,7 @@ def _read_source(reader: _Tokens) -> Statement:
     """Read what is copied, and that it goes to the client."""
     if reader.next_is("("):
         reader.next()
-        tokens = reader.up_to_close()
+        tokens = reader.with_blanks(reader.up_to_close())
     else:
         tokens = list(tokens_of("SELECT "))
         name = [reader.next()]
@@ -171,7 +186,7 @@ def _read_source(reader: _Tokens) -> Statement:
         columns = list(tokens_of("*"))
         if reader.next_is("("):
             reader.next()
-            columns = reader.up_to_close()
+            columns = reader.with_blanks(reader.up_to_close())
         tokens += [*columns, *tokens_of(" FROM "), *name]
     query = Statement(tokens)
     if reader.next_is("from"):
@@ -232,16 +247,19 @@ def _plain(token: Token) -> str:
         return token.identifier or token.text
     content = token.content
     if content is None and token.text[:2] in ("E'", "e'"):
-        content = token.text[2:-1].replace("''", "'").replace("\\t", "\t").replace("\\\\", "\\")
+        content = _unescaped(token.text[2:-1])
     if content is None:
         raise StatementFailed(SqlError(_SYNTAX, f"{token.text[:40]} is not a text of COPY", token.position + 1))
     return content
 
 
-def _with_options(query: Statement, options: Sequence[tuple[str, str | list[str]]]) -> Copy:
-    given: Mapping[str, str | list[str]] = dict(options)
-    if len(given) < len(options):
-        raise StatementFailed(SqlError(_SYNTAX, "an option of COPY is given twice"))
+def _unescaped(text: str) -> str | None:
+    """Return the content of a text with escapes; None for an escape that is no character in ``_ESCAPED``."""
+    known = all(match[1] in _ESCAPED for match in _ESCAPE.finditer(text) if match[1])
+    return _ESCAPE.sub(lambda match: _ESCAPED[match[1]] if match[1] else "'", text) if known else None
+
+
+def _with_options(query: Statement, given: Mapping[str, str | list[str]]) -> Copy:
     form = str(given.get("format", "text")).lower()
     if form not in ("text", "csv", "binary"):
         raise StatementFailed(SqlError(_INVALID, f'COPY format "{form[:40]}" is not known: text, csv or binary'))
@@ -272,6 +290,8 @@ def _with_options(query: Statement, options: Sequence[tuple[str, str | list[str]
     )
     if copy.delimiter in (quote if is_csv else "\\.abcdefghijklmnopqrstuvwxyz0123456789") or copy.delimiter in "\r\n":
         raise StatementFailed(SqlError(_INVALID, f"COPY delimiter cannot be {copy.delimiter!r}"))
+    if len(copy.null) > MAX_NULL_CHARS:
+        raise StatementFailed(SqlError(_INVALID, f"the text for null has at most {MAX_NULL_CHARS} characters"))
     if any(char in copy.null for char in ("\r", "\n", copy.delimiter, quote if is_csv else "\n")):
         raise StatementFailed(SqlError(_INVALID, "the text for null has a character that separates or quotes"))
     return copy

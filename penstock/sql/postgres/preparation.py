@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 
 import duckdb
@@ -36,10 +37,7 @@ MAX_INFERRED, MAX_BINDINGS = 100, 10
 _OID_COLUMNS = {"attrtypoids": Column("attrtypoids", OID.array)}
 """asyncpg asks for the types that it does not know by a query with this column, so it must know the column's type."""
 _PREPARE = "PREPARE located AS "
-_PARAMETER = "'penstock parameter {}'"
-"""Stands in a parameter's place while its type is inferred."""
-_CAST_PARAMETER = re.compile(r"CAST\('penstock parameter (\d+)' AS ([A-Z ]+(?:\(\d+,\d+\))?(?:\[\])*)\)")
-_NUMBER_NEEDED = re.compile(r"'penstock parameter (\d+)' to INT64")
+_TYPE = r"([A-Z ]+(?:\(\d+,\d+\))?(?:\[\])*)"
 _PREFIX = re.compile(r"^[A-Za-z ]+ Error: (?=\{)")
 _CALL = re.compile(r'"?(\w+)"?\(\)')
 _CODES: dict[type[duckdb.Error], str] = {
@@ -72,6 +70,8 @@ class Preparation:
 
     def __init__(self, catalog: SystemCatalog) -> None:
         self._catalog, self._existing = catalog, set[str]()
+        # Stands in a parameter's place while its type is inferred; no client can write the same text.
+        self._placeholder = f"parameter {secrets.token_hex(8)} "
         self._connection = duckdb.connect(":memory:", config=SETTINGS)
         open_database(self._connection)
         own_schemas = (f"CREATE SCHEMA {DATABASE}.{TOPICS}", "SET threads = 1", "SET errors_as_json = true")
@@ -108,9 +108,11 @@ class Preparation:
     def arrow_schema(self, translation: Translation) -> pa.Schema:
         """Return the schema of a statement's answer, whose columns are ``text_of_enums``. Raises StatementFailed."""
         relation = self._bind(translation)
+        # Invariant: the statement does not run, not even without rows: joins and sorts of generated rows would.
+        kinds = ["VARCHAR" if (text := str(kind)).startswith("ENUM(") else text for kind in relation.types]
+        casts = ["NULL" if kind in ('"NULL"', "NULL") else f"CAST(NULL AS {kind})" for kind in kinds]
         try:
-            expressions = text_of_enums([str(kind) for kind in relation.types])
-            schema: pa.Schema = relation.limit(0).project(", ".join(expressions)).to_arrow_table().schema
+            schema: pa.Schema = self._connection.sql(f"SELECT {', '.join(casts)} LIMIT 0").to_arrow_table().schema
         except duckdb.Error as error:
             raise StatementFailed(self._explain(error, translation)) from None
         return pa.schema(
@@ -130,7 +132,7 @@ class Preparation:
         # A place that needs a constant number, as LIMIT does, fails with the text, so its type is known only by that.
         for _ in range(min(len(oids), MAX_BINDINGS)):
             literals = [
-                literal(oid, TEXT_FORMAT, None) if oid else _PARAMETER.format(number)
+                literal(oid, TEXT_FORMAT, None) if oid else f"'{self._placeholder}{number}'"
                 for number, oid in enumerate(inferred, 1)
             ]
             try:
@@ -138,7 +140,7 @@ class Preparation:
                 self._install(translation)
                 plan = self._connection.execute(f"EXPLAIN (FORMAT json) {translation.text}").fetchall()[0][1]
             except duckdb.Error as error:
-                match = _NUMBER_NEEDED.search(_details(error)[0])
+                match = re.search(rf"'{self._placeholder}(\d+)' to INT64", _details(error)[0])
                 if match is None:
                     return inferred
                 inferred[int(match[1]) - 1] = INT8.oid
@@ -146,7 +148,7 @@ class Preparation:
             except PenstockError:
                 return inferred
             places: dict[int, set[PgType]] = {number: {TEXT} for number in arrays}
-            for number, name in _CAST_PARAMETER.findall(plan):
+            for number, name in re.findall(rf"CAST\('{self._placeholder}(\d+)' AS {_TYPE}\)", plan):
                 places.setdefault(int(number), set()).add(column("", name).kind)
             for number, kinds in places.items():
                 kinds = kinds - {TEXT} if number in arrays and len(kinds) > 1 else kinds

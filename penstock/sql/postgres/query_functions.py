@@ -14,97 +14,97 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
     "time_text": [("a, f", "strftime(a, f)")],
     "time_of_text": [("a, f", "CAST(strptime(a, f) AS TIMESTAMPTZ)")],
     "date_of_text": [("a, f", "CAST(strptime(a, f) AS DATE)")],
-    "date_bin": [("i, a, o", "time_bucket(CAST(i AS INTERVAL), a, CAST(o AS TIMESTAMPTZ))")],
+    "date_bin": [("i, a, o", "time_bucket(CAST(i AS INTERVAL), a, o)")],
     "clock_timestamp": [("", "now()")],
     "statement_timestamp": [("", "now()")],
     "encode": [
         ("a", "system.main.encode(a)"),
         (
             "a, f",
-            "CASE f WHEN 'hex' THEN lower(hex(a)) WHEN 'base64' THEN to_base64(a) ELSE error('hex or base64') END",
+            "CASE f WHEN 'hex' THEN lower(hex(a)) WHEN 'base64' THEN "
+            "regexp_replace(regexp_replace(to_base64(a), '(.{76})', '\\1\n', 'g'), '=\n$', '=') "
+            "ELSE error('hex or base64') END",
         ),
     ],
     "decode": [
         ("a", "system.main.decode(a)"),
         ("a, f", "CASE f WHEN 'hex' THEN unhex(a) WHEN 'base64' THEN from_base64(a) ELSE error('hex or base64') END"),
     ],
-    "convert_from": [("a, e", "system.main.decode(a)")],
-    "octet_length": [("a", "strlen(CAST(a AS VARCHAR))")],
+    "convert_from": [
+        ("a, e", "CASE WHEN upper(replace(e, '-', '')) = 'UTF8' THEN system.main.decode(a) ELSE error('UTF8 only') END")
+    ],
+    "octet_length": [
+        (
+            "a",
+            "CASE WHEN typeof(a) = 'BLOB' THEN system.main.octet_length(TRY_CAST(a AS BLOB)) "
+            "ELSE strlen(CAST(a AS VARCHAR)) END",
+        )
+    ],
     "initcap": [
         (
             "a",
-            "array_to_string(list_transform(regexp_extract_all(lower(a), '[[:alnum:]]+|[^[:alnum:]]+'), "
+            "array_to_string(list_transform(regexp_extract_all(lower(a), '[\\p{L}\\p{N}]+|[^\\p{L}\\p{N}]+'), "
             "lambda w: upper(w[1]) || w[2:]), '')",
         )
     ],
     "width_bucket": [
         (
             "x, a, b, n",
-            "CAST(CASE WHEN x < a THEN 0 WHEN x >= b THEN n + 1 ELSE floor((x - a) * n / (b - a)) + 1 END AS INT)",
+            "CAST(CASE WHEN (x < a) = (a < b) AND x <> a THEN 0 WHEN (x < b) <> (a < b) OR x = b THEN n + 1 "
+            "ELSE floor((x - a) * n / (b - a)) + 1 END AS INT)",
         )
     ],
 }
 """Versions of each function: its parameters, and its value."""
-_PATTERNS = {
-    "HH24": "%H",
-    "HH12": "%I",
-    "HH": "%I",
-    "MI": "%M",
-    "SS": "%S",
-    "MS": "%g",
-    "US": "%f",
-    "YYYY": "%Y",
-    "YY": "%y",
-    "IYYY": "%G",
-    "IW": "%V",
-    "MM": "%m",
-    "DDD": "%j",
-    "DD": "%d",
-    "ID": "%u",
-    "Month": "%B",
-    "Mon": "%b",
-    "Day": "%A",
-    "Dy": "%a",
-    "AM": "%p",
-    "PM": "%p",
-    "TZ": "UTC",
+_NUMBERS = {
+    "HH24": "H",
+    "HH12": "I",
+    "HH": "I",
+    "MI": "M",
+    "SS": "S",
+    "MM": "m",
+    "DDD": "j",
+    "DD": "d",
+    "YYYY": "Y",
+    "YY": "y",
+    "IYYY": "G",
+    "IW": "V",
+    "ID": "u",
+    "MS": "g",
+    "US": "f",
 }
-_FOLDED = {pattern.upper(): code for pattern, code in _PATTERNS.items()}
+_WITHOUT_ZEROS = frozenset({"HH24", "HH12", "HH", "MI", "SS", "MM", "DDD", "DD"})
+_NAMES = {"Mon": "%b", "Dy": "%a", "AM": "%p", "PM": "%p", "TZ": "UTC", "FMMonth": "%B", "FMDay": "%A"}
+"""Patterns that depend on upper and lower case; without FM, the long names are padded, which ``strftime`` cannot do."""
 _LACKING = (
-    "SSSS",
-    "SSSSS",
-    "Y,YYY",
-    "YYY",
-    "CC",
-    "BC",
-    "AD",
-    "Q",
-    "WW",
-    "J",
-    "RM",
-    "OF",
-    "TZH",
-    "TZM",
-    "FF",
-    "TH",
-    "SP",
+    *("SSSSS", "SSSS", "Y,YYY", "YYY", "Y", "IYY", "IY", "IDDD", "I", "CC", "BC", "AD", "B.C.", "A.D.", "Q", "WW", "W"),
+    *("D", "J", "RM", "OF", "TZH", "TZM", "FF", "TH", "SP", "TM", "FX", "A.M.", "P.M.", "MONTH", "MON", "DAY", "DY"),
+    *("AM", "PM", "TZ", "FM"),
 )
-"""Patterns of PostgreSQL that ``strftime`` has no code for."""
-_ALL = sorted((*_FOLDED, *_LACKING, "FM"), key=len, reverse=True)
+"""Patterns of PostgreSQL that ``strftime`` has no code for, and names in another case than in ``_NAMES``."""
+_ALL = sorted({*_NUMBERS, *(f"FM{name}" for name in (*_NUMBERS, "Month", "Day")), *_LACKING}, key=len, reverse=True)
 _PIECE = re.compile('"([^"]*)"|' + "|".join(map(re.escape, _ALL)) + "|%", re.IGNORECASE)
 
 
 def duckdb_format(text: str) -> str | None:
-    """Return the format of ``strftime`` for a format of ``to_char``; None for one with a pattern that it lacks."""
+    """Return the format of ``strftime`` for a format of ``to_char``; None for one with a pattern that it lacks,
+    and for an empty one.
+    """
     pieces, position = [], 0
     for match in _PIECE.finditer(text):
         pieces.append(text[position : match.start()])
         position = match.end()
-        piece = match[0].upper()
-        if piece in _LACKING:
-            return None
+        pattern = match[0].upper()
+        is_trimmed = pattern.startswith("FM")
+        number = pattern.removeprefix("FM")
         if match[1] is not None:
             pieces.append(match[1].replace("%", "%%"))
+        elif pattern == "%":
+            pieces.append("%%")
+        elif match[0] in _NAMES:
+            pieces.append(_NAMES[match[0]])
+        elif number in _NUMBERS and not (is_trimmed and number not in _WITHOUT_ZEROS):
+            pieces.append(f"%{'-' if is_trimmed else ''}{_NUMBERS[number]}")
         else:
-            pieces.append({**_FOLDED, "%": "%%", "FM": ""}[piece])
-    return "".join((*pieces, text[position:]))
+            return None
+    return "".join((*pieces, text[position:])) or None

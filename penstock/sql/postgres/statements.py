@@ -60,6 +60,8 @@ MAX_OPERATOR_TOKENS = 16
 """Limit for an operator's name with its schema, as in ``OPERATOR(pg_catalog.!~~*)``."""
 _FUNCTIONS_AS_TABLES = ("current_schema", "current_database", "version", "now")
 """Functions without arguments that clients write as tables, as ``SELECT * FROM current_schema()``."""
+MAX_PATH_TOKENS = 200
+"""Limit for a path of JSON, as in ``#>> ARRAY['a', 'b']``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
 
 
@@ -253,6 +255,7 @@ def _replacements(
 ) -> Iterator[tuple[int, str]]:
     """Yield the index of each token that DuckDB writes in another way, and its text."""
     removed: set[int] = set()
+    closing = _closing(tokens)
     blank = Token("sign", "", 0)
 
     def follow(index: int) -> tuple[int, Token]:
@@ -300,9 +303,10 @@ def _replacements(
                 removed |= {index, second_index, *range(path_index + 1, end)} | ({third_index} if is_text else set())
                 yield path_index, f"{'->>' if is_text else '->'} {elements}"
         elif token.identifier in FORMATTED and second.text == "(":
-            format_index = _last_text(tokens, second_index)
-            if format_index:
-                text = tokens[format_index].content or ""
+            # The text literal that ends the arguments of the call.
+            format_index = closing.get(second_index, 0) - 1
+            text = tokens[format_index].content if format_index > second_index else None
+            if text is not None and tokens[format_index - 1].text == ",":
                 if (converted := duckdb_format(text)) is None:
                     raise BadParameter(f"{token.text} has no equivalent of the format {text[:60]!r}")
                 yield index, FORMATTED[token.identifier]
@@ -342,15 +346,15 @@ def _grouped_by_column(kept: Sequence[int], tokens: Sequence[Token]) -> Iterator
             position += 2
 
 
-def _last_text(tokens: Sequence[Token], opened: int) -> int:
-    """Return the index of the text literal that ends the arguments of a call; 0 if none does."""
-    depth = 0
-    for index in range(opened, len(tokens)):
-        depth += {"(": 1, ")": -1}.get(tokens[index].text, 0)
-        if not depth:
-            is_last = tokens[index - 1].content is not None and tokens[index - 2].text == ","
-            return index - 1 if is_last else 0
-    return 0
+def _closing(tokens: Sequence[Token]) -> dict[int, int]:
+    """Return the index of the parenthesis that closes each open one."""
+    closing, opened = dict[int, int](), list[int]()
+    for index, token in enumerate(tokens):
+        if token.text == "(":
+            opened.append(index)
+        elif token.text == ")" and opened:
+            closing[opened.pop()] = index
+    return closing
 
 
 def _json_path(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:
@@ -359,10 +363,13 @@ def _json_path(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:
     token = tokens[index] if index < len(tokens) else Token("sign", "", 0)
     try:
         if token.is_word("array") and end < len(tokens) and tokens[end].text == "[":
-            while end < len(tokens) and tokens[end].text != "]":
+            # Limit: each path looks at a few tokens, not at the rest of the text.
+            while end < min(len(tokens), index + MAX_PATH_TOKENS) and tokens[end].text != "]":
                 end += 1
                 if (content := tokens[end].content) is not None:
                     elements.append(content)
+            if end >= len(tokens) or tokens[end].text != "]":
+                return None, index
             end += 1
             if [entry.text for entry in tokens[end : end + 4]] == ["::", "text", "[", "]"]:
                 end += 4

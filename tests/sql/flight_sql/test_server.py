@@ -158,6 +158,27 @@ def test_limits_of_rows_and_time_are_errors(tmp_path: Path) -> None:
         rows_of(server, ENDLESS)
 
 
+def test_schema_is_known_without_running_the_statement(tmp_path: Path) -> None:
+    """A client may ask for as many schemas as it likes: none takes a query's place, time or memory."""
+    with serving(tmp_path, sql={"timeout": 600}) as server, flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
+        for query, kinds in {
+            ENDLESS: ["int64"],
+            "select a.range, {'x': [now()]} s from range(100000000000) a order by hash(a.range)": [
+                "int64",
+                "struct<x: list<l: timestamp[us, tz=UTC]>>",
+            ],
+            "select null n, 'a'::enum('a') e, 1.5 d, {'k': 'a'::enum('a')} k from range(100000000000) order by 1": [
+                "null",
+                "string",
+                "decimal128(2, 1)",
+            ],
+        }.items():
+            descriptor = flight.FlightDescriptor.for_command(pack("CommandStatementQuery", (1, query.encode())))
+            options = flight.FlightCallOptions(timeout=60)
+            schema = client.get_flight_info(descriptor, options).schema
+            assert [str(field.type) for field in schema][: len(kinds)] == kinds
+
+
 def test_token_is_needed_and_has_its_rights(tmp_path: Path) -> None:
     fill(tmp_path / "topics")
     running = Running(tmp_path / "topics", SecurityConfig.model_validate({"tokens": TOKENS}))

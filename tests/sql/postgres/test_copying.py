@@ -50,6 +50,7 @@ OPTIONS = [
     "(format csv, quote '$', header false)",
     "with delimiter '|' null 'nothing'",
     "(format text, delimiter ',')",
+    "with (delimiter e'\\t', null e'\\\\t')",
     "with (format binary)",
     "binary",
 ]
@@ -131,6 +132,9 @@ def test_adbc_reads_tables_by_copy(sql_server: Server) -> None:
         ("copy events to stdout csv delimiter '\"'", errors.InvalidParameterValue),
         ("copy events to stdout (delimiter 'ab')", errors.InvalidParameterValue),
         ("copy events to stdout (encoding 'latin1')", errors.InvalidParameterValue),
+        (f"copy events to stdout (null '{'n' * 101}')", errors.InvalidParameterValue),
+        ("copy events to stdout (format csv, format csv", errors.SyntaxError),
+        ("copy events to stdout (delimiter e'\\x41')", errors.SyntaxError),
         ("copy (select 1", errors.SyntaxError),
         ("copy", errors.SyntaxError),
         ("copy (select 1, 'a'::int) to stdout", errors.InvalidTextRepresentation),

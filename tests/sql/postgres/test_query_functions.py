@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.sql.postgres.query_functions import duckdb_format
@@ -39,6 +39,12 @@ EXPRESSIONS = [
     """('{"a": {"b": [1, "y"]}}'::json) #>> array['a', 'b', '1']::text[]""",
     """(('{"n": 2.5}'::json) #>> '{n}')::float8 + 1""",
     """('{"a": {"b": [1,2]}}'::json) #> '{a,b}'""",
+    "octet_length(decode('00ff', 'hex')), octet_length(null::text)",
+    "initcap('élan ÉTÉ x9y')",
+    "width_bucket(3, 10, 0, 5), width_bucket(11, 10, 0, 5), width_bucket(0, 10, 0, 5), width_bucket(10, 10, 0, 5)",
+    "width_bucket(0, 0, 10, 5), width_bucket(9.99, 0, 10, 5)",
+    *(f"encode(decode(repeat('61', {count}), 'hex'), 'base64')" for count in (56, 57, 58, 100, 114)),
+    "date_bin('1 day', timestamp '2026-01-01 05:00', timestamp '2026-01-01')",
     "clock_timestamp() >= now() - interval '1 day'",
 ]
 
@@ -58,15 +64,87 @@ def test_answer_is_postgresqls(
     assert connection.execute(query).fetchall() == postgres.execute(query).fetchall()
 
 
+def test_another_encoding_than_utf8_is_refused(connection: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.Error, match="UTF8 only"):
+        connection.execute("select convert_from(decode('e4', 'hex'), 'LATIN1')")
+
+
 def test_a_pattern_that_duckdb_lacks_is_refused(connection: psycopg.Connection[Any]) -> None:
-    assert [duckdb_format(text) for text in ("YYYY Q", "CC", "999.99", "")] == [None, None, "999.99", ""]
+    assert [duckdb_format(text) for text in ("YYYY Q", "CC", "999.99", "")] == [None, None, "999.99", None]
     with pytest.raises(psycopg.errors.InvalidTextRepresentation, match="no equivalent of the format 'Q'"):
         connection.execute("select to_char(now(), 'Q')")
     with pytest.raises(psycopg.errors.UndefinedFunction):
         connection.execute("select to_char(now(), upper('yyyy'))")
 
 
-@given(st.text('YMDHISs24:-"T%FMonthAm ', max_size=30))
-def test_any_format_is_converted_or_refused(text: str) -> None:
-    converted = duckdb_format(text)
-    assert converted is None or isinstance(converted, str)
+PATTERNS = [
+    *[
+        "YYYY",
+        "yyyy",
+        "YY",
+        "Y",
+        "IYYY",
+        "IY",
+        "I",
+        "IW",
+        "ID",
+        "IDDD",
+        "MM",
+        "mm",
+        "MI",
+        "SS",
+        "SSSS",
+        "MS",
+        "US",
+        "HH24",
+        "HH12",
+        "HH",
+        "DDD",
+        "DD",
+        "D",
+        "WW",
+        "W",
+        "J",
+        "Q",
+        "CC",
+        "TH",
+        "TZ",
+        "AM",
+        "PM",
+        "am",
+    ],
+    *[
+        "Mon",
+        "MON",
+        "mon",
+        "Month",
+        "MONTH",
+        "FMMonth",
+        "Day",
+        "FMDay",
+        "fmday",
+        "Dy",
+        "DY",
+        "a.m.",
+        "FMDD",
+        "FMMM",
+        "FMHH12",
+        "FMMI",
+        "FMYYYY",
+        "FM",
+    ],
+    *(":", "-", "/", "T", "at", "%", '"quoted %"', ""),
+]
+
+
+@given(st.lists(st.sampled_from(PATTERNS), max_size=5))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_format_is_postgresqls_or_refused(
+    connection: psycopg.Connection[Any], postgres: psycopg.Connection[Any], patterns: list[str]
+) -> None:
+    text = " ".join(patterns)
+    if duckdb_format(text) is None:
+        return
+    postgres.execute("set timezone to 'UTC'")
+    query = "select to_char(timestamptz '2026-03-07 16:05:06.789012Z', '" + text + "')"
+    assert connection.execute(query.encode()).fetchall() == postgres.execute(query.encode()).fetchall()

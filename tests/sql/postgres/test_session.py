@@ -243,6 +243,8 @@ async def with_asyncpg(server: Server) -> None:
         "2.5"
     )
     assert await connection.fetchval("select upper($1)", "a") == "A"
+    texts = "select 'parameter 7', cast('penstock parameter 7' as varchar), $1::int limit $2"
+    assert await connection.fetchval(texts, 1, 1) == "parameter 7"
     async with connection.transaction():
         assert len([row async for row in connection.cursor("select uuid from events where uuid <> $1", "u0")]) == 2
     with pytest.raises(TimeoutError):
