@@ -23,7 +23,7 @@ from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange, watermarks
 from penstock.kafka.client.broker_answers import TRANSIENT_ERRORS, partition_numbers, retry_transient
 from penstock.kafka.large.assembler import DEFAULT_EXPIRATION_GAP
-from penstock.landing.offset_runs import NO_RUNS, PARTITION_MARK, Runs, as_runs, intersection, is_inside, runs_of
+from penstock.landing.offset_runs import PARTITION_MARK, Runs, as_runs, intersection, is_inside, runs_of
 from penstock.proof.reread import RereadSource
 from penstock.proof.reread_kafka import KafkaRecords
 
@@ -34,8 +34,10 @@ MAX_LETTERS = 10_000_000
 """Limit: dead letters that are read per partition."""
 CONNECT_TOPIC, CONNECT_NUMBERS = "__connect.errors.topic", ("__connect.errors.partition", "__connect.errors.offset")
 SPRING_TOPIC, SPRING_NUMBERS = "kafka_dlt-original-topic", ("kafka_dlt-original-partition", "kafka_dlt-original-offset")
-MAX_ABORTED = 1_000_000
-"""Limit: offsets that are read to find rows of aborted transactions."""
+MAX_ABORTED = 100_000
+"""Limit: aborted transactions per partition whose rows are searched; each costs 100 bytes."""
+MAX_SUSPECTS = 1_000_000
+"""Limit: rows per partition whose records are read to find aborted ones."""
 CLOCK_SKEW_S = 300.0
 """Clocks of producers may be ahead by so much; Kerberos allows the same."""
 POLL_S = 1.0
@@ -64,7 +66,7 @@ class KafkaSource(AuditSource):
             self._consumer = Consumer({**base, **memory, **kafka, **fixed})
         except KafkaException as error:
             raise SourceUnavailable(f"Kafka's properties are invalid: {error.args[0]}") from None
-        self._absent = AbsentOffsets(kafka)
+        self._absent = AbsentOffsets(kafka, max_aborted=MAX_ABORTED)
         self._commits: dict[str, dict[int, int]] = {}
 
     @property
@@ -110,15 +112,18 @@ class KafkaSource(AuditSource):
     def aborted(self, partition: int, ranges: Runs) -> Runs:
         """Return the offsets among ``ranges`` whose records belong to aborted transactions.
 
-        Kafka names the first record of each. Only if the table has one of these, the records from there on are read.
+        Kafka names the first record of each. Only if the table has this one, the records up to the transaction's marker
+        are read: others may be in between. Of rows beyond the limit, the first one of each transaction is returned.
         """
-        first = np.array(sorted(self._absent.aborted.get((self.topic, partition), ())), np.int64)
-        landed = first[is_inside(first, ranges)]
-        if not len(landed):
-            return NO_RUNS
-        suspects = intersection(ranges, as_runs([(int(landed[0]), int(landed[-1]) + MAX_ABORTED)]))
+        transactions = self._absent.aborted.pop((self.topic, partition), {})
+        first = np.array(sorted(transactions), np.int64)
+        landed = first[is_inside(first, ranges)].tolist()
+        suspects = intersection(ranges, as_runs([(offset, transactions[offset]) for offset in landed]))
+        suspects = _first_offsets(suspects, MAX_SUSPECTS)
         spans = self.classify(partition, suspects)
-        return as_runs([(span.begin, span.end) for span in spans if span.absence is Absence.ABORTED])
+        aborted = [(span.begin, span.end) for span in spans if span.absence is Absence.ABORTED]
+        beyond = int(suspects[-1, 1]) if len(suspects) else 0
+        return as_runs([*aborted, *((offset, offset + 1) for offset in landed if offset >= beyond)])
 
     def _due(self, partition: int, moment_s: float, end: int) -> int:
         """Return the first offset whose record is not older than ``moment_s``; ``end`` if there is none.
@@ -316,6 +321,12 @@ class KafkaSource(AuditSource):
             if isinstance(error, SourceUnavailable):
                 raise
             raise SourceUnavailable(f"topic {self.topic}: {error}") from None
+
+
+def _first_offsets(runs: Runs, limit: int) -> Runs:
+    sizes = runs[:, 1] - runs[:, 0]
+    remaining = limit - (np.cumsum(sizes) - sizes)
+    return as_runs(np.stack([runs[:, 0], runs[:, 0] + np.minimum(sizes, remaining)], axis=1))
 
 
 def _has_event(events: Iterable[Any], code: int) -> bool:

@@ -9,6 +9,7 @@ Start with ``AbsentOffsets.classify``; ``classify_fetched`` is its part without 
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import time
@@ -72,14 +73,19 @@ class CannotClassify(PenstockError, RuntimeError):
 
 
 class AbsentOffsets:
-    """Classifies absent offsets of one cluster. ``kafka``: properties of confluent-kafka's client. One thread."""
+    """Classifies absent offsets of one cluster. ``kafka``: properties of confluent-kafka's client. One thread.
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._kafka = dict(kafka)
+    ``max_aborted``: limit of transactions in ``aborted``, per partition.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], *, max_aborted: int = 0) -> None:
+        self._kafka, self._max_aborted = dict(kafka), max_aborted
         self.fetched_bytes = 0
         """Bytes of record batches that were read."""
-        self.aborted: dict[TopicAndPartition, set[int]] = {}
-        """First offsets of aborted transactions that end at a fetched offset."""
+        self.aborted: dict[TopicAndPartition, dict[int, int]] = {}
+        """Aborted transactions whose first record is not absent and whose marker was fetched: the offset of that
+        record, and the one behind the marker.
+        """
 
     def classify(self, partition: TopicAndPartition, absent: Iterable[OffsetRange]) -> list[ClassifiedRange]:
         """Return the reason of each offset in the ranges, which ascend and do not overlap.
@@ -134,11 +140,20 @@ class AbsentOffsets:
                 size = _fetch_size(ranges, index, position, bytes_per_offset)
                 fetched = connection.fetch(partition, position, size)
                 self.fetched_bytes += len(fetched.records)
-                self.aborted.setdefault(partition, set()).update(first for _, first in fetched.aborted)
+                if self._max_aborted and fetched.aborted:
+                    self._note_aborted(partition, fetched, wanted)
                 begin, (position, classified) = position, classify_fetched(fetched, position, wanted)
                 if len(fetched.records) > MARKER_BYTES:
                     read_offsets, read_bytes = read_offsets + position - begin, read_bytes + len(fetched.records)
                 yield from classified
+
+    def _note_aborted(
+        self, partition: TopicAndPartition, fetched: FetchedBatches, absent: npt.NDArray[np.int64]
+    ) -> None:
+        transactions = self.aborted.setdefault(partition, {})
+        for first, end in aborted_transactions(fetched):
+            if len(transactions) < self._max_aborted and not any(_common(absent, first, first + 1)):
+                transactions[first] = end
 
 
 def _fetch_size(ranges: Sequence[OffsetRange], index: int, position: int, bytes_per_offset: float) -> int:
@@ -174,6 +189,22 @@ def classify_fetched(
             )
             classified += [ClassifiedRange(*span) for span in spans]
     return end, classified
+
+
+def aborted_transactions(fetched: FetchedBatches) -> Iterator[OffsetRange]:
+    """Yield the range of each aborted transaction whose marker is in a response: from its first record to the marker.
+
+    Records of other producers may lie in between. Raises BadRecords.
+    """
+    firsts: dict[int, list[int]] = {}
+    for producer, first in sorted(fetched.aborted):
+        firsts.setdefault(producer, []).append(first)
+    for batch in split_batches(fetched.records):
+        if batch.is_control and batch.producer in firsts and batch.is_abort():
+            # The transactions of a producer follow one another.
+            index = bisect.bisect_left(firsts[batch.producer], batch.first) - 1
+            if index >= 0:
+                yield firsts[batch.producer][index], batch.end
 
 
 def _common(wanted: npt.NDArray[np.int64], begin: int, end: int) -> Iterator[OffsetRange]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from pathlib import Path
@@ -11,6 +12,9 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import TopicPartition
 
+from penstock.audit import kafka_source
+from penstock.audit.kafka_source import KafkaSource
+from penstock.landing.offset_runs import as_runs
 from penstock.testing.pipe import wait_until
 from tests.audit.audited import filled_topic, run_audit, send_transactions, write_delta, write_parquet
 from tests.kafka.kafka_helpers import Topics
@@ -79,6 +83,28 @@ def test_rows_of_aborted_transactions_are_a_finding(topics: Topics, tmp_path: Pa
     committed = [row for row in rows if row[1] // 4 not in (2, 5)]
     status, report, errors = run_audit(topics, topic, write_delta(tmp_path / "committed", committed, topic))
     assert (status, report.get("unexplained")) == (0, 0), errors
+
+
+def test_only_records_of_aborted_transactions_are_read(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first and the last of twenty transactions are aborted, and the table has the ten records of each."""
+    topic, records = topics.new(), [secrets.token_bytes(1000) for _ in range(10)]
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, "transactional.id": secrets.token_hex(8)})
+    producer.init_transactions(30)
+    for number in range(20):
+        producer.begin_transaction()
+        for content in records:
+            producer.produce(topic, content, partition=0)
+        assert producer.flush(30) == 0
+        producer.abort_transaction(30) if number in (0, 19) else producer.commit_transaction(30)
+    rows = as_runs([(11 * number, 11 * number + 10) for number in range(20)])
+    markers = as_runs([(11 * number + 10, 11 * number + 11) for number in range(20)])
+    for limit, aborted in ((100, [[0, 10], [209, 219]]), (5, [[0, 5], [209, 210]]), (10, [[0, 10], [209, 210]])):
+        monkeypatch.setattr(kafka_source, "MAX_SUSPECTS", limit)
+        with contextlib.closing(KafkaSource(topic, {"bootstrap.servers": topics.address})) as source:
+            source.classify(0, markers)
+            read_before = source._absent.fetched_bytes
+            assert source.aborted(0, rows).tolist() == aborted
+            assert source._absent.fetched_bytes - read_before < 3 * 10 * 1000
 
 
 def test_topics_whose_names_differ_in_case_are_two(topics: Topics, tmp_path: Path) -> None:

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 from confluent_kafka import TopicPartition
 
-from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange, classify_fetched
+from penstock.kafka.absent_offsets import (
+    Absence,
+    AbsentOffsets,
+    ClassifiedRange,
+    aborted_transactions,
+    classify_fetched,
+)
 from penstock.kafka.broker_connection import BrokerConnection, FetchedBatches, UnsupportedSecurity
 from penstock.testing.pipe import wait_until
 from tests.kafka.kafka_helpers import Topics, gather
@@ -105,6 +111,21 @@ def test_absent_offsets_of_small_transactions_are_fetched_together(
     monkeypatch.setattr(BrokerConnection, "fetch", counted)
     assert len(classified(topics, topic, [(2 * number + 1, 2 * number + 2) for number in range(40)])) == 40
     assert len(requests) == 1
+
+
+def test_aborted_transactions_are_collected_up_to_a_limit_if_their_records_are_not_absent(topics: Topics) -> None:
+    topic, properties = topics.new(), {"bootstrap.servers": topics.address}
+    send_transactions(topics, topic, 3, 2, 4, 1, 2, aborted=[0, 1, 4])
+    markers = [(3, 4), (6, 7), (11, 12), (13, 14), (16, 17)]
+    for limit, absent, transactions in (
+        (0, markers, {}),
+        (5, markers, {0: 4, 4: 7, 14: 17}),
+        (2, markers, {0: 4, 4: 7}),
+        (5, [(0, 4), *markers[1:]], {4: 7, 14: 17}),
+    ):
+        absent_offsets = AbsentOffsets(properties, max_aborted=limit)
+        absent_offsets.classify((topic, 0), absent)
+        assert absent_offsets.aborted.get((topic, 0), {}) == transactions
 
 
 def test_interleaved_transactions_of_two_producers_are_told_apart(topics: Topics) -> None:
@@ -225,6 +246,14 @@ def test_a_producer_that_aborted_may_commit_in_the_same_response() -> None:
         5,
         [(0, 2, ABORTED), (2, 3, CONTROL), (3, 4, PRESENT), (4, 5, CONTROL)],
     )
+
+
+def test_aborted_transactions_of_a_response_reach_to_their_own_markers() -> None:
+    stored = batch(0, [0], producer=7) + batch(1, [0], producer=8) + control_batch(2, 7, commit=False)
+    stored += batch(3, [0], producer=7) + control_batch(4, 7, commit=True)
+    stored += batch(5, [0], producer=7) + control_batch(6, 8, commit=False) + control_batch(7, 7, commit=False)
+    fetched = FetchedBatches(memoryview(stored), [(7, 5), (8, 1), (7, 0), (9, 3)], 8)
+    assert sorted(aborted_transactions(fetched)) == [(0, 3), (1, 7), (5, 8)]
 
 
 def test_damaged_records_leave_the_reason_unknown() -> None:
