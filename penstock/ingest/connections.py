@@ -38,7 +38,7 @@ class Connection:
 
     ``shaking``: its TLS handshake is not complete; ``name``: the name in its certificate; ``credentials``: process,
     user and group of a local sender, whose ``address`` is empty. ``began_waiting``: time since when some of its bytes
-    may be a complete message.
+    may be a complete message. ``has_left``: whether the sender has disconnected.
     """
 
     sock: socket.socket
@@ -50,6 +50,7 @@ class Connection:
     name: str = ""
     began_waiting: float | None = None
     credentials: tuple[int, int, int] = (0, 0, 0)
+    has_left: bool = False
     _remaining: pa.Array[Any] = field(default_factory=lambda: NO_LINES)
 
     @property

@@ -194,6 +194,7 @@ class TcpReceiver:
             by_descriptor[connection.sock.fileno()] = connection
         for descriptor, _ in poller.poll(0):
             connection = by_descriptor[descriptor]
+            connection.has_left = True
             if connection.dialogue is not None:
                 connection.dialogue.leave()
             if not connection.waits_for_memory:
@@ -280,6 +281,7 @@ class TcpReceiver:
         except OSError:
             received = 0
         if not received:
+            connection.has_left = True
             return self._close(connection)
         connection.heard = self._clock()
         self._feed(connection, memoryview(self._buffer)[:received])
@@ -387,7 +389,8 @@ class TcpReceiver:
         self._parked.pop(connection, None)
         if connection.dialogue is not None:
             connection.dialogue.abandon()
-            self._counts[f"{Name.CONNECTION_CLOSED}left"] += bool(connection.dialogue.dropped)
+            # A listener that stops drops such requests as well, and then no sender has left.
+            self._counts[f"{Name.CONNECTION_CLOSED}left"] += connection.has_left and bool(connection.dialogue.dropped)
         self._selector.unregister(connection.sock)
         connection.sock.close()
 

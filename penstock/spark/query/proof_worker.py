@@ -112,6 +112,7 @@ class ProofWorker:
         self._unproved = self._resume()
         self._violations = violations_by_rule(self._layout)
         self._has_new_violations = bool(self._violations)
+        self._has_warned = False
         self._through: dict[str, int] | None = None
         self._position = self._deletion = 0
         self._pause = FIRST_PAUSE_S
@@ -177,8 +178,15 @@ class ProofWorker:
             self._has_new_violations |= bool(commit.violations)
         if self._has_new_violations:
             # Order: after the journal, which has the counts. Crash: the next start writes them again.
-            write_document(self._layout.contracts, {"violations": dict(self._violations)})
-            self._has_new_violations = False
+            try:
+                write_document(self._layout.contracts, {"violations": dict(self._violations)})
+            except OSError as error:
+                # The file serves one metric; proofs do not wait for it, and the next step repeats the write.
+                if not self._has_warned:
+                    _LOGGER.warning("the counts of contract violations cannot be written: %s", error)
+                self._has_warned = True
+            else:
+                self._has_new_violations = self._has_warned = False
 
     def step(self) -> bool:
         """Enter new commits, prove and post them; return whether nothing is left."""

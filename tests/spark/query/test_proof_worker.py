@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.files.checked_document import read_document
 from penstock.files.checked_lines import read_lines
 from penstock.landing.history import read_sum, stretches
 from penstock.proof.ledger_posts import LedgerClient
@@ -134,6 +135,23 @@ def test_full_disk_is_logged_and_retried(
     worker._next_try = 0.0
     assert worker._step_safely()
     assert worker.progress.rows == 2
+
+
+def test_unwritable_counts_of_violations_stop_no_proof(
+    landing: Landing, table: HandWritten, caplog: pytest.LogCaptureFixture
+) -> None:
+    table.commit({"t": 3}, [], violations={"contract.t.rule": 2})
+    path = landing.layout.contracts
+    path.mkdir()
+    worker = make(landing)
+    assert worker.step()
+    assert worker.step()
+    assert worker.progress.rows == 3
+    assert len(caplog.messages) == 1
+    assert "the counts of contract violations cannot be written" in caplog.messages[0]
+    path.rmdir()
+    assert worker.step()
+    assert read_document(path)["violations"] == {"contract.t.rule": 2}
 
 
 def test_thread_follows_commits_and_stops_when_all_are_proved(landing: Landing, table: HandWritten) -> None:
