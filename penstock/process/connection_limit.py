@@ -27,7 +27,13 @@ MIN_IDLE_S = 5.0
 turns do not close each other's.
 """
 FIRST_CALL_S = 0.3
-"""Time for the first call of a new connection, unless half of the burst is used up."""
+"""Time for the first call of a new connection if no idle one can be closed, unless half of the burst is used up."""
+NEW_S = 5.0
+"""Time for the first call of a new connection while idle ones can be closed: TLS over a slow network."""
+NEW_SHARE = 4
+"""Limit: the newest connections of one address, up to this part of the limit, count as new; all others without a call
+are closed before idle ones, so that no address can close idle ones of other addresses.
+"""
 HANDSHAKE_TIMEOUT_MS = 10_000
 """Time for TLS and HTTP/2 before gRPC closes a connection; its default is 120 s."""
 MAX_BURST = 1000
@@ -59,10 +65,10 @@ class _Connection:
 class ConnectionLimit:
     """At most ``limit`` connections of one server, and some more until the surplus is closed.
 
-    Connections without an admitted call are closed first; the address with most of them comes first, and its oldest.
-    Then connections are closed that have no open call, the one whose last call is longest ago first; then those whose
-    streams are silent, of the address with most of them first, and the longest silent. If every other connection is in
-    use, gRPC refuses the new one.
+    Connections without an admitted call are closed first, except new ones (``NEW_S``, ``NEW_SHARE``); the address with
+    most of them comes first, and its oldest. Then connections are closed that have no open call, the one whose last
+    call is longest ago first; then new ones; then those whose streams are silent, of the address with most of them
+    first, and the longest silent. If every other connection is in use, gRPC refuses the new one.
 
     Invariant: a connection with a request that is being answered is not closed. Its client would repeat an append that
     is stored.
@@ -144,8 +150,9 @@ class ConnectionLimit:
         if surplus <= 0:
             return False
         last_calls, streams, answering = self._find_activity()
-        closable = _closable(connections, last_calls, streams, answering)[:surplus]
-        if surplus <= MAX_BURST // 2:
+        most_new = max(self.limit // NEW_SHARE, 1)
+        closable = _closable(connections, last_calls, streams, answering, most_new)[:surplus]
+        if surplus <= (self.most - self.limit) // 2:
             # Order: after the selection, so that idle connections are not closed in place of new ones.
             new_since = time.monotonic() - FIRST_CALL_S
             closable = [each for each in closable if each.peer in last_calls or each.first_seen < new_since]
@@ -204,9 +211,13 @@ class ConnectionLimit:
 
 
 def _closable(
-    connections: list[_Connection], last_calls: dict[Peer, float], streams: dict[Peer, float], answering: set[Peer]
+    connections: list[_Connection],
+    last_calls: dict[Peer, float],
+    streams: dict[Peer, float],
+    answering: set[Peer],
+    most_new: int,
 ) -> list[_Connection]:
-    """Return the connections that may be closed, the first one first."""
+    """Return the connections that may be closed, the first one first; of an address ``most_new`` count as new."""
     idle_since = time.monotonic() - MIN_IDLE_S
     unused: list[_Connection] = []
     idle: list[_Connection] = []
@@ -220,11 +231,25 @@ def _closable(
         elif max(last_calls[peer], streams.get(peer, 0.0)) < idle_since:
             (silent if peer in streams else idle).append(connection)
     idle.sort(key=lambda connection: last_calls[connection.peer])
+    new = _new_of_each_address(unused, most_new)
+    # The sort is stable: new ones come last, in the same order.
+    unused = sorted(_of_busiest_address_first(unused, lambda connection: connection.first_seen), key=new.__contains__)
     return [
-        *_of_busiest_address_first(unused, lambda connection: connection.first_seen),
+        *unused[: len(unused) - len(new)],
         *idle,
+        *unused[len(unused) - len(new) :],
         *_of_busiest_address_first(silent, lambda connection: streams[connection.peer]),
     ]
+
+
+def _new_of_each_address(unused: list[_Connection], most: int) -> set[_Connection]:
+    """Return the newest connections, at most ``most`` of an address."""
+    new_since, new, by_address = time.monotonic() - NEW_S, set[_Connection](), Counter[str]()
+    for connection in sorted(unused, key=lambda connection: connection.first_seen, reverse=True):
+        by_address[connection.peer[0]] += 1
+        if connection.first_seen > new_since and by_address[connection.peer[0]] <= most:
+            new.add(connection)
+    return new
 
 
 def _of_busiest_address_first(

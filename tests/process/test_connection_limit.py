@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from penstock.config import SecurityConfig, TokenConfig
-from penstock.process.connection_limit import ConnectionLimit, _closable, _Connection
+from penstock.process.connection_limit import FIRST_CALL_S, ConnectionLimit, _closable, _Connection
 from penstock.process.http_limits import HttpLimits
 from penstock.server.http.body_limits import closed_family
 from penstock.slogd import slogd_pb2 as pb
@@ -183,6 +185,35 @@ def test_longest_idle_channel_is_closed_for_a_new_one_and_connects_again(
         assert append(channels[1]) == [LIMIT + 2]
 
 
+def relay_slowly(listener: socket.socket, port: int, delay_s: float) -> None:
+    """Connect the first client to ``port`` of 127.0.0.1; its bytes pass after a delay, as over a slow network."""
+    with listener.accept()[0] as client, socket.create_connection(("127.0.0.1", port)) as server:
+        time.sleep(delay_s)
+        while ready := select.select([client, server], [], [], 20)[0]:
+            for sock in ready:
+                if not (received := sock.recv(1 << 16)):
+                    return
+                (server if sock is client else client).sendall(received)
+
+
+def test_slow_new_client_takes_the_place_of_an_idle_one(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    running = start()
+    with contextlib.ExitStack() as opened, socket.create_server(("127.0.0.1", 0)) as listener:
+        for _ in range(LIMIT):
+            append(opened.enter_context(new_channel(running.bound.grpc)))
+        time.sleep(0.6)
+        arguments = (listener, port_of(running.bound.grpc), 3 * FIRST_CALL_S)
+        relay = threading.Thread(target=relay_slowly, args=arguments)
+        relay.start()
+        with new_channel(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
+            assert append(channel, 10) == [LIMIT]
+        relay.join(30)
+    assert running.limits.rpc_connections["grpc"].closed == 1
+
+
 @contextlib.contextmanager
 def append_under_way(running: Running, method: str) -> Iterator[Callable[[], list[int]]]:
     """An append that waits for the disk on its own connection; what is yielded ends the wait and returns offsets."""
@@ -280,8 +311,10 @@ def test_connections_without_calls_of_the_busiest_address_are_closed_first() -> 
     last_calls |= {("192.0.2.1", 1): now - 80, ("192.0.2.4", 1): now - 0.1}
     streams = {("192.0.2.5", 1): now - 70, ("192.0.2.6", 1): now - 20}
     streams |= {("192.0.2.6", 2): now - 30, ("192.0.2.6", 3): now - 0.1}
-    closable = _closable(connections, last_calls, streams, {("192.0.2.1", 2)})
-    assert [connection.descriptor for connection in closable] == [5, 4, 3, 1, 9, 8, 7]
+    new = [_Connection(11 + number, ("192.0.2.7", number), now - 2 + number / 10) for number in range(3)]
+    closable = _closable(connections + new, last_calls, streams, {("192.0.2.1", 2)}, 2)
+    # Of the new ones of an address, two are closed after the idle connection.
+    assert [connection.descriptor for connection in closable] == [11, 5, 4, 3, 1, 12, 13, 9, 8, 7]
 
 
 def test_peers_of_closed_connections_are_forgotten(start: Callable[..., Running]) -> None:

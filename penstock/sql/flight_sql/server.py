@@ -30,7 +30,7 @@ from penstock.sql.query import BadQuery
 SERVICE = "arrow.flight.protocol.FlightService"
 MAX_REQUEST_BYTES = 4 << 20
 END_AFTER_S = 5.0
-"""Time after a query's limit within which its last rows must be taken."""
+"""Time after a query's limit within which its last rows must be taken, or the last parameters sent."""
 STOP_TIMEOUT_S = 2.0
 ACTIONS = {
     "CreatePreparedStatement": "Prepare a statement.",
@@ -116,8 +116,17 @@ class FlightSqlServer:
         self._calls.discard(context)
         self.connections.note_end(context.peer())
 
+    def _limit_time(self, context: grpc.ServicerContext) -> None:
+        """Cancel a call that takes longer than a query may take."""
+        # Limit: a client that takes no rows, or sends no parameters, must not keep a thread, a query and a connection.
+        timer = threading.Timer(self._engine.config.timeout + END_AFTER_S, context.cancel)
+        timer.start()
+        if not context.add_callback(timer.cancel):
+            timer.cancel()
+
     def _handshake(self, _: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Answer a password with the token that following calls send."""
+        self._limit_time(context)
         token, _user = _credentials(context)
         self._admit(token, context)
         if token:
@@ -138,20 +147,15 @@ class FlightSqlServer:
 
     def _do_get(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         command = parse_command(flight.Ticket.deserialize(request).ticket)
-        # Limit: a client that takes no rows must not keep a thread and a query longer than a query may take.
-        timer = threading.Timer(self._engine.config.timeout + END_AFTER_S, context.cancel)
-        timer.start()
-        try:
-            answer = self._service(context).answer(command)
-            # gRPC stops asking for answers when the client has gone, and closes no iterator.
-            if not context.add_callback(threading.Thread(target=answer.close, daemon=True).start):
-                answer.close()
-            encoder = BatchEncoder(answer.schema)
-            yield encoder.schema_message()
-            for batch in answer.batches():
-                yield from encoder.batch_messages(batch)
-        finally:
-            timer.cancel()
+        self._limit_time(context)
+        answer = self._service(context).answer(command)
+        # gRPC stops asking for answers when the client has gone, and closes no iterator.
+        if not context.add_callback(threading.Thread(target=answer.close, daemon=True).start):
+            answer.close()
+        encoder = BatchEncoder(answer.schema)
+        yield encoder.schema_message()
+        for batch in answer.batches():
+            yield from encoder.batch_messages(batch)
 
     def _do_action(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         action = flight.Action.deserialize(request)
@@ -167,6 +171,7 @@ class FlightSqlServer:
 
     def _do_put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Bind the parameters of a prepared statement; answer its new handle."""
+        self._limit_time(context)
         self._admit(_credentials(context)[0], context)
         decoder, command = BatchDecoder(), Command("", {}, {})
         for request in requests:
@@ -216,6 +221,8 @@ def _with_errors_streamed(method: _Method) -> _Method:
     def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
             yield from method(request, context)
+        except grpc.RpcError:  # the call is over: its client has left, or its time is up
+            raise
         except Exception as error:  # noqa: BLE001 - every call ends with a code
             _abort(context, error)
 

@@ -24,6 +24,7 @@ from penstock.sql.flight_sql.commands import Handle, pack
 from penstock.sql.flight_sql.server import SERVICE, FlightSqlServer
 from penstock.sql.postgres.server import Server
 from penstock.testing import wait_until
+from tests.server.http2_attacker import Attacker
 from tests.server.idle_connections import IdleConnections, Kind
 from tests.server.running import Running
 from tests.sql.postgres.postgres_server import fill
@@ -202,6 +203,41 @@ def test_call_that_is_cancelled_gives_its_query_back(tmp_path: Path) -> None:
         reader.cancel()
         client.close()
         assert rows_of(server, "select 1") == [(1,)]
+
+
+def test_silent_puts_do_not_keep_clients_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("penstock.sql.flight_sql.server.END_AFTER_S", 1.0)
+    silence = threading.Event()
+
+    def stay_silent() -> Iterator[bytes]:
+        silence.wait(60)
+        yield from ()
+
+    with (
+        serving(tmp_path, sql={"max_connections": 3, "timeout": 1}) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        silent = [channel.stream_stream(f"/{SERVICE}/DoPut")(stay_silent(), timeout=60) for _ in range(3)]
+        wait_until(lambda: len(server._calls) == 3)
+        wait_until(lambda: not server._calls, 20)
+        assert [call.code() for call in silent] == [grpc.StatusCode.CANCELLED] * 3
+        assert rows_of(server, "select 1") == [(1,)]
+        silence.set()
+    assert not caplog.messages
+
+
+def test_unread_handshakes_do_not_keep_clients_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.sql.flight_sql.server.END_AFTER_S", 1.0)
+    with serving(tmp_path, sql={"max_connections": 3, "timeout": 1}) as server:
+        attacker = Attacker(f"127.0.0.1:{server.port}", f"/{SERVICE}/Handshake")
+        for _ in range(3):
+            attacker.send_without_reading([b"x"])
+        wait_until(lambda: len(server._calls) == 3)
+        wait_until(lambda: not server._calls, 20)
+        assert rows_of(server, "select 1") == [(1,)]
+        attacker.close()
 
 
 METHODS = st.sampled_from(["GetFlightInfo", "GetSchema", "DoGet", "DoAction"])
