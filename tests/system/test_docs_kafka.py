@@ -59,7 +59,7 @@ class Reader:
 
 def test_picture_shows_the_real_behaviour() -> None:
     reader = Reader()
-    first, last = map(rows, blocks("text"))
+    first, last = (rows(block) for block in blocks("text") if block.startswith("offset"))
     assert first["offset"] == [str(number) for number in range(8)]
     steps = [reader.read(offset, record) for offset, record in enumerate(first["record"])]
     assert [delivered for delivered, _ in steps] == first["delivered"]
