@@ -22,12 +22,12 @@ def test_stopped_pipeline_is_shown_by_console_status_alarms_and_timeline(pipe: P
     driver.start()
     assert driver.process
     try:
-        wait_until(lambda: "running" in pipeline_status(pipe), 60, "the pipeline runs")
-        wait_until(lambda: (pipe.data_dir / "pipeline.state").exists(), 60, "its heartbeat is published")
+        wait_until(lambda: "running" in pipeline_status(pipe), 180, "the pipeline runs")
+        wait_until(lambda: (pipe.data_dir / "pipeline.state").exists(), 180, "its heartbeat is published")
         driver.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: pipe.balance()["silent"], what="it counts as stopped")
         assert "pipeline stopped for" in pipeline_status(pipe)
-        wait_until(lambda: "PenstockPipelineStopped" in firing(pipe), 60, "the alarm fires")
+        wait_until(lambda: "PenstockPipelineStopped" in firing(pipe), 180, "the alarm fires")
         assert "pipeline is stopped" in timeline(pipe)
         with running_console(pipe) as console, browser() as chromium:
             page, wrong = opened(chromium, console)
