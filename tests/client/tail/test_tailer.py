@@ -24,6 +24,7 @@ from penstock.files.checked_document import encode
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS
 from tests.client.tail.following import Following, Killed, Step, killed, stop
+from tests.debian_packages import CannotFetchDebian, library_environment, unpacked
 
 
 @pytest.fixture
@@ -85,10 +86,18 @@ ROTATIONS = [*CREATE, *(f"{way}\ncompress" for way in CREATE), "compress\ndelayc
 CUTS = ["copytruncate\ncompress", "copytruncate\ncompress\ndelaycompress", "copytruncate\nrotate 1"]
 
 
-@pytest.mark.skipif(shutil.which("logrotate") is None, reason="logrotate is not installed")
+@pytest.fixture(scope="session")
+def logrotate() -> Path:
+    """Return the folder of the unpacked package."""
+    try:
+        return unpacked("logrotate", ["logrotate"])
+    except CannotFetchDebian as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize("pattern", ["*.log", "*.log*"])
 @pytest.mark.parametrize("directives", [*ROTATIONS, *CUTS])
-def test_logrotate_loses_and_repeats_no_line(tmp_path: Path, directives: str, pattern: str) -> None:
+def test_logrotate_loses_and_repeats_no_line(tmp_path: Path, logrotate: Path, directives: str, pattern: str) -> None:
     """Lines behind the last turn are read from renamed and removed files; a cut file has lost them."""
     here, sent = Following(tmp_path, pattern), list[bytes]()
     here.path("old").mkdir()
@@ -101,8 +110,9 @@ def test_logrotate_loses_and_repeats_no_line(tmp_path: Path, directives: str, pa
         if number % 2 == 0 or "copytruncate" in directives:
             here.run()
         if number % 2:
-            command = ["logrotate", "-f", "-s", here.path("rotations"), settings]
-            subprocess.run(command, check="dateext" not in directives, stderr=subprocess.DEVNULL)
+            command = [logrotate / "usr/sbin/logrotate", "-f", "-s", here.path("rotations"), settings]
+            environment = library_environment(logrotate)
+            subprocess.run(command, check="dateext" not in directives, stderr=subprocess.DEVNULL, env=environment)
     here.run()
     here.clock.advance(61)
     assert sorted(here.run()) == sorted(sent)
