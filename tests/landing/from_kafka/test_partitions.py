@@ -40,13 +40,13 @@ def test_internal_topics_are_shown_by_their_full_name_only(cluster: Topics) -> N
     source = KafkaPartitions({"bootstrap.servers": cluster.address})
     topic = cluster.new()
 
-    def is_shown() -> bool:
+    def finds_topic() -> bool:
         try:
             return f"{topic}/0" in source.views(["*"])
         except KafkaAway:  # a broker hears of a new topic a moment later: it does not know yet that it leads it
             return False
 
-    wait_until(is_shown, 30)
+    wait_until(finds_topic, 30)
     assert not any(name.startswith("_") for name in source.views(["*"]))
 
 
