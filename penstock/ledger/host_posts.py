@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -72,23 +72,29 @@ def add_report(total: dict[str, ListenerReport], name: str, report: ListenerRepo
 
 def parse_host_post(document: Any) -> HostPost:
     """Parse the document of a host's post. Raises BadPost."""
+    texts, numbers = ("relay", "disk", "process", "software"), ("version", "time_ms", "lag_ms")
+    return HostPost(**post_fields(document, texts, numbers, _parse_report))
+
+
+def post_fields(
+    document: Any, texts: Iterable[str], numbers: Iterable[str], parse_report: Callable[[object], Any]
+) -> dict[str, Any]:
+    """Return the checked fields of a host's post: its name, texts, numbers and the report of each listener.
+
+    ``parse_report`` raises ValueError. Raises BadPost.
+    """
     try:
         if not HOST_NAME.fullmatch(host := checked_text(document["host"])) or host in (".", ".."):
             raise ValueError(f"{host!a} is no name of a host")
         listeners = document["listeners"]
         if not isinstance(listeners, dict) or len(listeners) > MAX_LISTENERS:
             raise ValueError(f"listeners is no object with at most {MAX_LISTENERS} names")
-        return HostPost(
-            host=host,
-            relay=checked_text(document["relay"]),
-            disk=checked_text(document["disk"]),
-            process=checked_text(document["process"]),
-            version=_count(document["version"]),
-            time_ms=_count(document["time_ms"]),
-            lag_ms=_count(document["lag_ms"]),
-            software=checked_text(document["software"]),
-            listeners={checked_text(name): _parse_report(report) for name, report in listeners.items()},
-        )
+        return {
+            "host": host,
+            **{name: checked_text(document[name]) for name in texts},
+            **{name: checked_count(document[name]) for name in numbers},
+            "listeners": {checked_text(name): parse_report(report) for name, report in listeners.items()},
+        }
     except (KeyError, TypeError) as error:
         raise BadPost(f"a post of a host needs {error}") from None
     except ValueError as error:
@@ -99,8 +105,8 @@ def _parse_report(document: object) -> ListenerReport:
     if not isinstance(document, dict):
         raise ValueError("the counts of a listener are no object")
     sent = document.get("sent")
-    numbers = {name: _count(document.get(name, 0)) for name in _NUMBERS}
-    return ListenerReport(**numbers, sent=None if sent is None else _count(sent))
+    numbers = {name: checked_count(document.get(name, 0)) for name in _NUMBERS}
+    return ListenerReport(**numbers, sent=None if sent is None else checked_count(sent))
 
 
 def checked_text(text: object) -> str:
@@ -113,7 +119,8 @@ def checked_text(text: object) -> str:
     return text
 
 
-def _count(number: object) -> int:
+def checked_count(number: object) -> int:
+    """Return a number that may be a count. Raises ValueError for anything else."""
     if type(number) is not int or not 0 <= number < LARGEST:
         raise ValueError(f"{str(number)[:_SHORT_TEXT]} is no count")
     return number

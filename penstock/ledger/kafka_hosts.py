@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.file_system import OS, make_folder
 from penstock.handover.dropped_frames import MAX_BUCKETS
-from penstock.ledger.host_posts import HOST_NAME, MAX_LISTENERS, checked_text
+from penstock.ledger.host_posts import checked_count, checked_text, post_fields
 from penstock.ledger.hosts import (
     MAX_CLOSED,
     MAX_FORMER_DISKS,
@@ -29,7 +29,7 @@ from penstock.ledger.hosts import (
     refuse_former_disk,
     with_new_disk,
 )
-from penstock.ledger.posts import LARGEST, LAST_SECOND, BadPost
+from penstock.ledger.posts import LAST_SECOND, BadPost
 
 KAFKA_HOST_TIER, ENDS_TIER = "kafka_host", "kafka_ends"
 """Tiers of a host's counts of its handlers, and of the ends of the partitions that the pipeline lands."""
@@ -106,25 +106,7 @@ class KafkaPost:
 
 def parse_kafka_post(document: Any) -> KafkaPost:
     """Parse the document of a host's post. Raises BadPost."""
-    try:
-        if not HOST_NAME.fullmatch(host := checked_text(document["host"])) or host in (".", ".."):
-            raise ValueError(f"{host!a} is no name of a host")
-        listeners = document["listeners"]
-        if not isinstance(listeners, dict) or len(listeners) > MAX_LISTENERS:
-            raise ValueError(f"listeners is no object with at most {MAX_LISTENERS} names")
-        return KafkaPost(
-            host=host,
-            disk=checked_text(document["disk"]),
-            process=checked_text(document["process"]),
-            version=_count(document["version"]),
-            time_ms=_count(document["time_ms"]),
-            software=checked_text(document["software"]),
-            listeners={checked_text(name): _parse_report(report) for name, report in listeners.items()},
-        )
-    except (KeyError, TypeError) as error:
-        raise BadPost(f"a post of a host needs {error}") from None
-    except ValueError as error:
-        raise BadPost(f"not a post of a host: {error}") from None
+    return KafkaPost(**post_fields(document, ("disk", "process", "software"), ("version", "time_ms"), _parse_report))
 
 
 def _parse_report(document: object) -> KafkaReport:
@@ -137,20 +119,14 @@ def _parse_report(document: object) -> KafkaReport:
     for minute, counts in minutes.items():
         if not _BUCKET.fullmatch(str(minute)) or not isinstance(counts, list | tuple) or len(counts) != 2:
             raise ValueError("a minute has its start in seconds and two counts")
-        parsed[int(minute)] = (_count(counts[0]), _count(counts[1]))
-    sums = {name: _count(document.get(name, 0)) for name in _COUNTS}
+        parsed[int(minute)] = (checked_count(counts[0]), checked_count(counts[1]))
+    sums = {name: checked_count(document.get(name, 0)) for name in _COUNTS}
     if any(minute > LAST_SECOND or minute % BUCKET_SECONDS for minute in parsed) or any(
         sum(counts[place] for counts in parsed.values()) > sums[name]
         for place, name in enumerate(("forwarded", "failed"))
     ):
         raise ValueError("the minutes have more than their sum, or are no minutes")
     return KafkaReport(**sums, minutes=parsed)
-
-
-def _count(number: object) -> int:
-    if type(number) is not int or not 0 <= number < LARGEST:
-        raise ValueError(f"{str(number)[:100]} is no count")
-    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +258,8 @@ class KafkaHostRegister:
             raise BadPost(f"ends is no object with at most {MAX_PARTITIONS} names")
         posted_at = self._monotonic()
         try:
-            read_at = posted_at - _count(document.get("age_ms")) / 1000 - MAX_DELAY_S
-            numbers = {checked_text(name[-100:]) and name: _count(end) for name, end in ends.items()}
+            read_at = posted_at - checked_count(document.get("age_ms")) / 1000 - MAX_DELAY_S
+            numbers = {checked_text(name[-100:]) and name: checked_count(end) for name, end in ends.items()}
             pipeline = checked_text(document.get("pipeline", ""))
         except ValueError as error:
             raise BadPost(f"not the ends of partitions: {error}") from None

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.preparation import StatementFailed
+from penstock.sql.postgres.preparation import StatementFailed, syntax_error
 from penstock.sql.postgres.rows import data_rows, line_messages
 from penstock.sql.postgres.statements import Statement, Token, tokens_of
 from penstock.sql.postgres.types import BINARY_FORMAT, TEXT_FORMAT, Column
@@ -169,8 +169,7 @@ class _Tokens:
 
     def failure(self) -> StatementFailed:
         """Return the error for the next token."""
-        token = self.tokens[min(self.position, len(self.tokens) - 1)]
-        return StatementFailed(SqlError(_SYNTAX, f'syntax error at or near "{token.text[:40]}"', token.position + 1))
+        return syntax_error(self.tokens[min(self.position, len(self.tokens) - 1)])
 
 
 def _read_source(reader: _Tokens) -> Statement:

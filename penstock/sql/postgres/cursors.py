@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.preparation import StatementFailed
+from penstock.sql.postgres.preparation import StatementFailed, syntax_error
 from penstock.sql.postgres.statements import Statement
 
 _BACKWARD = frozenset({"prior", "first", "last", "absolute", "relative", "backward"})
@@ -39,7 +39,7 @@ def read_declaration(statement: Statement) -> Declaration:
     options = [token.text.lower() for token in tokens[2:end]]
     name = tokens[1].identifier if len(tokens) > 1 else ""
     if not name or "cursor" not in options or end + 1 >= len(tokens):
-        raise _syntax_error(statement)
+        raise syntax_error(statement.significant[-1])
     if "binary" in options:
         raise StatementFailed(SqlError(_UNSUPPORTED, "BINARY is not supported: clients ask for it as they fetch"))
     if "scroll" in options and "no" not in options:
@@ -55,7 +55,7 @@ def read_fetch(statement: Statement) -> Fetch:
     """Read a FETCH. Raises StatementFailed."""
     words = [token.identifier or token.text for token in statement.significant[1:]]
     if not words or not statement.significant[-1].identifier:
-        raise _syntax_error(statement)
+        raise syntax_error(statement.significant[-1])
     *direction, name = words
     if direction[-1:] in (["from"], ["in"]):
         del direction[-1]
@@ -70,9 +70,4 @@ def read_fetch(statement: Statement) -> Fetch:
             return Fetch(name, 0)
         case [count] if count.isascii() and count.isdecimal() and len(count) < 20:
             return Fetch(name, int(count))
-    raise _syntax_error(statement)
-
-
-def _syntax_error(statement: Statement) -> StatementFailed:
-    token = statement.significant[-1]
-    return StatementFailed(SqlError(_SYNTAX, f'syntax error at or near "{token.text[:40]}"', token.position + 1))
+    raise syntax_error(statement.significant[-1])

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.sql.postgres.messages import SqlError
 from penstock.sql.postgres.parameters import literal
-from penstock.sql.postgres.statements import INFORMATION_SCHEMA, Statement, Translation, translate
+from penstock.sql.postgres.statements import INFORMATION_SCHEMA, Statement, Token, Translation, translate
 from penstock.sql.postgres.system_catalog import (
     DATABASE,
     SystemCatalog,
@@ -65,6 +65,11 @@ class StatementFailed(PenstockError):
         self.error = error
 
 
+def syntax_error(token: Token) -> StatementFailed:
+    """Return PostgreSQL's error for a token that is not expected."""
+    return StatementFailed(SqlError("42601", f'syntax error at or near "{token.text[:40]}"', token.position + 1))
+
+
 class Preparation:
     """The connection in which one session's statements are bound. Used on the session's thread only."""
 
@@ -109,10 +114,11 @@ class Preparation:
         """Return the schema of a statement's answer, whose columns are ``text_of_enums``. Raises StatementFailed."""
         relation = self._bind(translation)
         # Invariant: the statement does not run, not even without rows: joins and sorts of generated rows would.
-        kinds = ["VARCHAR" if (text := str(kind)).startswith("ENUM(") else text for kind in relation.types]
-        casts = ["NULL" if kind in ('"NULL"', "NULL") else f"CAST(NULL AS {kind})" for kind in kinds]
+        kinds = [str(kind) for kind in relation.types]
+        nulls = ", ".join("NULL" if kind in ('"NULL"', "NULL") else f"CAST(NULL AS {kind})" for kind in kinds)
         try:
-            schema: pa.Schema = self._connection.sql(f"SELECT {', '.join(casts)} LIMIT 0").to_arrow_table().schema
+            row = self._connection.sql(f"SELECT {nulls}")
+            schema: pa.Schema = row.project(", ".join(text_of_enums(kinds))).to_arrow_table().schema
         except duckdb.Error as error:
             raise StatementFailed(self._explain(error, translation)) from None
         return pa.schema(

@@ -21,7 +21,7 @@ from penstock.sql.postgres.copying import Copy, read_copy
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
 from penstock.sql.postgres.parameters import BadParameter, literal
 from penstock.sql.postgres.portals import Portal, Portals, unreadable
-from penstock.sql.postgres.preparation import INTERNAL, READ_ONLY, Preparation, StatementFailed, code_of
+from penstock.sql.postgres.preparation import INTERNAL, READ_ONLY, Preparation, StatementFailed, code_of, syntax_error
 from penstock.sql.postgres.prepared_statements import PreparedStatement, PreparedStatements
 from penstock.sql.postgres.rows import data_rows
 from penstock.sql.postgres.settings import SessionSettings
@@ -457,8 +457,7 @@ class Session:
             raise StatementFailed(SqlError(READ_ONLY, "the tables are read-only: only SELECT is allowed"))
         if verb in _UNSUPPORTED:
             raise StatementFailed(SqlError("0A000", f"{verb.upper()} is not supported"))
-        token = statement.significant[0]
-        raise StatementFailed(SqlError("42601", f'syntax error at or near "{token.text[:40]}"', token.position + 1))
+        raise syntax_error(statement.significant[0])
 
     def _transaction(self, verb: str, words: Sequence[str]) -> str:
         tag = _TRANSACTIONS[verb]

@@ -328,13 +328,15 @@ def _grouped_by_column(kept: Sequence[int], tokens: Sequence[Token]) -> Iterator
     name, too: DuckDB groups by the table's whole rows then. dbt asks so for the relations.
     """
     words = [tokens[index].identifier or tokens[index].text for index in kept]
+    begins = [position + 2 for position, pair in enumerate(pairwise(words)) if pair == ("group", "by")]
+    if not begins:
+        return
     tables = {word for word, dot in pairwise(words) if dot == "."}
     columns = {
         name: f"{tokens[kept[n]].text}.{tokens[kept[n + 2]].text}"
         for n, (_, dot, _, is_named, name) in enumerate(zip(*(words[n:] for n in range(5)), strict=False))
         if dot == "." and is_named == "as" and name in tables
     }
-    begins = [n + 2 for n in range(len(words) - 1) if words[n : n + 2] == ["group", "by"]] if columns else []
     for begin in begins:
         position = begin
         while position < len(words) and tokens[kept[position]].identifier:

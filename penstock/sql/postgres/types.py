@@ -69,15 +69,11 @@ DECLARED = (
 """Types that clients declare for parameters in addition."""
 BY_OID = {kind.oid: kind for scalar in (*ANSWERED, *DECLARED) for kind in (scalar, scalar.array)}
 TYPES_BY_NAME = {
-    **{kind.name: kind for kind in (*ANSWERED, *DECLARED)},
-    **dict.fromkeys(("int", "integer"), INT4),
-    "bigint": INT8,
-    "smallint": INT2,
-    "boolean": BOOL,
-    "real": FLOAT4,
+    **{name: kind for kind in (*ANSWERED, *DECLARED) for name in (kind.name, kind.long_name)},
+    "int": INT4,
     "decimal": NUMERIC,
 }
-"""Types by the names of one word that casts use."""
+"""Types by the names that casts use."""
 _BY_DUCKDB = {
     **{kind.duckdb: kind for kind in ANSWERED if kind is not NUMERIC},
     **dict.fromkeys(("TINYINT", "UTINYINT"), INT2),
