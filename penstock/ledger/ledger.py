@@ -310,7 +310,9 @@ class Ledger:
         # Posts of hosts have no minutes.
         if within is not None:
             return total
-        compared = over_kafka.compare(kafka_hosts_states, landed_by_minute(pages.landed), pages.rolled)
+        # Fast path: the minutes of all landed counts are summed only for hosts that forward to Kafka.
+        arrived = landed_by_minute(pages.landed) if kafka_hosts_states else {}
+        compared = over_kafka.compare(kafka_hosts_states, arrived, pages.rolled)
         return with_kafka_hosts(with_hosts(total, self.hosts.states), compared)
 
     def losses(self) -> Losses:
