@@ -317,7 +317,7 @@ KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent",
 PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
 NO_PARSERS = {
     "upkeep/typed/refill.py": "names of files beneath a checksum that ``files.checked_document`` has checked",
-    "server/alarms/mail_process.py": "a task of the log daemon, and a mail that it wrote",
+    "server/alarms/delivery_process.py": "a task of the log daemon, and a mail that it wrote",
     "landing/landing_lock.py": KERNEL,
     "landing/typed/contracts.py": "bounds of the configuration, checked when it is read",
     "landing/storage/bloom_filters.py": "48 bytes of a filter; one that is not understood excludes nothing",

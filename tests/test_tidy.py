@@ -68,7 +68,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/proof/kafka_records.py": "imports Kafka's client only if a table lands from Kafka",
     "penstock/proof/reread_flight.py": "reads over Flight, apart from the folder's reader",
     "penstock/proof/watermarks.py": "one file of the tables, read without the prover",
-    "penstock/server/alarms/mail_process.py": "the entry point of a process",
+    "penstock/server/alarms/delivery_process.py": "the entry point of a process",
     "penstock/spark/extensions.py": "settings of Spark's extensions, without the session",
     "penstock/spark/query/part_results.py": "one format between worker and driver",
     "penstock/sql/catalog.py": "names and types, without a connection to the data",

@@ -1,8 +1,8 @@
 """Alarms: rules over the daemon's metrics, reported when they begin and when they end.
 
 Read ``rules`` (from which Prometheus' rule file is generated, too), ``evaluation``, ``watch``, then ``templates``,
-``delivery``, ``mail_process`` and ``register``. Imports ``config``, ``files``, ``ledger``, ``process``, ``slogd`` and
-``server.metrics``.
+``delivery``, ``delivery_process`` and ``register``. Imports ``config``, ``files``, ``ledger``, ``process``, ``slogd``
+and ``server.metrics``.
 """
 
-__all__ = ["delivery", "evaluation", "mail_process", "register", "rules", "templates", "watch"]
+__all__ = ["delivery", "delivery_process", "evaluation", "register", "rules", "templates", "watch"]

@@ -13,7 +13,6 @@ import logging
 import os
 import shlex
 import signal
-import ssl
 import sys
 import threading
 from collections import Counter, defaultdict, deque
@@ -212,33 +211,26 @@ class AlarmDelivery(threading.Thread):
         except TimeoutError:
             raise NotDelivered(f"no answer within {self._config.timeout:g} s") from None
 
-    async def _post(self, address: str, document: Mapping[str, Any]) -> None:
-        """Post JSON. Redirects are not followed: they may lead to any host, with the alarm or without it."""
-        # Imported on first use: it is slow to import, and most daemons never send an alarm.
-        import httpx
-
-        headers = {"content-type": "application/json", "user-agent": "penstock"}
-        # The certificates of the machine, not those that come with httpx: webhooks often are inside a company.
-        async with (
-            httpx.AsyncClient(timeout=None, follow_redirects=False, verify=ssl.create_default_context()) as client,  # noqa: S113 - the deadline is above
-            client.stream("POST", address, content=json.dumps(document), headers=headers) as response,
-        ):
-            if not response.is_success:
-                redirect = ", a redirect, which is not followed" if response.is_redirect else ""
-                raise NotDelivered(f"HTTP status {response.status_code}{redirect}")
+    async def _post(self, url: str, document: Mapping[str, Any]) -> None:
+        await self._run_process({"url": url, "document": document})
 
     async def _send_mail(self, alarm: Alarm) -> None:
         config = self._config
-        task = {
-            "server": config.smtp,
-            "user": config.smtp_user,
-            "password": config.smtp_password,
-            "mail": mail(alarm, config.mail_from, config.mail_to).as_string(),
-        }
-        arguments = [sys.executable, "-m", "penstock.server.alarms.mail_process", str(os.getpid())]
+        await self._run_process(
+            {
+                "server": config.smtp,
+                "user": config.smtp_user,
+                "password": config.smtp_password,
+                "mail": mail(alarm, config.mail_from, config.mail_to).as_string(),
+            }
+        )
+
+    async def _run_process(self, task: Mapping[str, Any]) -> None:
+        """Do a task of ``delivery_process``: a host name that resolves slowly holds that process, not this loop."""
+        arguments = [sys.executable, "-m", "penstock.server.alarms.delivery_process", str(os.getpid())]
         status, last_line = await self._run(arguments, task)
         if status:
-            raise NotDelivered(last_line or f"the process that sends mail ended with status {status}")
+            raise NotDelivered(last_line or f"the process that delivers alarms ended with status {status}")
 
     async def _run_command(self, alarm: Alarm) -> None:
         status, last_line = await self._run(shlex.split(self._config.command), alarm)

@@ -7,6 +7,8 @@ import json
 import os
 import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from penstock.server.alarms.delivery import FAILED, MAX_UNFINISHED, REMOVED, SEN
 from penstock.server.alarms.templates import pagerduty_event, slack_message
 from penstock.testing.pipe import free_ports, wait_until
 from penstock.testing.processes import alive
+from tests.server.alarms.slow_resolver import RESOLVES_AFTER_S
 
 ALARM = {"alarm": "A", "labels": {"listener": "in"}}
 WHOLE_ALARM = {
@@ -198,12 +201,12 @@ def test_slow_webhook_is_given_up_at_the_deadline(first: bytes, caplog: pytest.L
         assert "no answer within 0.3 s" in caplog.text
 
 
-def mail_processes() -> list[int]:
-    """Return the processes of this one that send mail; the process that runs tests has others, such as Spark's."""
+def delivery_processes() -> list[int]:
+    """Return the processes of this one that deliver alarms; the process that runs tests has others, such as Spark's."""
     found = []
     for pid in descendants(os.getpid()):
         with suppress(OSError):
-            if b"alarms.mail_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"alarms.delivery_process" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
     return found
 
@@ -225,11 +228,29 @@ def test_dripping_mail_servers_do_not_delay_webhooks_and_leave_nothing_behind(ho
             for alarm in alarms:
                 delivery.enqueue(alarm)
             wait_until(lambda: delivery.counts == {"sent": 40}, 30, "all webhooks are delivered")
-            wait_until(mail_processes, what="mails are being sent")
+            wait_until(delivery_processes, what="mails are being sent")
         assert time.monotonic() - begin < 50, "a stop does not wait for mails"
         assert len(hook.bodies) == 40
-    wait_until(lambda: not mail_processes(), what="the processes that sent mail end")
+    wait_until(lambda: not delivery_processes(), what="the processes that sent mail end")
     wait_until(lambda: set(threading.enumerate()) <= threads, what="no thread stays")
+
+
+def test_slow_resolver_delays_neither_other_destinations_nor_a_stop(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "tests.server.alarms.slow_resolver"]
+    root = Path(__file__).parents[3]
+    completed = subprocess.run(
+        ["unshare", "--map-root-user", "--net", "--mount", *program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if completed.stderr.startswith("unshare:"):
+        pytest.skip(f"the kernel permits no namespaces: {completed.stderr}")
+    seconds = json.loads(completed.stdout)
+    assert seconds["others"] < RESOLVES_AFTER_S
+    assert seconds["stop"] < RESOLVES_AFTER_S
 
 
 def test_hanging_webhook_delays_neither_command_nor_other_alarms(tmp_path: Path) -> None:

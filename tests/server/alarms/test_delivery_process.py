@@ -18,7 +18,7 @@ from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.testing.pipe import free_ports, wait_until
-from tests.server.alarms.test_delivery import mail_processes, trickling, try_once
+from tests.server.alarms.test_delivery import delivery_processes, trickling, try_once
 from tests.server.certificates import make
 
 ALARM = {
@@ -139,7 +139,7 @@ def test_mail_server_that_drips_is_given_up_at_the_deadline(scheme: str, first: 
         begin = time.monotonic()
         assert try_once(config, ALARM) == {"smtp": "no answer within 2 s"}
         assert time.monotonic() - begin < 10
-        assert mail_processes() == []
+        assert delivery_processes() == []
     wait_until(lambda: set(threading.enumerate()) <= threads, what="no thread stays")
 
 
