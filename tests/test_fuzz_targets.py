@@ -56,7 +56,7 @@ TARGETS = {
     "audit/check_history.py": "audit/test_check_history.py::test_any_bytes_are_a_record_or_left_out",
     "audit/columns.py": "audit/test_columns.py::test_any_text_is_a_column_or_refused",
     "audit/fields.py": "audit/test_fields.py::test_any_text_is_a_pair_or_refused",
-    "audit/kafka_source.py": "audit/test_redelivery.py::test_any_headers_name_a_record_or_none",
+    "audit/dead_letters.py": "audit/test_dead_letters.py::test_any_headers_name_a_record_or_none",
     "audit/tables/parquet_folder.py": "audit/tables/test_parquet_folder.py::test_any_log_of_spark_is_read_or_refused",
     "audit/receipt.py": "audit/test_receipt.py::test_any_bytes_are_a_receipt_or_refused",
     "cli/listener/ctl.py": CTL,

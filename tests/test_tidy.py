@@ -94,6 +94,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/audit/columns.py": "one list of names, without Arrow",
     "penstock/audit/fields.py": "one syntax, without Arrow",
     "penstock/audit/pace.py": "one text, shared by all proofs",
+    "penstock/audit/dead_letters.py": "the headers of foreign frameworks, without Kafka",
     "penstock/audit/decoder.py": "the only code of a user that an audit runs",
     "penstock/landing/table/landed_table.py": "the format version, checked apart from Delta",
     "penstock/landing/table/one_writer.py": "one property of tables in object stores",

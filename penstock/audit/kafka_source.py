@@ -18,6 +18,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # documented there
 
+from penstock.audit.dead_letters import dead_letter_origin
 from penstock.audit.source import RECORDS, AuditSource, Expected, Lag, Period, Record, SourceUnavailable
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange, watermarks
@@ -32,8 +33,6 @@ READ_TIMEOUT_S = 60.0
 SEEK_OFFSETS = 500
 MAX_LETTERS = 10_000_000
 """Limit: dead letters that are read per partition."""
-CONNECT_TOPIC, CONNECT_NUMBERS = "__connect.errors.topic", ("__connect.errors.partition", "__connect.errors.offset")
-SPRING_TOPIC, SPRING_NUMBERS = "kafka_dlt-original-topic", ("kafka_dlt-original-partition", "kafka_dlt-original-offset")
 MAX_ABORTED = 100_000
 """Limit: aborted transactions per partition whose rows are searched; each costs 100 bytes."""
 MAX_SUSPECTS = 1_000_000
@@ -92,7 +91,7 @@ class KafkaSource(AuditSource):
                 due = min(due, self._due(partition, period.until_s, end))
             begin = start if period.since_s is None else max(start, self._at_time(partition, period.since_s, end))
         if period.group:
-            due = min(due, max(start, self._committed(period.group).get(partition, 0)))
+            due = min(due, self._commit_of(period.group, partition, start, due))
         return Expected(start, end, begin, max(begin, due))
 
     def end(self, partition: int) -> int:
@@ -209,9 +208,11 @@ class KafkaSource(AuditSource):
     def dead_letters(self, topic: str) -> Mapping[int, Runs]:
         """Return the offsets whose records are in a dead letter topic, by partition.
 
-        Headers of Kafka Connect (with ``errors.deadletterqueue.context.headers.enable``) and of Spring name them.
+        Headers of Kafka Connect (with ``errors.deadletterqueue.context.headers.enable``), Kafka Streams and Spring name
+        them. Raises SourceUnavailable if no letter has any: each letter would then count as a missing record.
         """
         letters: defaultdict[int, list[int]] = defaultdict(list)
+        unnamed, is_any_named = 0, False
         letterbox = KafkaSource(topic, self._kafka)
         try:
             for number in letterbox.partitions():
@@ -219,11 +220,30 @@ class KafkaSource(AuditSource):
                     ranges = as_runs([watermarks(letterbox._consumer, (topic, number))])
                 for letter in letterbox.records(number, ranges, MAX_LETTERS, is_complete=False):
                     origin = dead_letter_origin(letter.headers)
+                    unnamed += origin is None
+                    is_any_named |= origin is not None
                     if origin is not None and origin[0] == self.topic:
                         letters[origin[1]].append(origin[2])
         finally:
             letterbox.close()
+        if unnamed and not is_any_named:
+            raise SourceUnavailable(
+                f"dead letter topic {topic}: no header of its {unnamed:,} records names the record that it is a copy "
+                "of; a sink of Kafka Connect needs errors.deadletterqueue.context.headers.enable=true"
+            )
         return {number: runs_of(np.unique(np.array(offsets, np.int64))) for number, offsets in letters.items()}
+
+    def _commit_of(self, group: str, partition: int, start: int, due: int) -> int:
+        """Return the committed offset of a group. Raises SourceUnavailable if it has none although records are due."""
+        committed = self._committed(group).get(partition)
+        if committed is None and due > start:
+            # Without its commit no record would be required; a partition with markers or compacted records has none.
+            ranges = as_runs([(start, due)])
+            if next(self.records(partition, ranges, 1, is_complete=False), None) is not None:
+                raise SourceUnavailable(
+                    f"group {group} has committed no offset of {self.topic}-{partition}, which has records that are due"
+                )
+        return start if committed is None else max(start, committed)
 
     def _committed(self, group: str) -> Mapping[int, int]:
         """Return the offsets that ``group`` has committed, by partition. Raises SourceUnavailable if it has none."""
@@ -363,18 +383,3 @@ def _batch(messages: Sequence[Any]) -> pa.RecordBatch:
         pa.array(headers, RECORDS.field("headers").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
-
-
-def dead_letter_origin(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, int, int] | None:
-    """Return topic, partition and offset of the record that a dead letter is a copy of; None if no header tells."""
-    named = {name: content or b"" for name, content in headers}
-    try:
-        if CONNECT_TOPIC in named:
-            numbers = (int(named[name]) for name in CONNECT_NUMBERS)
-            return (named[CONNECT_TOPIC].decode(), *numbers)  # type: ignore[return-value]  # two numbers
-        if SPRING_TOPIC in named:
-            numbers = (int.from_bytes(named[name], "big") for name in SPRING_NUMBERS)
-            return (named[SPRING_TOPIC].decode(), *numbers)  # type: ignore[return-value]  # two numbers
-    except (KeyError, ValueError):
-        return None
-    return None

@@ -101,6 +101,18 @@ def test_rewrite_that_drops_rows_is_named_with_version_and_operation(topics: Top
     assert loss["commit"].startswith("version 2, DELETE by delta-rs")
 
 
+def test_change_data_of_a_delete_is_no_file_of_rows(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    folder, feed = tmp_path / "t", {"delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(str(folder), rows_table(rows, topic), configuration=feed)
+    deltalake.DeltaTable(str(folder)).delete("kafka_offset between 10 and 14")
+    assert [*folder.glob("_change_data/*.parquet")]
+    status, report, errors = run_audit(topics, topic, folder)
+    part = report["partitions"][0]
+    assert (status, part["missing"], part["orphans"]) == (1, [[10, 15]], {}), errors
+    assert part["losses"][0]["commit"].startswith("version 1, DELETE by delta-rs")
+
+
 def test_overwritten_table_names_the_commit_that_lost_the_earlier_rows(topics: Topics, tmp_path: Path) -> None:
     topic, rows = filled_topic(topics)
     write_delta(tmp_path / "t", rows[:30], topic, files=1)
@@ -323,6 +335,19 @@ def test_records_behind_the_commit_of_the_sinks_group_are_not_required(topics: T
     status, report, errors = run_audit(topics, topic, tmp_path / "t", "--group", "sink-of-odrers")
     assert (status, report) == (2, {})
     assert f"not decided: group sink-of-odrers has committed no offset of topic {topic}" in errors
+
+
+def test_partition_without_a_commit_of_the_sinks_group_is_not_decided(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    consumer = topics.raw_consumer(topic, "half-a-sink")
+    consumer.commit(offsets=[TopicPartition(topic, 0, 60)], asynchronous=False)
+    consumer.close()
+    write_delta(tmp_path / "t", rows[:60], topic)
+    status, report, errors = run_audit(topics, topic, tmp_path / "t", "--group", "half-a-sink")
+    assert (status, report) == (2, {})
+    assert f"group half-a-sink has committed no offset of {topic}-1, which has records that are due" in errors
+    status, report, errors = run_audit(topics, topic, tmp_path / "t", "--group", "half-a-sink", "--grace", "1h")
+    assert (status, report.get("required")) == (0, 0), errors
 
 
 def test_rows_in_sqlite_and_duckdb_are_audited(topics: Topics, tmp_path: Path) -> None:

@@ -5,17 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import confluent_kafka
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from penstock.audit.kafka_source import (
-    CONNECT_NUMBERS,
-    CONNECT_TOPIC,
-    SPRING_NUMBERS,
-    SPRING_TOPIC,
-    dead_letter_origin,
-)
 from tests.audit.audited import filled_topic, run_audit, write_parquet
 from tests.kafka.kafka_helpers import Topics
 
@@ -52,31 +42,14 @@ def test_records_in_the_dead_letter_topic_are_not_missing(topics: Topics, tmp_pa
     assert report["partitions"][0]["missing"] == [[9, 10]]
 
 
-@pytest.mark.parametrize(
-    ("headers", "origin"),
-    [
-        (
-            {
-                "kafka_dlt-original-topic": b"orders",
-                "kafka_dlt-original-partition": b"\0\0\0\3",
-                "kafka_dlt-original-offset": b"\0\0\0\0\0\0\1\0",
-            },
-            ("orders", 3, 256),
-        ),
-        ({"__connect.errors.topic": b"orders", "__connect.errors.partition": b"x"}, None),
-        ({}, None),
-    ],
-)
-def test_headers_of_spring_and_connect_name_the_record(
-    headers: dict[str, bytes], origin: tuple[str, int, int] | None
-) -> None:
-    assert dead_letter_origin(list(headers.items())) == origin
-
-
-NAMES = (CONNECT_TOPIC, *CONNECT_NUMBERS, SPRING_TOPIC, *SPRING_NUMBERS)
-
-
-@given(st.dictionaries(st.sampled_from(NAMES), st.none() | st.binary(max_size=20)))
-def test_any_headers_name_a_record_or_none(headers: dict[str, bytes | None]) -> None:
-    origin = dead_letter_origin(list(headers.items()))
-    assert origin is None or origin[0] == (headers.get(CONNECT_TOPIC) or headers.get(SPRING_TOPIC) or b"").decode()
+def test_dead_letters_that_name_no_record_are_not_decided(topics: Topics, tmp_path: Path) -> None:
+    """Headers that an application names itself."""
+    topic, rows = filled_topic(topics)
+    dead = topics.new()
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address})
+    producer.produce(dead, b"order 7", headers={"x-original-topic": topic.encode(), "x-original-offset": b"7"})
+    producer.flush(30)
+    write_parquet(tmp_path / "t", [row for row in rows if row[1] != 7], topic)
+    status, report, errors = run_audit(topics, topic, tmp_path / "t", "--dead-letter", dead)
+    assert (status, report) == (2, {}), errors
+    assert f"dead letter topic {dead}: no header of its 1 records names the record" in errors

@@ -85,6 +85,41 @@ def test_rows_of_aborted_transactions_are_a_finding(topics: Topics, tmp_path: Pa
     assert (status, report.get("unexplained")) == (0, 0), errors
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_absent_records_of_compressed_batches_get_their_reason(topics: Topics, tmp_path: Path, codec: str) -> None:
+    topic, contents = topics.new(), (None, b"order" * 50, b"order" * 50)
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": topics.address,
+            "compression.codec": codec,
+            "linger.ms": 100,
+            "transactional.id": secrets.token_hex(8),
+        }
+    )
+    producer.init_transactions(30)
+    for is_aborted in (False, True, False):
+        producer.begin_transaction()
+        for content in contents * 3:
+            producer.produce(topic, content, b"key", partition=0)
+        producer.flush(30)
+        producer.abort_transaction(30) if is_aborted else producer.commit_transaction(30)
+    # Nine records and a control record each; every third record is a tombstone.
+    rows = [(0, offset) for offset in (*range(9), *range(20, 29)) if offset % 10 % 3 and offset != 4]
+    status, report, errors = run_audit(topics, topic, write_delta(tmp_path / "t", rows, topic))
+    part = report["partitions"][0]
+    assert (status, part["missing"]) == (1, [[4, 5]]), errors
+    assert part["absences"] == {"control": 3, "aborted": 9, "tombstone": 6}
+
+
+def test_times_of_the_broker_show_what_is_due(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new(message_timestamp_type="LogAppendTime")
+    send_at(topics, topic, [1_600_000_000_000 + number for number in range(60)])
+    table = write_delta(tmp_path / "t", [(0, offset) for offset in range(50)], topic)
+    for option, required in ((("--grace", "1h"), 0), (("--since", "1h"), 60)):
+        status, report, errors = run_audit(topics, topic, table, *option)
+        assert (status, report.get("required")) == (int(required > 0), required), errors
+
+
 def test_only_records_of_aborted_transactions_are_read(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and the last of twenty transactions are aborted, and the table has the ten records of each."""
     topic, records = topics.new(), [secrets.token_bytes(1000) for _ in range(10)]

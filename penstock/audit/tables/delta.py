@@ -26,7 +26,7 @@ from penstock.audit.tables.table import (
 from penstock.errors import PenstockError
 from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options
 from penstock.landing.table.table_file import TableFile, open_rows
-from penstock.landing.table.table_reader import DELTA_LOG, TableReader
+from penstock.landing.table.table_reader import TableReader
 
 PHYSICAL_NAME = b"delta.columnMapping.physicalName"
 
@@ -173,4 +173,10 @@ class DeltaTable(VersionedTable):
         if not isinstance(self._folder, Path):
             return []
         names = [(str(path.relative_to(self._folder)), path) for path in sorted(self._folder.rglob("*.parquet"))]
-        return [(name, path) for name, path in names if not name.startswith(DELTA_LOG)]
+        return [(name, path) for name, path in names if not _is_hidden(name)]
+
+
+def _is_hidden(name: str) -> bool:
+    """Report whether a file is of the log, of the change data feed or of an index: none of them has rows."""
+    folder, separator, _ = name.partition("/")
+    return bool(separator) and folder.startswith("_") and "=" not in folder

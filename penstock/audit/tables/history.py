@@ -65,6 +65,10 @@ class VersionedTable(AuditedTable):
     def versions(self) -> Iterator[Version]:
         """Yield the versions, the newest first, as far back as the table has them."""
 
+    def abandoned_versions(self) -> Iterator[Version]:
+        """Yield versions outside the history of the audited one, the newest first: rolled back, or of a branch."""
+        return iter(())
+
     @abstractmethod
     def describe(self, number: int) -> str:
         """Return a version with its operation, engine and time."""
@@ -123,7 +127,10 @@ class VersionedTable(AuditedTable):
         ]
 
     def lost_rows(self, columns: OffsetColumns, topic: str, missing: Missing) -> Iterator[tuple[Version, Missing]]:
-        """Yield the versions that removed rows with these offsets, the newest first, and the offsets."""
+        """Yield the versions that removed rows with these offsets, the newest first, and the offsets.
+
+        Abandoned versions that added rows come last.
+        """
         for version in self.versions():
             removed = _without(version.before, version.after)
             if not removed:
@@ -137,6 +144,13 @@ class VersionedTable(AuditedTable):
             if lost:
                 yield version, lost
                 missing = remove_offsets(missing, lost)
+            if not missing:
+                return
+        for version in self.abandoned_versions():
+            held = self._held(_without(version.after, version.before), columns, topic, missing)
+            if held:
+                yield version, held
+                missing = remove_offsets(missing, held)
             if not missing:
                 return
 
@@ -182,8 +196,9 @@ class VersionedTable(AuditedTable):
     @cached_property
     def _listed(self) -> set[str]:
         """The files of all searched versions: computed once, as each version is opened for it."""
-        earlier = {str(file) for version in self.versions() for file in (*version.before, *version.after)}
-        return earlier | {str(file) for file in self.files()}
+        versions = (*self.versions(), *self.abandoned_versions())
+        listed = {str(file) for version in versions for file in (*version.before, *version.after)}
+        return listed | {str(file) for file in self.files()}
 
 
 def _without(files: Iterable[VersionedFile], excluded: Iterable[VersionedFile]) -> list[VersionedFile]:

@@ -117,8 +117,38 @@ class IcebergTable(VersionedTable):
             yield Version(snapshot.snapshot_id, before, after)
             after, snapshot_id = before, parent_id
 
+    def abandoned_versions(self) -> Iterator[Version]:
+        """Yield the snapshots that lead neither to the audited nor to the current one."""
+        history = self._ancestors(self._snapshot_id) | self._ancestors(self._table.metadata.current_snapshot_id)
+        snapshots = sorted(self._table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
+        for snapshot in snapshots[:MAX_VERSIONS]:
+            if snapshot.snapshot_id in history:
+                continue
+            parent_id = snapshot.parent_snapshot_id
+            with translate_errors(f"snapshot {snapshot.snapshot_id}", *_ERRORS):
+                before = self._files_of(parent_id) if self._ancestors(parent_id) else []
+                yield Version(snapshot.snapshot_id, before, self._files_of(snapshot.snapshot_id))
+
+    def _ancestors(self, snapshot_id: int | None) -> set[int]:
+        """Return a snapshot and those before it; empty if it has expired."""
+        ancestors: set[int] = set()
+        while snapshot_id is not None and (snapshot := self._table.metadata.snapshot_by_id(snapshot_id)):
+            ancestors.add(snapshot_id)
+            snapshot_id = snapshot.parent_snapshot_id
+        return ancestors
+
     def describe(self, number: int) -> str:
-        """Return a snapshot with its operation, engine and time."""
+        """Return a snapshot with its operation, engine and time, and why the audited one does not follow it."""
+        if number in self._ancestors(self._snapshot_id):
+            return self._describe(number)
+        if any(entry.snapshot_id == number for entry in self._table.metadata.snapshot_log):
+            return f"the rollback of {self._describe(number)}"
+        branches = [
+            name for name, ref in self._table.metadata.refs.items() if number in self._ancestors(ref.snapshot_id)
+        ]
+        return f"the missing publication of {self._describe(number)}" + "".join(f", of {name}" for name in branches)
+
+    def _describe(self, number: int) -> str:
         snapshot: Any = self._table.metadata.snapshot_by_id(number)
         properties = snapshot.summary.additional_properties if snapshot.summary else {}
         operation = snapshot.summary.operation.value if snapshot.summary else "an unknown operation"

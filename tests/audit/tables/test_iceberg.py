@@ -13,6 +13,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
 from tests.audit.audited import Row, filled_topic, rows_table, run_audit
@@ -122,6 +123,47 @@ def test_orphan_file_is_found_where_a_batch_is_lost(topics: Topics, catalog: Cat
     status, _, part = audit_newest(topics, topic, table)
     assert (status, part["missing"], part["losses"]) == (1, [[40, 60]], [])
     assert part["orphans"] == {f"file://{orphan}": 10}
+
+
+def test_rollback_and_batch_of_a_branch_are_named_with_their_snapshots(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:30], rows[30:40])
+    second = table.refresh().current_snapshot()
+    assert second is not None
+    assert second.parent_snapshot_id is not None
+    table.manage_snapshots().create_branch(second.parent_snapshot_id, "audit").commit()
+    table.append(rows_table(rows[40:50], topic), branch="audit")
+    (branch,) = [ref.snapshot_id for name, ref in table.refresh().refs().items() if name == "audit"]
+    complete_version = table.metadata_location
+    table.manage_snapshots().rollback_to_snapshot(second.parent_snapshot_id).commit()
+    status, _, part = audit_newest(topics, topic, table)
+    assert (status, part["missing"], part["orphans"]) == (1, [[30, 60]], {})
+    losses: list[dict[str, object]] = part["losses"]  # type: ignore[assignment]
+    assert [loss["ranges"] for loss in losses] == [[[40, 50]], [[30, 40]]]
+    published, rolled_back = (str(loss["commit"]) for loss in losses)
+    assert published.startswith(f"the missing publication of snapshot {branch}, append by ")
+    assert published.endswith(", of audit")
+    assert rolled_back.startswith(f"the rollback of snapshot {second.snapshot_id}, append by ")
+    status, report, errors = run_audit(topics, topic, complete_version)
+    assert [loss["ranges"] for loss in report["partitions"][0]["losses"]] == [[[40, 50]]], errors
+
+
+def test_evolved_columns_and_partitions_are_read(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics, partitions=2)
+    table = write(catalog, topic, rows[:50])
+    with table.update_schema() as schema:
+        schema.rename_column("kafka_offset", "_offset")
+    names = ["kafka_topic", "kafka_partition", "_offset", "total"]
+    with table.update_spec() as spec:
+        spec.add_field("kafka_partition", IdentityTransform(), "by_partition")
+    table.append(rows_table(rows[50:100], topic).rename_columns(names))
+    with table.update_spec() as spec:
+        spec.remove_field("by_partition")
+    table.append(rows_table([row for row in rows[100:] if row != (1, 55)], topic).rename_columns(names))
+    address, options = table.refresh().metadata_location, ("--partition", "kafka_partition")
+    status, report, errors = run_audit(topics, topic, address, *options)
+    assert (status, report.get("missing"), report.get("doubled")) == (1, 1, 0), errors
+    assert report["partitions"][1]["missing"] == [[55, 56]]
 
 
 def test_lost_file_is_named_with_its_rows(topics: Topics, catalog: Catalog) -> None:
