@@ -260,7 +260,7 @@ OTHER_EXAMPLES = {"": ["penstock up", "seq 1000 | penstock send", "penstock bala
 
 
 def examples_of(words: str) -> list[str]:
-    """Return the examples of a command, named by its words without ``penstock``; none for a group of commands."""
+    """Return the examples of a command, named by its words without ``penstock``; a group has one of each command."""
     if words in OTHER_EXAMPLES:
         return OTHER_EXAMPLES[words]
     entries: list[str] | dict[str, list[str] | Command] = {**COMMANDS}
@@ -269,4 +269,7 @@ def examples_of(words: str) -> list[str]:
             return []
         entry = entries.get(name, [])
         entries = entry.examples if isinstance(entry, Command) else entry
-    return [] if isinstance(entries, dict) else entries
+    if not isinstance(entries, dict):
+        return entries
+    # Not for ``penstock`` itself, which has examples of its own.
+    return [examples_of(f"{words} {name}")[0] for name in entries] if words else []

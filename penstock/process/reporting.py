@@ -8,6 +8,7 @@ A process calls ``configure`` once, at its start; other modules only have a modu
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import sys
 import threading
@@ -51,8 +52,18 @@ def starting(failed: str) -> Iterator[None]:
     except (PenstockError, OSError) as error:
         attempt = int(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2].isdigit() else 0
         if attempt % ATTEMPTS_PER_REPORT == 0:
-            logging.getLogger(__name__).critical("%s: %s", failed, error)
+            logging.getLogger(__name__).critical("%s: %s", failed, _reason(error))
         sys.exit(1)
+
+
+def _reason(error: Exception) -> str:
+    """Return what failed in the words of the system, and for a full disk what helps."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if error.errno == errno.ENOSPC:
+        return f"{text}: free space there; the log buffer of each listener takes three times buffer.term_length"
+    return text
 
 
 class LineFormatter(logging.Formatter):

@@ -132,3 +132,12 @@ def test_help_lists_each_command_once_with_its_whole_summary() -> None:
 def test_help_of_a_command_ends_with_its_examples() -> None:
     output = CliRunner().invoke(build(None), ["topic", "create", "--help"], prog_name="penstock").output
     assert output.endswith("Example:\n  penstock topic create orders stale_after=30d compression=zstd\n")
+
+
+def test_help_of_a_group_ends_with_an_example_of_each_command() -> None:
+    output = CliRunner().invoke(build(None), ["config", "--help"], prog_name="penstock").output
+    assert output.endswith(
+        "Examples:\n  penstock config init\n  penstock config check --config /etc/penstock/penstock.toml\n"
+        "  penstock config explain retention\n  penstock config reference http\n"
+        "  penstock config add listener --name web --protocol http --port 4318\n"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -75,10 +76,13 @@ def test_failed_start_is_one_line_and_status_1(
     monkeypatch.setattr("sys.argv", argv)
     configure("receiver events")
     with pytest.raises(SystemExit) as exit_info, starting("cannot start in /data"):
-        raise OSError(28, "No space left on device")
+        raise OSError(errno.ENOSPC, "No space left on device", "/data/x")
     assert exit_info.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith("receiver events: cannot start in /data: [Errno 28] No space left on device")
+    assert line.endswith(
+        "receiver events: cannot start in /data: /data/x: No space left on device: free space there; the log "
+        "buffer of each listener takes three times buffer.term_length"
+    )
 
 
 def test_repeated_failed_starts_are_not_all_logged(
@@ -117,5 +121,5 @@ def test_receiver_without_disk_space_logs_one_line(tmp_path: Path) -> None:
             check=False,
         )
     (line,) = process.stderr.splitlines()
-    assert f"receiver events: cannot start in {tmp_path}: [Errno 27] File too large" in line
+    assert f"receiver events: cannot start in {tmp_path}: File too large" in line
     assert process.returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, tzinfo
 from typing import Any, Literal
@@ -18,6 +19,8 @@ from penstock.config.nearest_name import nearest
 CODECS = ("plog", "syslog", "gelf", "forward", "raw")
 """Built-in codecs; others are entry points of the group OWN_CODECS."""
 OWN_CODECS = "penstock.codecs"
+MAX_SOCKET_PATH_BYTES = 107
+"""Limit of Linux for the name of a socket's file: sun_path of unix(7) without its NUL."""
 MAX_NAME_LENGTH = 32
 """Limit of a listener's name: it is part of file and process names."""
 TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
@@ -290,6 +293,8 @@ class ListenerConfig(SenderTlsConfig):
             return self
         if not self.path.startswith("/"):
             raise ValueError(f"{self.protocol} needs path: the absolute name of the socket's file, such as /dev/log")
+        if len(os.fsencode(self.path)) > MAX_SOCKET_PATH_BYTES:
+            raise ValueError(f"path has more than {MAX_SOCKET_PATH_BYTES} bytes, the longest name of a socket's file")
         if self.tls_cert is not None or self.allow_from:
             raise ValueError(
                 f"tls_cert and allow_from do not apply to {self.protocol}: mode and owner say who may send"

@@ -45,3 +45,11 @@ def test_request_listeners_use_tcp_and_respond(protocol: str) -> None:
 def test_setting_of_another_protocol_is_an_error(protocol: str, key: str, value: Any, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         listener(protocol, **{key: value})
+
+
+def test_path_of_a_socket_that_the_system_cannot_bind_is_refused() -> None:
+    keys: dict[str, Any] = {"name": "host", "protocol": "unix_datagram"}
+    longest = "/" + "ü" * 53
+    ListenerConfig.model_validate(keys | {"path": longest})
+    with pytest.raises(ValueError, match="path has more than 107 bytes"):
+        ListenerConfig.model_validate(keys | {"path": f"{longest}x"})
