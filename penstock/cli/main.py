@@ -23,6 +23,7 @@ from penstock.cli.commands import COMMANDS, Command
 from penstock.cli.completion import typed_words
 from penstock.cli.options import Commands
 from penstock.errors import PenstockError
+from penstock.process.terminal import tolerate_encoding
 
 EXTRAS = {
     "pyspark": "spark",
@@ -161,6 +162,7 @@ def main() -> None:
     if reason := explain_platform(command, sys.platform, machine, _libc()):
         sys.exit(f"penstock: {reason}")
     os.umask(os.umask(0) | UMASK)
+    tolerate_encoding()
     try:
         typed = typed_words()
         build(sys.argv[1:] if typed is None else typed)(prog_name="penstock")

@@ -89,9 +89,13 @@ def _read_file(file: Path | None) -> dict[str, Any]:
     if file is None and not path.exists():
         return {}
     try:
-        return tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        # TOML is UTF-8, also in a locale with another encoding.
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{path}:{line}: is not UTF-8: save the file with this encoding") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_toml_error(path, str(error))) from None
 

@@ -33,6 +33,22 @@ def check_listeners(
     check_handlers(listeners, tick)
 
 
+def check_ports(listeners: Sequence[ListenerConfig]) -> None:
+    """Check that each listener has an address of its own. Raises ConfigError."""
+    first: dict[tuple[object, ...], ListenerConfig] = {}
+    for listener in listeners:
+        # UDP and TCP have ports of their own; lines, requests and gRPC share those of TCP. Port 0 is any free one.
+        kind: object = listener.protocol if listener.is_local else listener.takes_datagrams
+        key = (kind, *listener.listening_address[1:]) if listener.is_local or listener.port else (listener.name,)
+        other = first.setdefault(key, listener)
+        is_copy = listener.receivers > 1 and other.model_copy(update={"name": listener.name}) == listener
+        if other is not listener and not is_copy:
+            raise ConfigError(
+                f"listener.{listener.name}: listens on {listener.address_text} as {other.name!r} does: give it another "
+                "port, or a host of its own"
+            )
+
+
 def _check_frame_length(listener: ListenerConfig, term_length: int) -> None:
     needed, length = min_frame_length(listener), frame_length(term_length)
     if needed > length:

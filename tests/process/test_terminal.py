@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,3 +32,18 @@ def test_no_control_character_is_left(data: bytes) -> None:
     shown = visible_bytes(data).decode()
     assert shown == visible(shown)
     assert not any(ord(character) < 32 and character != "\t" for character in shown)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "printed"),
+    [
+        ("latin-1", b"\xe9 ##=. \\u2603\n"),
+        ("ascii", b"\\xe9 ##=. \\u2603\n"),
+        ("utf-8", "é ██▓░ ☃\n".encode()),
+    ],
+)
+def test_characters_that_the_output_cannot_encode_are_escaped(encoding: str, printed: bytes) -> None:
+    program = "from penstock.process.terminal import tolerate_encoding; tolerate_encoding(); print('é ██▓░ ☃')"
+    command = [sys.executable, "-X", "utf8=0", "-c", program]
+    completed = subprocess.run(command, env={"PYTHONIOENCODING": encoding}, capture_output=True, check=True)
+    assert completed.stdout == printed

@@ -12,7 +12,13 @@ import pytest
 
 from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.supervise import listener_checks
-from penstock.supervise.listener_checks import check_handlers, check_listeners, processor_wait_s, warn_of_idle_handlers
+from penstock.supervise.listener_checks import (
+    check_handlers,
+    check_listeners,
+    check_ports,
+    processor_wait_s,
+    warn_of_idle_handlers,
+)
 from penstock.testing.pipe import wait_until
 
 SITE = Path(__file__).parent.parent / "sinks" / "site"
@@ -85,3 +91,34 @@ def test_handler_behind_one_that_does_not_propagate_is_named(caplog: pytest.LogC
     handlers = (kafka, {"type": "log"})
     warn_of_idle_handlers(Settings(listener=(listener(*handlers),)))
     assert caplog.messages == ["listener 'a': handler 'log' gets nothing: 'kafka' does not propagate"]
+
+
+def listeners_at(*addresses: dict[str, object]) -> tuple[ListenerConfig, ...]:
+    named = [{"name": f"l{number}", "port": 7} | address for number, address in enumerate(addresses)]
+    return Settings.model_validate({"listener": named}).listener
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"protocol": "http"}, {"protocol": "tcp"}),
+        ({"protocol": "udp"}, {"protocol": "udp", "codec": "syslog"}),
+        ({"protocol": "udp", "receivers": 2}, {"protocol": "udp"}),
+        ({"protocol": "unix_stream", "path": "/tmp/s"}, {"protocol": "unix_stream", "path": "/tmp/s"}),
+    ],
+)
+def test_two_listeners_with_one_address_are_refused(first: dict[str, object], second: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"^listener\.l1: listens on .* as 'l0' does: give it another port"):
+        check_ports(listeners_at(first, second))
+
+
+def test_addresses_of_their_own_are_accepted() -> None:
+    check_ports(
+        listeners_at(
+            {"protocol": "udp", "receivers": 3},
+            {"protocol": "tcp"},
+            {"protocol": "tcp", "host": "127.0.0.2"},
+            {"protocol": "udp", "port": 0},
+            {"protocol": "udp", "port": 0},
+        )
+    )

@@ -14,6 +14,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaException, Message, TopicPartition
 
+from penstock.console.wording import counted
 from penstock.files.file_system import OS, replace_durably
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.client.broker_answers import end_offset, partition_numbers
@@ -59,7 +60,7 @@ class Rate:
 
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self.started, 1e-6)
-        totals = f"{self.messages} messages, {self.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
+        totals = f"{counted(self.messages, 'message')}, {self.bytes / 1e6:,.1f} MB in {seconds:.1f} s"
         return f"{totals} ({self.messages / seconds:,.1f} a second, {self.bytes / 1e6 / seconds:,.1f} MB a second)"
 
 

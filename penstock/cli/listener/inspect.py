@@ -53,6 +53,10 @@ def inspect(
         fail(error)
     except BrokenPipeError:
         raise
+    except FileNotFoundError:
+        buffers = sorted(path.stem for path in listener_file.parent.glob("*.logbuffer"))
+        names = f"; {listener_file.parent} has those of {', '.join(buffers)}" if buffers else ""
+        fail(f"{file}: no such file, nor a listener of this name with a log buffer{names}")
     except OSError as error:
         fail(f"{file}: {error.strerror or error}")
 

@@ -18,6 +18,7 @@ from penstock.cli.options import Configured
 from penstock.client import LedgerReport, TcpSender, UdpSender
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
+from penstock.console.wording import counted
 
 GROUP_LINES = 1000
 
@@ -56,7 +57,9 @@ def send(
 
 
 def _counts_line(sender: UdpSender | TcpSender) -> str:
-    return "sent " + (", ".join(f"{count} {name}" for name, count in sender.counts.items()) or "nothing")
+    return "sent " + (
+        ", ".join(counted(count, name.removesuffix("s")) for name, count in sender.counts.items()) or "nothing"
+    )
 
 
 def _sender(settings: Settings, name: str | None, fragment_size: int, report: bool) -> UdpSender | TcpSender:

@@ -29,6 +29,7 @@ from penstock.cli.progress import Progress
 from penstock.client import AtCursor, ClientError, Entry, Log, Page, Start, Unsupported
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config import parse_time
+from penstock.console.wording import counted
 from penstock.log.read.filters import BadFilter, Filter
 from penstock.process.terminal import visible_bytes
 from penstock.slogd.columns.entries import Row
@@ -79,7 +80,7 @@ def produce(
                 count += len(log.append(topic, batch, annotations))
                 progress.update(f"{count:,} messages")
         finally:
-            print(f"{count} messages appended to {topic}", file=sys.stderr)
+            print(f"{counted(count, 'message')} appended to {topic}", file=sys.stderr)
     if is_interrupted:
         sys.exit(130)
 

@@ -33,6 +33,7 @@ from penstock.client.tail.journal import ALL, BOOT, NOW, PROGRAM, JournalTailer
 from penstock.client.tail.journal_position import JournalPositionFile
 from penstock.client.tail.positions import PositionsFile
 from penstock.client.tail.tailer import Tailer
+from penstock.console.wording import counted
 from penstock.process.kernel import raise_file_limit
 
 POLL_INTERVAL_MS = 1000
@@ -163,7 +164,7 @@ def summary(tailer: Tailer | JournalTailer, topic: str) -> str:
     else:
         counts = {"NUL bytes left out": tailer.skipped_nuls}
     texts = [f", {count} {name}" for name, count in counts.items() if count]
-    return f"{tailer.appended} messages appended to {topic}{''.join(texts)}"
+    return f"{counted(tailer.appended, 'message')} appended to {topic}{''.join(texts)}"
 
 
 def follow(

@@ -66,7 +66,7 @@ def add_listener(
 
     path = (config or Path(DEFAULT_FILE)).resolve()
     try:
-        text, mode = (path.read_text(), path.stat().st_mode) if path.exists() else ("", FILE_MODE)
+        text, mode = (path.read_text("utf-8"), path.stat().st_mode) if path.exists() else ("", FILE_MODE)
         changed = with_listener(text, listener_block(name, protocol, port, host, codec, topic or name))
         check_text(changed, path)
         replace_durably(OS, path, changed.encode())
@@ -83,11 +83,14 @@ def add_listener(
 
 def check_text(text: str, path: Path) -> None:
     """Check ``text`` as the new content of ``path``. Raises ConfigError with lines of the new content."""
+    # Slow to import.
+    from penstock.supervise.listener_checks import check_ports
+
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder, path.name)
-        draft.write_text(text)
+        draft.write_text(text, "utf-8")
         try:
-            load(draft, environment={})
+            check_ports(load(draft, environment={}).listener)
         except ConfigError as error:
             raise ConfigError(str(error).replace(str(draft), f"{path} with the new listener")) from None
 
@@ -96,11 +99,12 @@ def check_text(text: str, path: Path) -> None:
 def check(settings: Configured) -> None:
     """Check the configuration as a start would, and report each error."""
     # Slow to import.
-    from penstock.supervise.listener_checks import check_listeners
+    from penstock.supervise.listener_checks import check_listeners, check_ports
 
     try:
         settings.security.check_files()
         settings.console.check_files()
+        check_ports(settings.listener)
         check_listeners(settings, settings.listener)
     except ConfigError as error:
         fail(error, 2)

@@ -111,8 +111,13 @@ def test_other_file_is_one_error_line(content: bytes, options: list[str], tmp_pa
 
 
 def test_missing_file_is_one_error_line(tmp_path: Path) -> None:
-    status, _, complaint = inspect(tmp_path / "none")
-    assert (status, complaint) == (1, f"penstock: {tmp_path}/none: No such file or directory\n")
+    status, _, complaint = inspect(tmp_path / "none", "-o", f"data_dir={tmp_path}")
+    missing = f"penstock: {tmp_path}/none: no such file, nor a listener of this name with a log buffer"
+    assert (status, complaint) == (1, f"{missing}\n")
+    (tmp_path / "buffers").mkdir()
+    (tmp_path / "buffers" / "web.logbuffer").touch()
+    _, _, complaint = inspect(tmp_path / "none", "-o", f"data_dir={tmp_path}")
+    assert complaint == f"{missing}; {tmp_path}/buffers has those of web\n"
 
 
 @pytest.mark.parametrize("arguments", [["--format", "octal"], ["-3"], ["many"]])
