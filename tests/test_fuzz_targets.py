@@ -110,6 +110,7 @@ TARGETS = {
     "kafka/client/encryption.py": "kafka/client/test_encryption.py::test_any_value_is_decrypted_or_refused",
     "kafka/client/flink_partitioner.py": "kafka/client/test_flink_partitioner.py::test_any_key_has_a_partition",
     "kafka/client/java_partitioner.py": HASHES,
+    "ledger/host_files.py": "ledger/test_host_files.py::test_any_stored_document_is_read_or_set_aside",
     "ledger/host_posts.py": "ledger/test_hosts.py::test_any_document_is_a_post_or_refused",
     "ledger/kafka_hosts.py": "ledger/test_kafka_hosts.py::test_any_document_is_a_post_or_refused",
     "ledger/hosts.py": "ledger/test_hosts.py::test_any_document_is_a_post_or_refused",

@@ -3,7 +3,8 @@
 Start with ``posts`` (reports of other stages), ``book`` (counts in memory) and ``balance``. ``book_from_topics`` reads
 the book from the log; ``ledger`` keeps it up to date. ``in_buffer`` and ``handler_deliveries`` add what waits in log
 buffers; ``watermarks``, ``time_series``, ``daily_rollup``, ``audit_counts`` and ``senders`` are other views. ``hosts``
-has what other hosts count that relay to this one, and post (``host_posts``).
+has what other hosts count that relay to this one, and post (``host_posts``), ``kafka_hosts`` and ``over_kafka`` the
+same of hosts that forward to Kafka; ``host_files`` stores both.
 ``checkpoint`` with ``checkpoint_keeper`` shortens a start, and ``rebuild`` computes the balance without the ledger.
 ``receipt`` with ``receipt_words`` and ``event_recorder`` (the timeline) with ``event_words`` are what people see.
 Imports ``log``, ``handover``, ``logbuffer``, ``counts``, ``records`` and ``files``; never ``landing`` or ``spark``,
@@ -24,6 +25,7 @@ __all__ = [  # noqa: RUF022 reading order
     "audit_counts",
     "senders",
     "host_posts",
+    "host_files",
     "hosts",
     "kafka_hosts",
     "over_kafka",

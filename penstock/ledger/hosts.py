@@ -8,9 +8,7 @@ on it can never arrive, and counts as lost with the disk.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -18,25 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from penstock.counts import BUCKET_SECONDS
-from penstock.files.checked_document import read_document, write_document
-from penstock.files.errors import DamagedFile, UnknownFormat
-from penstock.files.file_system import OS, make_folder
+from penstock.ledger.host_files import HOUR_MS, MAX_FORMER_DISKS, HostFiles, refuse_former_disk, with_new_disk
 from penstock.ledger.host_posts import FURTHER, HostPost, ListenerReport, add_report, checked_text, parse_host_post
 from penstock.ledger.posts import BadPost
 
 FOLDER = "hosts"
 """Folder in the data directory, with one file for each host."""
-MAX_HOSTS = 1_000
-"""Limit: hosts that may register, because each has a file and a place in memory for ever."""
 MAX_RELAYS = 16
 """Limit: relays of one host to this Penstock."""
-MAX_FORMER_DISKS = 16
-"""Limit: former disks of a host that are recognized if they return."""
-MAX_NEW_DISKS = 10
-"""Limit: new disks of a host within an hour, because each one closes the counts of the disk before."""
 MAX_FORMER_PROCESSES = 8
 """Limit: former processes of a relay whose late posts are recognized."""
-HOUR_MS = 3_600_000
 RELAY_SILENCE_MS = HOUR_MS
 """Time after which a relay that does not post, while others of its host do, counts as removed."""
 MAX_CLOSED = 400
@@ -44,7 +33,6 @@ MAX_CLOSED = 400
 ACCEPTED = "accepted"
 NOTHING_CLOSED = dict.fromkeys((ACCEPTED, "expired", "lost_with_disk", "lost", "unaccounted"), 0)
 """Sums of the former disks of a listener without any."""
-_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,35 +155,15 @@ class HostRegister:
     """
 
     def __init__(self, folder: Path, arrived: Callable[[str], Mapping[str, int]], now: Callable[[], float]) -> None:
-        self._folder, self._arrived, self._now = folder, arrived, now
+        self._arrived, self._now = arrived, now
         self._lock = threading.Lock()
-        self._states: dict[str, HostState] = {}
-        self._unread: set[str] = set()
-        for path in sorted(folder.glob("*.json")):
-            try:
-                self._load(path)
-            except (UnknownFormat, OSError) as error:
-                self._unread.add(path.stem)
-                _LOGGER.error("the counts of host %s cannot be read, so its posts are refused: %s", path.stem, error)
-
-    def _load(self, path: Path) -> None:
-        """Read the state of a host, or rename a damaged one. Raises UnknownFormat and OSError."""
-        try:
-            self._states[path.stem] = HostState.from_document(read_document(path))
-        except (DamagedFile, BadPost, KeyError, TypeError, ValueError, AttributeError) as error:
-            # The host posts its counts again within seconds; only sums of its former disks are lost.
-            path.replace(path.with_suffix(".damaged"))
-            _LOGGER.error("the counts of host %s are set aside: %s", path.stem, error)
+        self._files = HostFiles(folder, HostState.from_document)
 
     def post(self, document: Any) -> bool:
         """Store a host's post; report whether it was new. Raises BadPost and OSError."""
         post = parse_host_post(document)
         with self._lock:
-            self._load_unread(post.host)
-            state = self._states.get(post.host)
-            if state is None and len(self._states) + len(self._unread) >= MAX_HOSTS:
-                raise BadPost(f"{MAX_HOSTS} hosts are registered already")
-            state = state or HostState()
+            state = self._files.state_for_post(post.host) or HostState()
             refuse_former_disk(post.host, post.disk, state.former_disks, FOLDER)
             previous = state.posts.get(post.relay)
             if previous and previous.process == post.process and previous.version >= post.version:
@@ -204,21 +172,8 @@ class HostRegister:
                 return False
             if previous is None and len(state.posts) >= MAX_RELAYS:
                 raise BadPost(f"{post.host} has {MAX_RELAYS} relays already")
-            entered = self._enter(state, post)
-            make_folder(self._folder)
-            write_document(self._folder / f"{post.host}.json", entered.document(), OS)
-            self._states[post.host] = entered
+            self._files.store(post.host, self._enter(state, post))
             return True
-
-    def _load_unread(self, host: str) -> None:
-        """Try again to read a state that could not be read: a post would replace it. Raises BadPost."""
-        if host in self._unread:
-            try:
-                with contextlib.suppress(FileNotFoundError):
-                    self._load(self._folder / f"{host}.json")
-            except (UnknownFormat, OSError) as error:
-                raise BadPost(f"the stored counts of {host} cannot be read: {error}") from None
-            self._unread.remove(host)
 
     def _enter(self, state: HostState, post: HostPost) -> HostState:
         disks = {present.disk for present in state.posts.values()}
@@ -261,7 +216,7 @@ class HostRegister:
     def _arrived_under_former_names(self, post: HostPost) -> dict[str, int]:
         """Return the entries by listener that the disk of a post has sent under other names of its host."""
         total: dict[str, int] = {}
-        for host, state in self._states.items():
+        for host, state in self._files.states.items():
             if host != post.host and any(present.disk == post.disk for present in state.posts.values()):
                 for name, count in state.of_disk(self._arrived(host)).items():
                     total[name] = total.get(name, 0) + count
@@ -271,29 +226,7 @@ class HostRegister:
     def states(self) -> Mapping[str, HostState]:
         """The present states by host."""
         with self._lock:
-            return dict(self._states)
-
-
-def refuse_former_disk(host: str, disk: str, former_disks: Iterable[str], folder: str) -> None:
-    """Refuse the post of a disk whose counts are closed. Raises BadPost."""
-    if disk in former_disks:
-        raise BadPost(
-            f"another machine has registered as {host} since: set relay.host on one of them, or "
-            f"{how_to_forget(host, folder)}"
-        )
-
-
-def how_to_forget(host: str, folder: str) -> str:
-    """Return how an operator removes the counts of a host."""
-    return f"remove {folder}/{host}.json from the data directory of this Penstock"
-
-
-def with_new_disk(host: str, new_disks_ms: Iterable[int], time_ms: int) -> tuple[int, ...]:
-    """Return the times of the new disks of the last hour, with one at ``time_ms``. Raises BadPost at the limit."""
-    within_hour = tuple(since_ms for since_ms in new_disks_ms if 0 <= time_ms - since_ms < HOUR_MS)
-    if len(within_hour) >= MAX_NEW_DISKS:
-        raise BadPost(f"{host} has registered {MAX_NEW_DISKS} new disks within an hour")
-    return (*within_hour, time_ms)
+            return dict(self._files.states)
 
 
 def _enter_post(state: HostState, post: HostPost, time_ms: int) -> HostState:

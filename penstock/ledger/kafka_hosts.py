@@ -5,7 +5,6 @@ A post is settled once the ends of all partitions were read after it, and the la
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import threading
@@ -16,19 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from penstock.counts import BUCKET_SECONDS
-from penstock.errors import PenstockError
-from penstock.files.checked_document import read_document, write_document
-from penstock.files.file_system import OS, make_folder
 from penstock.handover.dropped_frames import MAX_BUCKETS
-from penstock.ledger.host_posts import checked_count, checked_text, post_fields
-from penstock.ledger.hosts import (
-    MAX_CLOSED,
+from penstock.ledger.host_files import (
     MAX_FORMER_DISKS,
-    MAX_HOSTS,
+    HostFiles,
     how_to_forget,
     refuse_former_disk,
     with_new_disk,
 )
+from penstock.ledger.host_posts import checked_count, checked_text, post_fields
+from penstock.ledger.hosts import MAX_CLOSED
 from penstock.ledger.posts import LAST_SECOND, BadPost
 
 KAFKA_HOST_TIER, ENDS_TIER = "kafka_host", "kafka_ends"
@@ -47,7 +43,6 @@ MINUTE_OVER_S = 2 * BUCKET_SECONDS
 """Time after the start of a minute at which a host with an empty buffer has sent all of it."""
 _COUNTS = ("accepted", "forwarded", "failed", "dropped", "pending")
 _BUCKET = re.compile(r"[0-9]{1,12}")
-_LOGGER = logging.getLogger(__name__)
 Minutes = Mapping[int, tuple[int, int]]
 
 
@@ -218,35 +213,23 @@ class KafkaHostRegister:
         now: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._folder, self._through, self._now, self._monotonic = folder, through, now, monotonic
+        self._through, self._now, self._monotonic = through, now, monotonic
         self._lock = threading.Lock()
-        self._hosts: dict[str, KafkaHost] = {}
+        self._files = HostFiles(folder, lambda document: KafkaHost.from_document(document, monotonic()))
         self._pipelines: dict[str, _PipelineEnds] = {}
         self._settled_at = -math.inf
-        for path in sorted(folder.glob("*.json")):
-            try:
-                self._hosts[path.stem] = KafkaHost.from_document(read_document(path), monotonic())
-            except (PenstockError, KeyError, TypeError, ValueError, AttributeError) as error:
-                # The host posts its counts again within seconds; only the counts of its former disks are lost.
-                path.replace(path.with_suffix(".damaged"))
-                _LOGGER.error("the counts of host %s are set aside: %s", path.stem, error)
 
     def post(self, document: Any) -> bool:
         """Store a host's post; report whether it was new. Raises BadPost and OSError."""
         post = parse_kafka_post(document)
         with self._lock:
-            host = self._hosts.get(post.host)
-            if host is None and len(self._hosts) >= MAX_HOSTS:
-                raise BadPost(f"{MAX_HOSTS} hosts are registered already")
+            self._settle()
+            host = self._files.state_for_post(post.host)
             if host and host.post.process == post.process and host.post.version >= post.version:
                 return False
             if host:
                 refuse_former_disk(post.host, post.disk, host.former_disks, FOLDER)
-            self._settle()
-            entered = _enter(self._hosts.get(post.host), post, int(self._now() * 1000), self._monotonic())
-            make_folder(self._folder)
-            write_document(self._folder / f"{post.host}.json", entered.document(), OS)
-            self._hosts[post.host] = entered
+            self._files.store(post.host, _enter(host, post, int(self._now() * 1000), self._monotonic()))
             return True
 
     def post_ends(self, document: Mapping[str, Any]) -> bool:
@@ -276,13 +259,13 @@ class KafkaHostRegister:
                 # topic that was deleted or is no longer landed never will, nor those of one that begins again.
                 began_at, waiting = entry.waiting
                 entry.waiting = began_at, {n: min(end, numbers[n]) for n, end in waiting.items() if n in numbers}
-            return bool(self._hosts)
+            return bool(self._files.states)
 
     def states(self) -> dict[str, KafkaHost]:
         """Return the present states by host. All messages of the settled posts are in a book that is read later."""
         with self._lock:
             self._settle()
-            return dict(self._hosts)
+            return dict(self._files.states)
 
     def _settle(self) -> None:
         now = self._monotonic()
@@ -299,7 +282,7 @@ class KafkaHostRegister:
         # Fast path: posts since are newer than ends that were reached before.
         if until > self._settled_at:
             self._settled_at = until
-            self._hosts = {name: host.settle(until) for name, host in self._hosts.items()}
+            self._files.states = {name: host.settle(until) for name, host in self._files.states.items()}
 
 
 def _enter(host: KafkaHost | None, post: KafkaPost, time_ms: int, received_at: float) -> KafkaHost:

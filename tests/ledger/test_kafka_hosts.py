@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.ledger import balance, over_kafka
 from penstock.ledger import ledger as ledger_module
-from penstock.ledger.hosts import MAX_CLOSED, MAX_NEW_DISKS
+from penstock.ledger.host_files import MAX_NEW_DISKS
+from penstock.ledger.hosts import MAX_CLOSED
 from penstock.ledger.kafka_hosts import (
     FOLDER,
     MAX_PIPELINES,
@@ -192,15 +193,12 @@ def test_pending_messages_that_landed_before_the_next_post_count_once(tmp_path: 
     assert sums_close(compared)
 
 
-def test_posts_survive_a_restart_and_a_damaged_file_is_set_aside(tmp_path: Path) -> None:
+def test_posts_survive_a_restart(tmp_path: Path) -> None:
     central = Central(tmp_path)
     central.post({M: (10, 0)})
     central.post({M: (1, 0)}, disk="new")
     central.register = central.open()
     assert central.compare().forwarded == 11
-    (tmp_path / FOLDER / "web1.json").write_bytes(b"x")
-    assert central.open().states() == {}
-    assert (tmp_path / FOLDER / "web1.damaged").exists()
 
 
 def test_old_versions_of_a_process_are_not_entered(tmp_path: Path) -> None:
