@@ -7,6 +7,7 @@ has to be entered below: with its test, or with the reason why what it reads can
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -428,10 +429,16 @@ def test_listed_modules_exist_and_are_listed_once() -> None:
     assert NO_PARSERS.keys() <= set(modules()), "no reason is needed for what is no parser"
 
 
+@functools.cache
+def _parse(path: Path) -> ast.Module:
+    """Return the syntax tree of a file, which several targets share."""
+    return ast.parse(path.read_text())
+
+
 @pytest.mark.parametrize("target", sorted(set(TARGETS.values())))
 def test_target_is_a_property_test_of_make_fuzz(target: str) -> None:
     name, _, test_name = target.partition("::")
-    tree = ast.parse((ROOT / "tests" / name).read_text())
+    tree = _parse(ROOT / "tests" / name)
     (test,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == test_name)
     marks = [ast.unparse(mark) for node in ast.walk(test) for mark in getattr(node, "decorator_list", ())]
     assert any(re.match(r"(hypothesis\.)?given\(", mark) for mark in marks), "it is a property test"

@@ -529,11 +529,20 @@ def test_docstrings_are_plain_sentences(room: str) -> None:
     assert not wrong
 
 
+@cache
+def docstrings_without_a_verb() -> list[str]:
+    """Return ruff's findings in the package, one a line, from one run for all rooms."""
+    command = [sys.executable, "-m", "ruff", "check", "--quiet", "--select", "D401", "--config", "lint.ignore=[]"]
+    command += ["--output-format=concise", str(PACKAGE)]
+    report = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert report.returncode in (0, 1), report.stderr
+    return [line for line in report.stdout.splitlines() if ": D401" in line]
+
+
 @pytest.mark.parametrize("room", REWRITTEN)
 def test_docstrings_of_functions_begin_with_a_verb(room: str) -> None:
-    command = [sys.executable, "-m", "ruff", "check", "--quiet", "--select", "D401", "--config", "lint.ignore=[]"]
-    report = subprocess.run([*command, *map(str, modules(room))], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert report.returncode == 0, report.stdout + report.stderr
+    places = (f"penstock/{room}/", f"penstock/{room}.py:")
+    assert not [line for line in docstrings_without_a_verb() if line.startswith(places)]
 
 
 @pytest.mark.parametrize("room", REWRITTEN)
