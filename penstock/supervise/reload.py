@@ -152,7 +152,11 @@ class Reloader:
 
     def report_restart(self, began: int, sockets: int) -> None:
         """Report that this process has succeeded another one, with its ``sockets``."""
-        self._report(Outcome(began, applied=[f"{sockets} sockets were kept open"], restart=True))
+        self._report(
+            Outcome(
+                began, applied=[f"{sockets} {'socket was' if sockets == 1 else 'sockets were'} kept open"], restart=True
+            )
+        )
 
     def _report(self, outcome: Outcome) -> None:
         for line in outcome.lines:

@@ -16,10 +16,11 @@ from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.keys.otel import OtelConfig
 from penstock.config.keys.pipeline import PipelineConfig
 from penstock.config.keys.relay import RelayConfig
-from penstock.config.keys.security import SecurityConfig, check_console, check_exposure
+from penstock.config.keys.security import SecurityConfig, check_console, check_exposure, is_loopback
 from penstock.config.keys.sql import SqlConfig
 from penstock.config.keys.values import Seconds, Section, TopicName
 from penstock.config.tables_url import TablesPlace, TablesUrl, is_url
+from penstock.config.units import split_address
 
 
 class Settings(Section):
@@ -85,7 +86,7 @@ class Settings(Section):
     @model_validator(mode="after")
     def _check_loops(self) -> Settings:
         for relay in self.relay:
-            if relay.topic and relay.to == self.log.grpc and (relay.to_topic or relay.topic[0]) in relay.topic:
+            if relay.topic and _leads_to(relay.to, self.log.grpc) and (relay.to_topic or relay.topic[0]) in relay.topic:
                 raise ValueError(f"relay.{relay.name}.to is this Penstock, and the topic would be copied into itself")
         return self
 
@@ -151,3 +152,10 @@ class Settings(Section):
 def default_listeners() -> tuple[ListenerConfig, ...]:
     """Return the listeners of ``penstock up`` without a file."""
     return tuple(ListenerConfig.model_validate(listener) for listener in default_listener_tables())
+
+
+def _leads_to(address: str, listening: str) -> bool:
+    """Report whether an address surely is the listening one; names are not resolved."""
+    (host, port), (own_host, own_port) = split_address(address), split_address(listening)
+    same = host == own_host or {host, own_host} == {"localhost", "127.0.0.1"}
+    return port == own_port and (same or (own_host in ("0.0.0.0", "::") and is_loopback(address)))

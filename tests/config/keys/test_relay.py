@@ -64,3 +64,22 @@ def test_relay_that_posts_counts_of_kafka_needs_no_topic_and_the_host_of_the_han
     twice = {**listener, "handlers": [{**kafka, "name": "a"}, {**kafka, "name": "b"}]}
     with pytest.raises(ValueError, match=r"relay.up.kafka: listener udp has two origin_header"):
         Settings.model_validate({"listener": [twice], "relay": [relay]})
+
+
+@pytest.mark.parametrize(
+    ("to", "listening", "is_loop"),
+    [
+        ("localhost:7", "127.0.0.1:7", True),
+        ("127.0.0.3:7", "0.0.0.0:7", True),
+        ("127.0.0.1:8", "127.0.0.1:7", False),
+        ("127.0.0.2:7", "127.0.0.1:7", False),
+        ("192.0.2.1:7", "0.0.0.0:7", False),
+    ],
+)
+def test_relay_to_an_own_address_in_other_words_is_refused(to: str, listening: str, is_loop: bool) -> None:
+    keys = {"relay": [KEYS | {"to": to}], "log": {"grpc": listening}, "security": {"insecure": True}}
+    if is_loop:
+        with pytest.raises(ValueError, match="is this Penstock"):
+            Settings.model_validate(keys)
+    else:
+        Settings.model_validate(keys)
