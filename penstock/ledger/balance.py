@@ -8,7 +8,7 @@ pipeline reads ends with ``logged``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -231,10 +231,11 @@ def _host_listeners(
             last_seen[source] = max(last_seen[source], bucket)
     for topic, tail in tails.items():
         pending.absorb(view.rows_by_source(tail.pending))
+        way = KAFKA if is_partition(topic) else RELAY
         for keyed in (pages.landed[topic].counts, tail.gaps):
-            for source, counts in view.select(keyed):
+            for source, counts in view.by_source(keyed).items():
                 if source in sources:
-                    fates.setdefault((source, KAFKA if is_partition(topic) else RELAY), Counts()).absorb(counts)
+                    fates.setdefault((source, way), Counts()).absorb(counts)
     entries = []
     for source in sorted(sources):
         host, _, listener = source.partition("/")
@@ -250,7 +251,7 @@ def _host_listeners(
 
 def messages(counts: Counts) -> int:
     """Return the messages that records of Kafka were: a part of a large one is none."""
-    return counts.rows() - counts[Name.SEGMENT]
+    return counts.rows() - counts.get(Name.SEGMENT, 0)
 
 
 def landed_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, int]]:
@@ -258,9 +259,11 @@ def landed_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, in
     arrived: dict[str, dict[int, int]] = {}
     for topic, fates in landed.items():
         for (source, bucket), counts in fates.counts.items() if is_partition(topic) else ():
-            if "/" in source:
-                minutes_of_source = arrived.setdefault(source, {})
-                minutes_of_source[bucket] = minutes_of_source.get(bucket, 0) + messages(counts)
+            if (minutes_of_source := arrived.get(source)) is None:
+                if "/" not in source:
+                    continue
+                minutes_of_source = arrived[source] = {}
+            minutes_of_source[bucket] = minutes_of_source.get(bucket, 0) + messages(counts)
     return arrived
 
 
@@ -309,23 +312,27 @@ class _View:
 
     within: Within
 
-    def select(self, keyed: Mapping[SourceBucket, Value]) -> list[tuple[str, Value]]:
-        # Fast path: most requests are for all buckets, and need no test of each one.
+    def select(self, keyed: Mapping[SourceBucket, Value]) -> Iterator[tuple[str, Value]]:
+        # Fast path: no list, because hundreds of thousands of new tuples make the garbage collector search the book.
         if self.within is None:
-            return [(source, entry) for (source, _), entry in keyed.items()]
-        return [(source, entry) for (source, bucket), entry in keyed.items() if inside(bucket, self.within)]
+            return ((source, entry) for (source, _), entry in keyed.items())
+        return ((source, entry) for (source, bucket), entry in keyed.items() if inside(bucket, self.within))
 
-    def by_source(self, keyed: Mapping[SourceBucket, Counts]) -> dict[str, Counts]:
-        totals: dict[str, Counts] = {}
+    def by_source(self, keyed: Mapping[SourceBucket, Mapping[str, int]]) -> dict[str, Counts]:
+        totals: dict[str, dict[str, int]] = {}
         for source, counts in self.select(keyed):
-            totals.setdefault(source, Counts()).absorb(counts)
-        return totals
+            # Fast path: a plain dictionary takes a third of the time of `Counts.absorb`.
+            if (total := totals.get(source)) is None:
+                total = totals[source] = {}
+            for name, count in counts.items():
+                total[name] = total.get(name, 0) + count
+        return {source: Counts(total) for source, total in totals.items()}
 
     def rows_by_source(self, keyed: Mapping[SourceBucket, int]) -> Counts:
-        total = Counts()
+        total: dict[str, int] = {}
         for source, rows in self.select(keyed):
-            total[source] += rows
-        return total
+            total[source] = total.get(source, 0) + rows
+        return Counts(total)
 
 
 def _listener(pages: TierCounts, name: str, counts: Counts, within: Within) -> Listener:
@@ -355,7 +362,7 @@ def _route(source: str, counts: Counts, delivered: int, in_buffer: int) -> Route
 
 def _topic(pages: TierCounts, name: str, beyond: UnlandedTail, view: _View) -> TopicBalance:
     landed = pages.landed.get(name)
-    parts = [counts for _, counts in view.select(landed.counts)] if landed else []
+    parts = (counts for _, counts in view.select(landed.counts)) if landed else ()
     logged = sum(rows for _, rows in view.select(pages.logged[name]))
     return TopicBalance(
         topic=name,
