@@ -59,7 +59,7 @@ def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str,
 
 
 def changes(folder: Path | str, view: str = "landed", since: str | None = None) -> Changes:
-    """Return what was added to and deleted from a view or typed table since a position.
+    """Return the rows added to and deleted from a view or typed table since a position.
 
     ``added()`` and ``added_with_batch()`` yield record batches, ``deleted`` is a table of runs of offsets,
     ``is_complete`` says that the added rows are all rows and replace earlier ones, and ``str(next)`` is the position

@@ -85,7 +85,7 @@ def audit(
 
 
 def _decided_part(report: Report) -> str:
-    """Return what an interrupted audit has decided, and what it has not."""
+    """Return a sentence about the decided and the undecided parts of an interrupted audit."""
     decided = [part for part in report.partitions if part.is_decided]
     if not decided:
         return "nothing was decided"

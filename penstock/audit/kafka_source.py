@@ -324,7 +324,7 @@ class KafkaSource(AuditSource):
         raise SourceUnavailable(f"{self.topic}-{partition}: no record at {begin} to {end} within {READ_TIMEOUT_S:g} s")
 
     def reread(self) -> RereadSource:
-        """Return what reads messages of Penstock again."""
+        """Return the reader that reads messages of Penstock again."""
         return KafkaRecords(self._kafka, DEFAULT_EXPIRATION_GAP)
 
     def partition_name(self, partition: int) -> str:

@@ -125,7 +125,7 @@ class LogSource(AuditSource):
                 yield pa.RecordBatch.from_arrays(columns, schema=RECORDS)
 
     def reread(self) -> RereadSource:
-        """Return what reads messages again."""
+        """Return the reader that reads messages again."""
         return self._rows
 
     @contextlib.contextmanager

@@ -167,7 +167,7 @@ class AuditSource(ABC):
         raise SourceUnavailable(f"{self.address}: dead letters are read from Kafka only")
 
     def reread(self) -> RereadSource | None:
-        """Return what reads messages of Penstock again; None if the source has none."""
+        """Return the reader that reads messages of Penstock again; None if the source has none."""
         return None
 
     def partition_name(self, partition: int) -> str:

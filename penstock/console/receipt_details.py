@@ -59,7 +59,7 @@ def chip(part: str, count: int, total: int) -> str:
 
 
 def detail(part: str, receipt: Receipt, balance: Mapping[str, Any], series: Mapping[str, Any]) -> str:
-    """Return what a part means, where its messages are, and what to do about them."""
+    """Return the meaning of a part, the place of its messages and the remedy."""
     meaning_html = f'<div class="dim">{PARTS[part].capitalize()}: {escape(PART_MEANINGS[part])}.</div>'
     if part == "lost":
         return meaning_html + _lost_detail(receipt, series)

@@ -169,18 +169,18 @@ class ArrowBatch:
         self.stream.receiver.count_refusal(LEFT)
 
     def settle(self, logs: Logs) -> Callable[[Fate], None]:
-        """Return what answers the batch once the outcome of its records is known."""
+        """Return the callback that answers the batch once the outcome of its records is known."""
         self._continue()
         text = response(logs).partial_success.error_message
         batch_id = self._batch_id or 0
 
-        def settle(fate: Fate) -> None:
+        def answer_batch(fate: Fate) -> None:
             if fate is Fate.STORED:
                 self.stream.answer(batch_id, OK, text)
             else:
                 self.stream.answer(batch_id, UNAVAILABLE, str(refusal_of(fate)))
 
-        return settle
+        return answer_batch
 
     def fail(self) -> None:
         """End the stream after an error of this program."""

@@ -377,7 +377,7 @@ class _Export:
         return logs_of(content, *self._receiver.limits)
 
     def settle(self, logs: Logs) -> Callable[[Fate], None]:
-        """Return what answers the call once the outcome of its records is known."""
+        """Return the callback that answers the call once the outcome of its records is known."""
         answer = b"" if not (logs.refused or logs.malformed_ids) else response(logs).SerializeToString()
 
         def settle(fate: Fate) -> None:

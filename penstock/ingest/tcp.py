@@ -1,6 +1,6 @@
 """TCP receiver: many connections, large reads, lines located by numpy, one batch per round.
 
-Limits: ROUND_SIZE per round, ``max_unfinished`` bytes of unfinished lines in all connections together,
+Limits: ROUND_BYTES per round, ``max_unfinished`` bytes of unfinished lines in all connections together,
 ``max_connections``, and ``max_line`` per line (in ``wire.lines``); together they bound the memory of a listener.
 """
 

@@ -258,7 +258,7 @@ def commit_metadata(
     *,
     relands: bool = False,
 ) -> dict[str, Any]:
-    """Return what a commit says about its batch: ranges of offsets by topic, rows by kind, and sums.
+    """Return a commit's metadata about its batch: ranges of offsets by topic, rows by kind, and sums.
 
     ``landed_at``: the column of all its rows, in microseconds. ``violations``: rows by rule of a typed table's contract
     whose value is in ``rest`` (``contract.order.amount.min``). ``relands``: some rows landed before and were lost.

@@ -57,7 +57,7 @@ def starting(failed: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return what failed in the words of the system, and for a full disk what helps."""
+    """Return an error in the words of the system, with the remedy for a full disk."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror

@@ -87,7 +87,7 @@ def state_links(selection: Selection, state: State) -> str:
 
 
 def history_html(actions: list[Action]) -> str:
-    """Return what was done with quarantined messages, as HTML."""
+    """Return the history of quarantined messages that were sent back or deleted, as HTML."""
     if not actions:
         return '<div class="dim">Nothing was sent back or deleted.</div>'
     cells = [

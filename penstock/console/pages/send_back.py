@@ -218,7 +218,7 @@ def send_selection_back(
 
 
 def describe_effect(selected_extent: Extent, selection: Selection, previewed: Sequence[Sample]) -> str:
-    """Return what sending back would do, as HTML."""
+    """Return the preview of sending back, as HTML."""
     unsent = selected_extent.of_log - selected_extent.before
     parts = [f"{counted(unsent, 'message')} ({escape(selection.words())}) would be sent back to their topics"]
     if selected_extent.before:

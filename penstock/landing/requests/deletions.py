@@ -222,7 +222,7 @@ class DeletionRecord:
                 yield deletion, RowSums.from_document(self._read_done(deletion).get("sums", ()))
 
     def certificate(self, number: int) -> dict[str, Any]:
-        """Return what a deletion removed, and where, as a JSON document. Raises StopIteration if it is not done."""
+        """Return the certificate of a deletion as a JSON document. Raises StopIteration if it is not done."""
         deletion = next(deletion for deletion in self.deletions if deletion.number == number)
         done = self._read_done(deletion)
         topics: dict[str, int] = {}

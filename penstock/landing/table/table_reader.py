@@ -117,7 +117,7 @@ class TableReader:
         return int(self._table.transaction_version(DELETIONS_APPLICATION) or 0) if self.exists else 0
 
     def deletion_evidence(self, number: int) -> Mapping[str, Any]:
-        """Return what the newest commit of a deletion says about it; {} if it is not the last one, or says nothing."""
+        """Return the newest commit's metadata of a deletion; {} if it is of another deletion, or has none."""
         version = self.version() if self.last_deletion() == number else -1
         while (actions := self._actions(version)) is not None:
             if any(action.get("txn", {}).get("appId") == DELETIONS_APPLICATION for action in actions):
@@ -182,7 +182,7 @@ class TableReader:
         return [by_number[number] for number in sorted(by_number)]
 
     def log_since(self, batch: int) -> LogSince:
-        """Return what the log says since a batch, or as far back as it reaches."""
+        """Return the commits of the table's log since a batch, or as far back as it reaches."""
         by_number: dict[int, BatchFiles] = {}
         names = set[str]()
         version = self.version()

@@ -212,7 +212,7 @@ class Evaluation:
         return replace_rows(patched["rest"], repeated, take_rows(self._data, rows[repeated]))
 
     def _without_values(self, rows: np.ndarray[Any, Any]) -> pa.Array[Any]:
-        """Return what remains of any objects."""
+        """Return the remaining fields of the objects in any rows."""
         repeated, columns = self._repeated_keys(rows)
         marked = take_rows(self._marked, rows)
         has_marks = marked.null_count < len(marked)

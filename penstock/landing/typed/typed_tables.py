@@ -90,7 +90,7 @@ class TypedTables:
         self.strict, self._configured, self._tables = changed.strict, changed._configured, changed._tables
 
     def writer(self) -> Callable[[date], TypedFilesWriter] | None:
-        """Return what opens files of the tables in a task; None without tables."""
+        """Return the factory that opens files of the tables in a task; None without tables."""
         return partial(TypedFilesWriter, self._configured) if self._configured else None
 
     def commit(self, batch: int, files: Sequence[WrittenFile]) -> Counter[str]:

@@ -101,7 +101,7 @@ class FlightSqlServer:
         return Service(self._engine, readable, user, cancelled)
 
     def _admit(self, token: str, context: grpc.ServicerContext) -> frozenset[str] | None:
-        """Return what a token may read; its connection stays open while the call runs.
+        """Return the tables that a token may read; its connection stays open while the call runs.
 
         Raises WrongPassword, RightsUnknown.
         """
