@@ -26,10 +26,10 @@ MIN_IDLE_S = 5.0
 """Time after its last call, and the last message of its streams, before a connection may be closed: clients that take
 turns do not close each other's.
 """
-FIRST_CALL_S = 0.3
-"""Time for the first call of a new connection if no idle one can be closed, unless half of the burst is used up."""
 NEW_S = 5.0
-"""Time for the first call of a new connection while idle ones can be closed: TLS over a slow network."""
+"""Time for the first call of a new connection: TLS over a slow network. It is shorter only if more connections than
+half of the burst have no call yet.
+"""
 NEW_SHARE = 4
 """Limit: the newest connections of one address, up to this part of the limit, count as new; all others without a call
 are closed before idle ones, so that no address can close idle ones of other addresses.
@@ -67,8 +67,9 @@ class ConnectionLimit:
 
     Connections without an admitted call are closed first, except new ones (``NEW_S``, ``NEW_SHARE``); the address with
     most of them comes first, and its oldest. Then connections are closed that have no open call, the one whose last
-    call is longest ago first; then new ones; then those whose streams are silent, of the address with most of them
-    first, and the longest silent. If every other connection is in use, gRPC refuses the new one.
+    call is longest ago first; then new ones beyond half of the burst; then those whose streams are silent, of the
+    address with most of them first, and the longest silent. If every other connection is in use, gRPC refuses the new
+    one.
 
     Invariant: a connection with a request that is being answered is not closed. Its client would repeat an append that
     is stored.
@@ -151,12 +152,13 @@ class ConnectionLimit:
             return False
         last_calls, streams, answering = self._find_activity()
         most_new = max(self.limit // NEW_SHARE, 1)
-        closable = _closable(connections, last_calls, streams, answering, most_new)[:surplus]
-        if surplus <= (self.most - self.limit) // 2:
-            # Order: after the selection, so that idle connections are not closed in place of new ones.
-            new_since = time.monotonic() - FIRST_CALL_S
-            closable = [each for each in closable if each.peer in last_calls or each.first_seen < new_since]
-        self._report(sum(map(_shut_down, closable)))
+        closable, new = _closable(connections, last_calls, streams, answering, most_new)
+        # Order: after the selection, so that idle connections are not closed in place of new ones.
+        others = [connection for connection in closable[:surplus] if connection not in new]
+        new_ones = [connection for connection in closable[:surplus] if connection in new]
+        # Limit: new ones stay within half of the burst. The other half is for those that arrive until the next scan.
+        most_closed = max(surplus - len(others) - (self.most - self.limit) // 2, 0)
+        self._report(sum(map(_shut_down, [*others, *new_ones[:most_closed]])))
         return True
 
     def _find_activity(self) -> tuple[dict[Peer, float], dict[Peer, float], set[Peer]]:
@@ -216,8 +218,11 @@ def _closable(
     streams: dict[Peer, float],
     answering: set[Peer],
     most_new: int,
-) -> list[_Connection]:
-    """Return the connections that may be closed, the first one first; of an address ``most_new`` count as new."""
+) -> tuple[list[_Connection], set[_Connection]]:
+    """Return the connections that may be closed, the first one first, and the new ones of them.
+
+    Of an address at most ``most_new`` count as new.
+    """
     idle_since = time.monotonic() - MIN_IDLE_S
     unused: list[_Connection] = []
     idle: list[_Connection] = []
@@ -234,12 +239,13 @@ def _closable(
     new = _new_of_each_address(unused, most_new)
     # The sort is stable: new ones come last, in the same order.
     unused = sorted(_of_busiest_address_first(unused, lambda connection: connection.first_seen), key=new.__contains__)
-    return [
+    closable = [
         *unused[: len(unused) - len(new)],
         *idle,
         *unused[len(unused) - len(new) :],
         *_of_busiest_address_first(silent, lambda connection: streams[connection.peer]),
     ]
+    return closable, new
 
 
 def _new_of_each_address(unused: list[_Connection], most: int) -> set[_Connection]:

@@ -16,7 +16,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from penstock.config import SecurityConfig, TokenConfig
-from penstock.process.connection_limit import FIRST_CALL_S, ConnectionLimit, _closable, _Connection
+from penstock.process.connection_limit import ConnectionLimit, _closable, _Connection
 from penstock.process.http_limits import HttpLimits
 from penstock.server.http.body_limits import closed_family
 from penstock.slogd import slogd_pb2 as pb
@@ -33,6 +33,8 @@ LIMIT, IDLE = 20, 100
 EXPORT = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 TOKEN = [("authorization", "Bearer the user secret 1")]
 FEW_SECONDS = 5.0
+SLOW_S = 1.0
+"""Delay of a slow network."""
 
 
 @pytest.fixture
@@ -205,13 +207,41 @@ def test_slow_new_client_takes_the_place_of_an_idle_one(
         for _ in range(LIMIT):
             append(opened.enter_context(new_channel(running.bound.grpc)))
         time.sleep(0.6)
-        arguments = (listener, port_of(running.bound.grpc), 3 * FIRST_CALL_S)
+        arguments = (listener, port_of(running.bound.grpc), SLOW_S)
         relay = threading.Thread(target=relay_slowly, args=arguments)
         relay.start()
         with new_channel(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
             assert append(channel, 10) == [LIMIT]
         relay.join(30)
     assert running.limits.rpc_connections["grpc"].closed == 1
+
+
+def test_many_addresses_do_not_keep_a_slow_client_out(start: Callable[..., Running]) -> None:
+    running = start()
+    with (
+        IdleConnections(port_of(running.bound.grpc), IDLE, Kind.NOTHING, persist=True, addresses=IDLE),
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        wait_until(lambda: running.limits.rpc_connections["grpc"].closed >= IDLE, 20)
+        relay = threading.Thread(target=relay_slowly, args=(listener, port_of(running.bound.grpc), SLOW_S))
+        relay.start()
+        with new_channel(f"127.0.0.1:{listener.getsockname()[1]}") as channel:
+            assert append(channel, 20) == [0]
+        relay.join(30)
+
+
+def test_new_connections_are_closed_only_beyond_half_of_the_burst(
+    start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.process.connection_limit.MAX_BURST", 60)
+    monkeypatch.setattr("penstock.process.connection_limit.NEW_S", 60.0)
+    running = start()
+    limit = running.limits.rpc_connections["grpc"]
+    with IdleConnections(port_of(running.bound.grpc), LIMIT + 50, Kind.PREFACE, addresses=LIMIT + 50):
+        wait_until(lambda: limit.closed >= 20, 20)
+        with new_channel(running.bound.grpc) as channel:
+            assert append(channel) == [0]
+        assert limit.closed <= 21
 
 
 @contextlib.contextmanager
@@ -312,7 +342,8 @@ def test_connections_without_calls_of_the_busiest_address_are_closed_first() -> 
     streams = {("192.0.2.5", 1): now - 70, ("192.0.2.6", 1): now - 20}
     streams |= {("192.0.2.6", 2): now - 30, ("192.0.2.6", 3): now - 0.1}
     new = [_Connection(11 + number, ("192.0.2.7", number), now - 2 + number / 10) for number in range(3)]
-    closable = _closable(connections + new, last_calls, streams, {("192.0.2.1", 2)}, 2)
+    closable, counted_as_new = _closable(connections + new, last_calls, streams, {("192.0.2.1", 2)}, 2)
+    assert counted_as_new == {*new[1:]}
     # Of the new ones of an address, two are closed after the idle connection.
     assert [connection.descriptor for connection in closable] == [11, 5, 4, 3, 1, 12, 13, 9, 8, 7]
 

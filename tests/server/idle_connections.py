@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import socket
 import ssl
 import threading
@@ -29,11 +30,16 @@ class Kind(StrEnum):
 
 
 class IdleConnections:
-    """``count`` connections to a port of 127.0.0.1; with ``persist`` a closed one is opened again at once."""
+    """``count`` connections to a port of 127.0.0.1, from ``addresses`` of the network 127.0.0.0/8; with ``persist`` a
+    closed one is opened again at once.
+    """
 
-    def __init__(self, port: int, count: int, kind: Kind, *, tls: bool = False, persist: bool = False) -> None:
+    def __init__(
+        self, port: int, count: int, kind: Kind, *, tls: bool = False, persist: bool = False, addresses: int = 1
+    ) -> None:
         raise_file_limit()
         self._port, self._count, self._kind, self._persist = port, count, kind, persist
+        self._hosts = itertools.cycle([f"127.0.0.{number}" for number in range(1, addresses + 1)])
         self._tls = ssl.create_default_context() if tls else None
         if self._tls:
             self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
@@ -56,7 +62,7 @@ class IdleConnections:
 
     def _open(self) -> None:
         with contextlib.suppress(OSError):  # the server may refuse it
-            sock = socket.create_connection(("127.0.0.1", self._port), 5)
+            sock = socket.create_connection(("127.0.0.1", self._port), 5, (next(self._hosts), 0))
             self._sockets.append(sock)
             if self._tls and self._kind is not Kind.NOTHING:
                 self._sockets[-1] = sock = self._tls.wrap_socket(sock)

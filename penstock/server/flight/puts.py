@@ -61,11 +61,16 @@ class Puts:
         try:
             async for message in messages:
                 # The token is checked for each message: it may be revoked during a long put.
+                current = self._guard.current(caller)
                 context.unanswered += 1
-                appended = await loop.run_in_executor(self._threads, put.append, message, self._guard.current(caller))
-                if appended is None:
-                    context.unanswered -= 1
-                else:
+                appended = None
+                try:
+                    appended = await loop.run_in_executor(self._threads, put.append, message, current)
+                finally:
+                    # A refused message has its outcome, although the client may never read the answers before it.
+                    if appended is None:
+                        context.unanswered -= 1
+                if appended is not None:
                     outcome = asyncio.ensure_future(_encode_answer(arrivals, put.topic_name, *appended))
                     outcome.add_done_callback(context.count_outcome)
                     await answers.put(outcome)

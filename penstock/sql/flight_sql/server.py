@@ -63,13 +63,13 @@ class FlightSqlServer:
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         both = grpc.stream_stream_rpc_method_handler
         handlers: dict[str, Any] = {
-            "Handshake": both(_with_errors_streamed(self._handshake)),
-            "GetFlightInfo": unary(_with_errors(self._get_flight_info)),
-            "GetSchema": unary(_with_errors(self._get_schema)),
-            "DoGet": stream(_with_errors_streamed(self._do_get)),
-            "DoAction": stream(_with_errors_streamed(self._do_action)),
-            "DoPut": both(_with_errors_streamed(self._do_put)),
-            "ListActions": stream(_with_errors_streamed(self._list_actions)),
+            "Handshake": both(self._streamed(self._handshake)),
+            "GetFlightInfo": unary(self._answered(self._get_flight_info)),
+            "GetSchema": unary(self._answered(self._get_schema)),
+            "DoGet": stream(self._streamed(self._do_get)),
+            "DoAction": stream(self._streamed(self._do_action)),
+            "DoPut": both(self._streamed(self._do_put)),
+            "ListActions": stream(self._streamed(self._list_actions)),
         }
         self._server.add_registered_method_handlers(SERVICE, handlers)
 
@@ -116,9 +116,31 @@ class FlightSqlServer:
         self._calls.discard(context)
         self.connections.note_end(context.peer())
 
+    def _answered(self, method: _Method) -> _Method:
+        def call(request: Any, context: grpc.ServicerContext) -> Any:
+            self._limit_time(context)
+            try:
+                return method(request, context)
+            except Exception as error:  # noqa: BLE001 - every call ends with a code
+                _abort(context, error)
+
+        return call
+
+    def _streamed(self, method: _Method) -> _Method:
+        def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            self._limit_time(context)
+            try:
+                yield from method(request, context)
+            except grpc.RpcError:  # the call is over: its client has left, or its time is up
+                raise
+            except Exception as error:  # noqa: BLE001 - every call ends with a code
+                _abort(context, error)
+
+        return call
+
     def _limit_time(self, context: grpc.ServicerContext) -> None:
         """Cancel a call that takes longer than a query may take."""
-        # Limit: a client that takes no rows, or sends no parameters, must not keep a thread, a query and a connection.
+        # Limit: a client that takes no answer, or sends no parameters, must not keep a thread, query and connection.
         timer = threading.Timer(self._engine.config.timeout + END_AFTER_S, context.cancel)
         timer.start()
         if not context.add_callback(timer.cancel):
@@ -126,7 +148,6 @@ class FlightSqlServer:
 
     def _handshake(self, _: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Answer a password with the token that following calls send."""
-        self._limit_time(context)
         token, _user = _credentials(context)
         self._admit(token, context)
         if token:
@@ -147,7 +168,6 @@ class FlightSqlServer:
 
     def _do_get(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         command = parse_command(flight.Ticket.deserialize(request).ticket)
-        self._limit_time(context)
         answer = self._service(context).answer(command)
         # gRPC stops asking for answers when the client has gone, and closes no iterator.
         if not context.add_callback(threading.Thread(target=answer.close, daemon=True).start):
@@ -171,7 +191,6 @@ class FlightSqlServer:
 
     def _do_put(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Bind the parameters of a prepared statement; answer its new handle."""
-        self._limit_time(context)
         self._admit(_credentials(context)[0], context)
         decoder, command = BatchDecoder(), Command("", {}, {})
         for request in requests:
@@ -205,28 +224,6 @@ def _credentials(context: grpc.ServicerContext) -> tuple[str, str]:
             raise WrongPassword("the authorization header is damaged") from None
         return password, user
     return (content.strip() if scheme.lower() == "bearer" else ""), ""
-
-
-def _with_errors(method: _Method) -> _Method:
-    def call(request: Any, context: grpc.ServicerContext) -> Any:
-        try:
-            return method(request, context)
-        except Exception as error:  # noqa: BLE001 - every call ends with a code
-            _abort(context, error)
-
-    return call
-
-
-def _with_errors_streamed(method: _Method) -> _Method:
-    def call(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-        try:
-            yield from method(request, context)
-        except grpc.RpcError:  # the call is over: its client has left, or its time is up
-            raise
-        except Exception as error:  # noqa: BLE001 - every call ends with a code
-            _abort(context, error)
-
-    return call
 
 
 def _abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:

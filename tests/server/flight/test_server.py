@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -15,7 +16,14 @@ import pytest
 
 from penstock.config import SecurityConfig, TokenConfig
 from penstock.counts import Origin
-from penstock.records import SCHEMA, body
+from penstock.records import BODY, SCHEMA, body
+from penstock.server.auth.rights import Principal
+from penstock.server.flight.batch_messages import BatchEncoder, bytes_field
+from penstock.server.flight.puts import _Put
+from penstock.server.flight.server import SERVICE
+from penstock.server.grpc.calls import LoopCall
+from penstock.testing import wait_until
+from tests.server.http2_attacker import Attacker
 from tests.server.running import Running
 
 ANNOTATED = pa.MapArray.from_arrays([0, 1, 2, 3], ["userid"] * 3, ["5", "55", "5"])
@@ -112,6 +120,35 @@ def test_flight_info_describes_topic_and_ticket(client: Any) -> None:
     info = client.get_flight_info(flight.FlightDescriptor.for_command(command))
     assert (info.total_records, info.schema.names) == (-1, ["payload"])
     assert json.loads(info.endpoints[0].ticket.ticket)["from"] == 2
+
+
+def test_refused_message_behind_an_unread_answer_does_not_keep_its_connection_open(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, append = threading.Event(), _Put.append
+
+    def observed(put: _Put, message: bytes, caller: Principal) -> Any:
+        try:
+            return append(put, message, caller)
+        except Exception:
+            refused.set()
+            raise
+
+    async def wait_for_the_client(call: LoopCall, answer: bytes) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(_Put, "append", observed)
+    # gRPC takes the first 64 KiB of answers that nobody reads, so a client would need thousands of batches.
+    monkeypatch.setattr(LoopCall, "write", wait_for_the_client)
+    attacker = Attacker(running.bound.flight, f"/{SERVICE}/DoPut")
+    encoder, descriptor = BatchEncoder(BODY), flight.FlightDescriptor.for_path("t").serialize()
+    schema = bytes_field(1, descriptor) + encoder.schema_message()
+    attacker.send_without_reading([schema, *encoder.batch_messages(body([b"x"])), b"\xff"])
+    limit = running.limits.rpc_connections["flight"]
+    assert refused.wait(20)
+    wait_until(lambda: running.log.topic("t").end == 1)
+    wait_until(lambda: not any(peer for peers in limit.answering for peer in peers()))
+    attacker.close()
 
 
 @pytest.mark.parametrize(
