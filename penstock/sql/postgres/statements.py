@@ -60,6 +60,8 @@ MAX_OPERATOR_TOKENS = 16
 """Limit for an operator's name with its schema, as in ``OPERATOR(pg_catalog.!~~*)``."""
 _FUNCTIONS_AS_TABLES = ("current_schema", "current_database", "version", "now")
 """Functions without arguments that clients write as tables, as ``SELECT * FROM current_schema()``."""
+_ARRAY_TABLES = ("unnest", "generate_subscripts")
+"""Functions that answer the elements of arrays, and their positions, as a table."""
 MAX_PATH_TOKENS = 200
 """Limit for a path of JSON, as in ``#>> ARRAY['a', 'b']``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
@@ -291,6 +293,10 @@ def _replacements(
         ):
             yield index, f"(SELECT {token.text}"
             yield third_index, f") AS {token.text})"
+        elif token.is_word(*_ARRAY_TABLES) and second.text == "(" and index and second_index in closing:
+            texts = _array_table(tokens, index, second_index, closing[second_index])
+            removed |= {number for number, text in texts.items() if not text}
+            yield from texts.items()
         elif token.identifier in _FUNCTION_COLUMNS and second.text in "!<" and third.text in "=>":
             zero_index, zero = follow(third_index)
             if zero.text == "0":
@@ -346,6 +352,37 @@ def _grouped_by_column(kept: Sequence[int], tokens: Sequence[Token]) -> Iterator
             if follower not in (",", "."):
                 break
             position += 2
+
+
+def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int) -> dict[int, str]:
+    """Return DuckDB's texts, by index, for a table of arrays' elements, which it has as a query only.
+
+    These are ``unnest(a, b) [WITH ORDINALITY]`` and ``FROM generate_subscripts(a, 1) AS k``; Django and peewee read
+    the columns of indexes so. {} for another call.
+    """
+    rest = [token.text.lower() for token in tokens[closed + 1 : closed + 4]]
+    if tokens[index].is_word("generate_subscripts"):
+        if not tokens[index - 1].is_word("from", "join", "lateral"):
+            return {}
+        # The name of the table is the name of its column, too.
+        name = closed + (2 if rest[:1] == ["as"] else 1)
+        is_named = name < len(tokens) and tokens[name].identifier and rest[:1] not in (["where"], ["order"], ["group"])
+        alias = {name: f"{tokens[name].text}({tokens[name].text})"} if is_named else {}
+        return {index: "(SELECT generate_subscripts", closed: "))", **alias}
+    depth, commas = 0, list[int]()
+    for number in range(opened, closed):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[number].text, 0)
+        if tokens[number].text == "," and depth == 1:
+            commas.append(number)
+    if not commas:
+        return {}
+    texts = {index: "(SELECT unnest", **dict.fromkeys(commas, "), unnest("), closed: "))"}
+    if rest[:2] == ["with", "ordinality"]:
+        bounds = [opened, *commas, closed]
+        arrays = [" ".join(token.text for token in tokens[begin + 1 : end]) for begin, end in pairwise(bounds)]
+        longest = ", ".join(f"len({array})" for array in arrays)
+        texts |= {closed: f"), unnest(range(1, greatest({longest}) + 1)))", closed + 1: "", closed + 2: ""}
+    return texts
 
 
 def _closing(tokens: Sequence[Token]) -> dict[int, int]:

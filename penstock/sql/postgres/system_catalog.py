@@ -151,7 +151,10 @@ class SystemCatalog:
         classes, namespaces = f"{SYSTEM_SCHEMA}.pg_class", f"{SYSTEM_SCHEMA}.pg_namespace"
         relation = f"(SELECT min(oid) FROM {classes} WHERE relname = split_part(a, '.', -1))"  # noqa: S608  constants
         namespace = f"(SELECT min(oid) FROM {namespaces} WHERE nspname = a)"  # noqa: S608  constants
+        # Topics are not in the search path: `SELECT * FROM t` does not find `topics.t`.
+        hidden = ", ".join(str(relation.oid) for relation in self.relations if relation.schema != SCHEMA)
         return {
+            "pg_table_is_visible": [("a", f"a NOT IN ({hidden})" if hidden else "a IS NOT NULL")],
             "version": [("", f"'PostgreSQL {SERVER_VERSION} (Penstock, DuckDB {duckdb.__version__})'")],
             "pg_user_name": [("", sql_literal(self.user))],
             "current_setting": [("a", setting), ("a, b", setting)],

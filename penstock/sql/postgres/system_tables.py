@@ -199,8 +199,8 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(("col_description", "shobj_description", "pg_get_serial_sequence"), (("a, b",), _NOTHING)),
     **dict.fromkeys(
         (
-            *("pg_table_is_visible", "pg_type_is_visible", "pg_function_is_visible", "pg_operator_is_visible"),
-            *("pg_opclass_is_visible", "pg_collation_is_visible", "pg_statistics_obj_is_visible"),
+            *("pg_type_is_visible", "pg_function_is_visible", "pg_operator_is_visible", "pg_opclass_is_visible"),
+            *("pg_collation_is_visible", "pg_statistics_obj_is_visible"),
             *("pg_relation_is_publishable", "pg_ts_config_is_visible", "pg_conversion_is_visible"),
         ),
         (("a",), _YES),

@@ -39,7 +39,20 @@ def psql(server: Server, *arguments: str, **environment: str) -> subprocess.Comp
 
 
 def test_psql_queries_and_describes_the_tables(sql_server: Server) -> None:
-    commands = ["\\d", "\\d events", "\\d+ topics.t", "\\l", "\\dn", "\\df", "\\du", "\\dt+", "\\dv", "\\di", "\\dT"]
+    commands = [
+        "\\d",
+        "\\d events",
+        "\\d+ topics.t",
+        "\\dt topics.*",
+        "\\l",
+        "\\dn",
+        "\\df",
+        "\\du",
+        "\\dt+",
+        "\\dv",
+        "\\di",
+        "\\dT",
+    ]
     asked = [argument for command in commands for argument in ("-c", command)]
     answer = psql(sql_server, "-c", 'select topic, "offset" from events order by 1, 2', *asked)
     assert answer.stderr.replace("Did not find any relations.\n", "") == ""

@@ -109,6 +109,21 @@ FIRST_QUERIES: dict[str, str] = {
     ),
     "TypeORM, schema": "SELECT * FROM current_schema()",
     "TypeORM, database": "SELECT * FROM current_database()",
+    "Django, indexes": (
+        "SELECT indexname, array_agg(attname ORDER BY arridx), indisunique, array_agg(ordering ORDER BY arridx) FROM ("
+        "SELECT c2.relname as indexname, idx.*, attr.attname, am.amname, CASE am.amname WHEN 'btree' THEN CASE "
+        "(option & 1) WHEN 1 THEN 'DESC' ELSE 'ASC' END END as ordering, c2.reloptions as attoptions FROM (SELECT * "
+        "FROM pg_index i, unnest(i.indkey, i.indoption) WITH ORDINALITY koi(key, option, arridx)) idx LEFT JOIN "
+        "pg_class c ON idx.indrelid = c.oid LEFT JOIN pg_class c2 ON idx.indexrelid = c2.oid LEFT JOIN pg_am am ON "
+        "c2.relam = am.oid LEFT JOIN pg_attribute attr ON attr.attrelid = c.oid AND attr.attnum = idx.key WHERE "
+        "c.relname = 'events' AND pg_catalog.pg_table_is_visible(c.oid)) s2 GROUP BY indexname, indisunique"
+    ),
+    "peewee, indexes": (
+        "SELECT i.relname, idx.indisunique, ARRAY(SELECT pg_get_indexdef(idx.indexrelid, k + 1, TRUE) FROM "
+        "generate_subscripts(idx.indkey, 1) AS k ORDER BY k) FROM pg_catalog.pg_class AS t INNER JOIN "
+        "pg_catalog.pg_index AS idx ON t.oid = idx.indrelid INNER JOIN pg_catalog.pg_class AS i ON idx.indexrelid = "
+        "i.oid WHERE t.relname = 'events' AND t.relkind = 'r'"
+    ),
     "Tableau": "select current_schemas(false), current_schemas(true), current_catalog, session_user",
 }
 
@@ -139,6 +154,24 @@ def test_tables_have_their_columns_with_postgresqls_types(connection: psycopg.Co
     assert connection.execute(types).fetchall() == [("uuid", "text")]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select a.x, k.* from (values (1, array[1, 2], array[3]), (2, array[5], array[6, 7])) a(x, p, q), "
+        "unnest(a.p, a.q) with ordinality k(p, q, n) order by 1, n",
+        "select a.x, k.p, k.q from (values (1, array[1, 2], array[3, 4])) a(x, p, q), unnest(a.p, a.q) k(p, q) "
+        "order by 2",
+        "select x, array(select k + 1 from generate_subscripts(a.p, 1) as k order by k) from (values (1, array[7, 8]), "
+        "(2, array[9])) a(x, p) order by 1",
+        "select k from generate_subscripts(array[7, 8], 1) k where k > 1",
+    ],
+)
+def test_arrays_are_tables_as_in_postgresql(
+    connection: psycopg.Connection[Any], postgres: psycopg.Connection[Any], text: str
+) -> None:
+    assert connection.execute(text).fetchall() == postgres.execute(text).fetchall()
+
+
 def test_sqlalchemy_reflects_the_tables(sql_server: Server) -> None:
     host, port = sql_server.address
     engine = sa.create_engine(f"postgresql+psycopg://ann@{host}:{port}/penstock")
@@ -146,6 +179,7 @@ def test_sqlalchemy_reflects_the_tables(sql_server: Server) -> None:
         inspector = sa.inspect(engine)
         assert {"public", "topics"} <= {*inspector.get_schema_names()}
         assert {"events", "landed", "watermarks"} <= {*inspector.get_table_names()}
+        assert not {"secret", "t"} & {*inspector.get_table_names()}
         assert inspector.get_table_names("topics") == ["secret", "t"]
         assert inspector.get_view_names() == []
         columns = {column["name"]: column["type"] for column in inspector.get_columns("events")}
