@@ -63,8 +63,19 @@ def test_origins_beyond_the_limit_count_together_and_earlier_ones_keep_their_nam
     assert later == [(OTHER_ORIGINS, MINUTE), ("b/l", MINUTE)]
 
 
+@st.composite
+def damaged_headers(draw: st.DrawFn) -> bytes:
+    """Generate a good header of which some bytes are replaced, removed or added."""
+    text = bytearray(encode_origin("web-1", "events-udp", MINUTE).encode())
+    for _ in range(draw(st.integers(1, 4))):
+        begin = draw(st.integers(0, len(text)))
+        text[begin : begin + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
+    return bytes(text)
+
+
 TEXTS = st.one_of(
     st.binary(max_size=20),
+    damaged_headers(),
     st.from_regex(re.compile(r"[a-c]/[a-c]@[0-9]{1,12}", re.ASCII), fullmatch=True).map(str.encode),
     st.tuples(st.sampled_from("abc"), st.integers(-20_000, 200)).map(
         lambda p: f"{p[0]}/l@{MINUTE + p[1] * 60}".encode()
