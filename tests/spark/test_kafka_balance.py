@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +18,7 @@ from penstock.config import load
 from penstock.counts import Counts, lost
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets
 from penstock.kafka.broker import Broker
+from penstock.kafka.origin_header import ORIGIN_HEADER, encode_origin
 from penstock.ledger.rebuild import rebuild_balance
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import remarks
@@ -32,6 +35,22 @@ COMPACTION = {
     "min.cleanable.dirty.ratio": "0.01",
     "delete.retention.ms": "0",
 }
+
+KILLED = """
+import os, signal, sys
+from penstock.proof.ledger_posts import LedgerClient
+from penstock.spark import pipeline
+when = sys.argv.pop(1)
+post = LedgerClient.post
+
+def post_and_kill(*words):
+    if when == "after":
+        post(*words)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+LedgerClient.post = post_and_kill
+sys.exit(pipeline.main())
+"""
 
 
 class Cluster:
@@ -144,3 +163,45 @@ def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(kafka_brok
     rebuilt = rebuild_balance(loaded.topics, loaded.buffers, [], table_posts(loaded), lambda: before, None)
     assert rebuilt["differs"] == []
     assert rebuilt["unaccounted"] == 0
+
+
+def test_hosts_of_records_count_once_after_kills_around_the_post_and_in_a_rebuild(
+    kafka_broker: Broker, tmp_path: Path
+) -> None:
+    cluster = Cluster(kafka_broker)
+    topic = cluster.create("hosts")
+    minute = int(time.time()) // 60 * 60 - 120
+    settings = ["pipeline.source=kafka", f'pipeline.topics=["{topic}"]']
+    settings += [f"pipeline.kafka.{key}={text}" for key, text in cluster.kafka.items()]
+    options = [word for setting in settings for word in ("-o", setting)]
+    sent: dict[tuple[str, int], int] = {}
+    producer = Producer(cluster.kafka)
+
+    def send(count: int) -> None:
+        for number in range(count):
+            key = f"web{number % 3}/udp", minute + 60 * (number % 2)
+            header = encode_origin(key[0].partition("/")[0], "udp", key[1])
+            producer.produce(topic, event(next(cluster.numbers)), headers={ORIGIN_HEADER: header})
+            sent[key] = sent.get(key, 0) + 1
+        # Such a header is of no host.
+        producer.produce(topic, event(next(cluster.numbers)), headers={ORIGIN_HEADER: b"web1/udp@\xff"})
+        assert producer.flush(30) == 0
+
+    with daemon(tmp_path, now=time.time) as running:
+        for when in ("before", "after"):
+            send(30)
+            killed = start(tmp_path, running.http, *options, program=("-c", KILLED, when))
+            stderr = killed.communicate(timeout=300)[1]
+            assert killed.returncode == -signal.SIGKILL, stderr
+        send(30)
+        land(tmp_path, running.http, settings)
+        fates = running.ledger.landed()[f"{topic}/0"].counts
+        landed = {key: counts["landed.event"] for key, counts in fates.items() if key[0] != "kafka"}
+        assert landed == sent
+        assert sum(counts["landed.event"] for (source, _), counts in fates.items() if source == "kafka") == 3
+        before = running.ledger.balance().document()
+    assert {(row["host"], row["accepted"]) for row in before["hosts"]} == {(f"web{host}", 30) for host in range(3)}
+    loaded = load(None, [f"data_dir={tmp_path}", *settings])
+    rebuilt = rebuild_balance(loaded.topics, loaded.buffers, [], table_posts(loaded), lambda: before, None)
+    assert (rebuilt["differs"], rebuilt["unaccounted"]) == ([], 0)
+    assert rebuilt["hosts"] == before["hosts"]
