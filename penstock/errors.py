@@ -168,6 +168,7 @@ PenstockError
     SparkGone  (spark.pipeline)
     BadSchema  (spark.query.type_schemas)
     BadOption  (spark.source.options)
+    UnknownSpark  (spark.versions)
     StateElsewhere  (sql.cut)
     TableTooBusy  (sql.cut)
     RightsUnknown  (sql.postgres.access)

@@ -12,6 +12,14 @@ from penstock.process.tuning import tune
 # Order: before Arrow and Spark are imported, see penstock.process.tuning.
 tune("pipeline")
 
+if __name__ == "__main__":
+    from penstock.spark.versions import UnknownSpark, check_version
+
+    try:
+        check_version()
+    except UnknownSpark as unknown:
+        raise SystemExit(str(unknown)) from None
+
 import argparse
 import errno
 import logging

@@ -26,6 +26,7 @@ from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder, find_java
 from penstock.spark.class_archive import ClassArchive
 from penstock.spark.package_zip import package_zip
+from penstock.spark.versions import check_version
 
 DEFAULT_MASTER = "local[2,3]"
 """Two tasks at a time, three attempts each: plain ``local[2]`` never retries a task."""
@@ -125,8 +126,9 @@ def build_session(
     Executors of a cluster receive this package. Their Python is ``pyspark.python``, PYSPARK_PYTHON, or this one's
     path.
 
-    Raises NoJava, and ValueError for a master that Spark does not know.
+    Raises NoJava, UnknownSpark, and ValueError for a master that Spark does not know.
     """
+    check_version()
     user_settings = _spark_keys(settings or {})
     master = user_settings.pop("spark.master", DEFAULT_MASTER)
     check_master(master)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from penstock.cli.common import fail
+from penstock.spark.versions import UnknownSpark, check_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,9 +27,13 @@ def missing_spark() -> str:
 
 
 def require_spark(alternative: str = "") -> None:
-    """End the command if Spark is not installed; ``alternative`` is another way to reach the goal."""
+    """End the command if no tested Spark is installed; ``alternative`` is another way to reach the goal."""
     if instruction := missing_spark():
         fail(f"{instruction}{alternative}")
+    try:
+        check_version()
+    except UnknownSpark as error:
+        fail(f"{error}{alternative}")
 
 
 @contextlib.contextmanager

@@ -4,4 +4,9 @@ Read ``data_source``, ``options``, ``slices``, ``filter_bounds``, ``sink``; ``la
 variant. Imports ``landing``, ``log``, ``process`` and ``client``; it runs on executors, too.
 """
 
+from penstock.spark.versions import check_version
+
+# Order: before the modules below import names of pyspark that earlier versions lack.
+check_version()
+
 __all__ = ["data_source", "options", "slices", "filter_bounds", "sink", "landing_ranges"]  # noqa: RUF022 reading order
