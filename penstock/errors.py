@@ -185,6 +185,7 @@ PenstockError
     PipeFailed  (testing.pipe)
     CannotBackfill  (upkeep.backfill_planner)
     BackupError  (upkeep.backup)
+    CatalogFailed  (upkeep.catalog_entries)
     BadPosition  (upkeep.changes)
     NoSuchSource  (upkeep.changes)
     TableChanging  (upkeep.changes)

@@ -205,6 +205,10 @@ SECTIONS: dict[str, dict[str, Command]] = {
                 "files": ["penstock tables files --view events --json"],
                 "rows": ["penstock tables rows"],
                 "spark-config": ["penstock tables spark-config --json"],
+                "register": [
+                    "penstock tables register glue --namespace logs",
+                    "penstock tables register thrift://metastore:9083 --namespace logs --json",
+                ],
                 "repair": ["penstock tables repair"],
             },
         ),

@@ -81,6 +81,29 @@ def rows(settings: ConfiguredData, as_json: AsJson = False) -> None:
 
 
 @tables.command()
+def register(
+    settings: ConfiguredData,
+    catalog: Annotated[str, typer.Argument(help="glue, or thrift://HOST:PORT of a Hive metastore.")],
+    namespace: Annotated[str, typer.Option(help="Database in the catalog; it is made if it is missing.")] = "penstock",
+    as_json: AsJson = False,
+) -> None:
+    """Enter landed, proofs and the typed tables in a catalog as external Delta tables, or correct their columns."""
+    from penstock.upkeep.catalog_entries import CatalogFailed, open_catalog
+    from penstock.upkeep.catalog_entries import register as register_tables
+
+    try:
+        with open_catalog(catalog, namespace) as opened:
+            done = register_tables(Layout.for_tables(settings.tables), opened)
+    except CatalogFailed as error:
+        fail(error)
+    if as_json:
+        print(json.dumps(done))
+        return
+    for name, change in done.items():
+        print(f"{namespace}.{name}: {change}")
+
+
+@tables.command()
 def spark_config(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Print the settings and statements with which any Spark session reads the tables."""
     from penstock.landing.table.plain_session import session_settings, statements

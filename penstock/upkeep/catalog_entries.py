@@ -1,0 +1,234 @@
+"""Entries of the Delta tables in a catalog: Hive's metastore or AWS Glue.
+
+An entry names the table's folder and columns; engines read everything else from the table's own log.
+Invariant: an entry that names another folder or format is never changed. Start with ``register``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import deltalake
+
+from penstock.errors import PenstockError
+from penstock.landing.storage.object_path import delta_rs_options
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_delta import existing_typed_tables
+
+GLUE = "glue"
+HIVE_TYPES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint", "timestamp_ntz": "timestamp"}
+"""Hive's names of Delta's types that have other ones; Glue uses Hive's."""
+PARAMETERS = {"EXTERNAL": "TRUE", "spark.sql.sources.provider": "delta", "table_type": "DELTA"}
+"""Marks by which Spark, Trino and Athena recognise a Delta table in Hive's metastore and in Glue."""
+REGISTERED, UPDATED, UNCHANGED = "registered", "updated", "unchanged"
+TIMEOUT_S = 60.0
+
+
+class CatalogFailed(PenstockError, RuntimeError):
+    """A catalog cannot be reached, refuses an entry, or has another table of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A table as a catalog shows it; ``location`` is a URL, ``columns`` are names and types of Hive."""
+
+    name: str
+    location: str
+    columns: tuple[tuple[str, str], ...]
+
+
+class Catalog(Protocol):
+    """A namespace of a catalog. Each method raises what the catalog's client raises."""
+
+    def location_of(self, url: str) -> str:
+        """Return the URL of a table as this catalog's engines read it."""
+
+    def find_entry(self, name: str) -> Entry | None:
+        """Return an entry; its location is empty if it is not of an external Delta table."""
+
+    def write(self, entry: Entry, is_new: bool) -> None: ...
+
+
+def register(layout: Layout, catalog: Catalog) -> dict[str, str]:
+    """Enter ``landed``, ``proofs`` and the typed tables that exist; return by name what was done.
+
+    Raises CatalogFailed; entries that were written before stay, and the next call continues.
+    """
+    done = {}
+    for name in _table_names(layout):
+        folder = layout.table(name)
+        location = str(folder) if layout.store is not None else folder.absolute().as_uri()  # type: ignore[union-attr]
+        schema = deltalake.DeltaTable(str(folder), **delta_rs_options(folder)).schema()
+        fields = json.loads(schema.to_json())["fields"]
+        columns = tuple((field["name"], _hive_type(field["type"])) for field in fields)
+        entry = Entry(name, catalog.location_of(location), columns)
+        existing = catalog.find_entry(name)
+        if existing is not None and existing.location.rstrip("/") != entry.location:
+            other = existing.location or "something else than an external Delta table"
+            raise CatalogFailed(f"{name} is {other} in the catalog, not {entry.location}: choose another namespace")
+        done[name] = REGISTERED if existing is None else UNCHANGED if existing.columns == entry.columns else UPDATED
+        if done[name] != UNCHANGED:
+            catalog.write(entry, existing is None)
+    return done
+
+
+def _table_names(layout: Layout) -> list[str]:
+    names = ["landed", *(table.folder.name for table in existing_typed_tables(layout))]
+    proofs = layout.proof_table
+    is_proved = deltalake.DeltaTable.is_deltatable(str(proofs), **delta_rs_options(proofs))
+    return [*names, "proofs"] if is_proved else names
+
+
+@contextmanager
+def open_catalog(address: str, namespace: str) -> Iterator[Catalog]:
+    """Yield a namespace, made if it is missing: ``glue``, or ``thrift://HOST:PORT`` of Hive.
+
+    Raises CatalogFailed.
+    """
+    if address != GLUE and not re.fullmatch(r"thrift://[^/:]+(:\d+)?/?", address):
+        raise CatalogFailed(f"{address} is no catalog: it is glue, or thrift://HOST:PORT of a Hive metastore")
+    try:
+        with (_open_glue if address == GLUE else _open_hive)(address, namespace) as catalog:
+            yield catalog
+    except CatalogFailed:
+        raise
+    except ImportError as error:
+        raise CatalogFailed(f"{error}: pip install 'penstock-pipe[audit-iceberg]'") from None
+    except Exception as error:  # noqa: BLE001 - each client has errors of its own
+        text = str(error) or getattr(error, "message", "") or type(error).__name__
+        raise CatalogFailed(f"{address}: {text}") from None
+
+
+@contextmanager
+def _open_glue(address: str, namespace: str) -> Iterator[Catalog]:
+    import boto3
+
+    glue = boto3.client("glue")
+    try:
+        glue.get_database(Name=namespace)
+    except glue.exceptions.EntityNotFoundException:
+        glue.create_database(DatabaseInput={"Name": namespace})
+    yield GlueNamespace(glue, namespace)
+
+
+class GlueNamespace:
+    """A database of AWS Glue; credentials and region as boto3 finds them."""
+
+    def __init__(self, glue: Any, namespace: str) -> None:
+        self._glue, self._namespace = glue, namespace
+
+    def location_of(self, url: str) -> str:
+        return url
+
+    def find_entry(self, name: str) -> Entry | None:
+        try:
+            table = self._glue.get_table(DatabaseName=self._namespace, Name=name)["Table"]
+        except self._glue.exceptions.EntityNotFoundException:
+            return None
+        storage = table.get("StorageDescriptor", {})
+        is_delta = table.get("Parameters", {}).get("spark.sql.sources.provider") == "delta"
+        columns = tuple((column["Name"], column.get("Type", "")) for column in storage.get("Columns", ()))
+        return Entry(name, storage.get("Location", "") if is_delta else "", columns)
+
+    def write(self, entry: Entry, is_new: bool) -> None:
+        storage = {
+            "Location": entry.location,
+            "Columns": [{"Name": name, "Type": kind} for name, kind in entry.columns],
+            "SerdeInfo": {"Parameters": {"path": entry.location, "serialization.format": "1"}},
+        }
+        table = {"Name": entry.name, "TableType": "EXTERNAL_TABLE", "Parameters": PARAMETERS}
+        write = self._glue.create_table if is_new else self._glue.update_table
+        write(DatabaseName=self._namespace, TableInput={**table, "StorageDescriptor": storage})
+
+
+@contextmanager
+def _open_hive(address: str, namespace: str) -> Iterator[Catalog]:
+    from hive_metastore import ThriftHiveMetastore
+    from hive_metastore.ttypes import Database, NoSuchObjectException
+    from thrift.protocol import TBinaryProtocol
+    from thrift.transport import TSocket, TTransport
+
+    server = urlsplit(address)
+    socket = TSocket.TSocket(server.hostname, server.port or 9083)
+    socket.setTimeout(TIMEOUT_S * 1000)
+    transport = TTransport.TBufferedTransport(socket)
+    client = ThriftHiveMetastore.Client(TBinaryProtocol.TBinaryProtocol(transport))
+    transport.open()
+    try:
+        try:
+            client.get_database(namespace)
+        except NoSuchObjectException:
+            client.create_database(Database(name=namespace, parameters={}))
+        yield HiveNamespace(client, namespace)
+    finally:
+        transport.close()
+
+
+class HiveNamespace:
+    """A database of Hive's metastore."""
+
+    def __init__(self, client: Any, namespace: str) -> None:
+        self._client, self._namespace = client, namespace
+
+    def location_of(self, url: str) -> str:
+        # Hadoop reads S3 by its client of that name.
+        return url.replace("s3://", "s3a://", 1)
+
+    def find_entry(self, name: str) -> Entry | None:
+        from hive_metastore.ttypes import NoSuchObjectException
+
+        try:
+            table = self._client.get_table(self._namespace, name)
+        except NoSuchObjectException:
+            return None
+        is_delta = table.parameters.get("spark.sql.sources.provider") == "delta"
+        location = table.sd.serdeInfo.parameters.get("path", table.sd.location)
+        return Entry(name, location if is_delta else "", tuple((column.name, column.type) for column in table.sd.cols))
+
+    def write(self, entry: Entry, is_new: bool) -> None:
+        from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
+
+        storage = StorageDescriptor(
+            cols=[FieldSchema(name, kind, "") for name, kind in entry.columns],
+            location=entry.location,
+            inputFormat="org.apache.hadoop.mapred.SequenceFileInputFormat",
+            outputFormat="org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat",
+            serdeInfo=SerDeInfo(
+                serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
+                parameters={"path": entry.location, "serialization.format": "1"},
+            ),
+            numBuckets=-1,
+            bucketCols=[],
+            sortCols=[],
+            parameters={},
+        )
+        table = Table(
+            dbName=self._namespace,
+            tableName=entry.name,
+            owner="penstock",
+            sd=storage,
+            partitionKeys=[],
+            parameters=dict(PARAMETERS),
+            tableType="EXTERNAL_TABLE",
+        )
+        if is_new:
+            self._client.create_table(table)
+        else:
+            self._client.alter_table(self._namespace, entry.name, table)
+
+
+def _hive_type(kind: Any) -> str:
+    """Return Hive's name of a type of a Delta schema."""
+    if isinstance(kind, str):
+        return HIVE_TYPES.get(kind, kind)
+    if kind["type"] == "array":
+        return f"array<{_hive_type(kind['elementType'])}>"
+    if kind["type"] == "map":
+        return f"map<{_hive_type(kind['keyType'])},{_hive_type(kind['valueType'])}>"
+    return "struct<" + ",".join(f"{field['name']}:{_hive_type(field['type'])}" for field in kind["fields"]) + ">"

@@ -1,0 +1,141 @@
+"""Delta tables in Hive's metastore, read from there by Spark, and in Glue as moto serves it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from penstock.cli.main import main
+from penstock.java.runtime import find_java
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
+from penstock.spark.extensions import DELTA, package_settings
+from penstock.upkeep.catalog_entries import CatalogFailed, _hive_type, open_catalog
+from tests.audit.java_catalogs import HIVE, java_catalog
+from tests.landing.typed import typed_life
+from tests.upkeep.test_changes import EVENTS, land
+
+Register = Callable[..., str]
+READER = """
+import json, sys
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master("local[1]")
+for name, setting in json.loads(sys.argv[1]).items():
+    builder = builder.config(name, setting)
+spark = builder.enableHiveSupport().getOrCreate()
+tables = sorted(row.tableName for row in spark.sql("SHOW TABLES IN logs").collect())
+count = "SELECT count(uuid) AS uuids FROM logs."
+rows = {name: spark.sql(count + name).collect()[0].uuids for name in ("landed", "events_click")}
+print(json.dumps([tables, rows]))
+"""
+
+
+@pytest.fixture
+def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Register:
+    """Register the tables of a batch by the command, expect its status, and return its output."""
+    land(typed_life.Life(Layout.for_tables(tmp_path / "tables")), 0)
+
+    def run(*words: str, status: int = 0) -> str:
+        monkeypatch.setattr(sys, "argv", ["penstock", "tables", "register", *words, "-o", f"data_dir={tmp_path}"])
+        with pytest.raises(SystemExit) as completed:
+            main()
+        captured = capsys.readouterr()
+        assert (completed.value.code or 0) == status, captured.err
+        return captured.out + captured.err
+
+    return run
+
+
+@pytest.fixture
+def glue(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_GLUE", "http://{}:{}".format(*server.get_host_and_port()))
+    for name, text in {"ACCESS_KEY_ID": "x", "SECRET_ACCESS_KEY": "x", "DEFAULT_REGION": "us-east-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", text)
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+@pytest.mark.usefixtures("glue")
+def test_glue_has_the_tables_once_and_follows_their_columns(register: Register, tmp_path: Path) -> None:
+    words = ("glue", "--namespace", "logs", "--json")
+    first = json.loads(register(*words))
+    assert first.items() >= {"landed": "registered", "events_click": "registered"}.items()
+    assert set(json.loads(register(*words)).values()) == {"unchanged"}
+    wider = TypedTable("click", "click", (*typed_life.CLICK.columns, Column("more", "decimal(9,2)", "more")))
+    land(typed_life.Life(Layout.for_tables(tmp_path / "tables"), [wider]), 1)
+    assert json.loads(register(*words)) == {**dict.fromkeys(first, "unchanged"), "events_click": "updated"}
+    tables = {table["Name"]: table for table in boto3.client("glue").get_tables(DatabaseName="logs")["TableList"]}
+    assert set(tables) == set(first)
+    click = tables["events_click"]["StorageDescriptor"]
+    assert click["Location"] == (tmp_path / "tables" / "events_click").as_uri()
+    assert {column["Name"]: column["Type"] for column in click["Columns"]}.items() >= {
+        "path": "string",
+        "ms": "int",
+        "more": "decimal(9,2)",
+    }.items()
+    assert tables["landed"]["Parameters"]["spark.sql.sources.provider"] == "delta"
+
+
+@pytest.mark.usefixtures("glue")
+def test_entry_of_another_table_stays(register: Register) -> None:
+    client = boto3.client("glue")
+    client.create_database(DatabaseInput={"Name": "shop"})
+    other = {"Name": "landed", "StorageDescriptor": {"Location": "s3://other/landed"}}
+    client.create_table(DatabaseName="shop", TableInput=other)
+    assert "choose another namespace" in register("glue", "--namespace", "shop", status=1)
+    assert client.get_table(DatabaseName="shop", Name="landed")["Table"]["StorageDescriptor"] == {
+        "Location": "s3://other/landed"
+    }
+
+
+@pytest.mark.spark
+def test_spark_reads_the_tables_by_their_names_in_a_hive_metastore(register: Register, tmp_path: Path) -> None:
+    folder = tmp_path / "metastore"
+    folder.mkdir()
+    with java_catalog(HIVE, folder) as catalog:
+        words = (catalog["uri"], "--namespace", "logs")
+        assert "logs.landed: registered" in register(*words)
+        assert "logs.landed: unchanged" in register(*words)
+        settings = {
+            **package_settings([DELTA]),
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.warehouse.dir": f"{folder}/warehouse",
+            "spark.hadoop.hive.metastore.uris": catalog["uri"],
+        }
+        environment = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1", "PATH": "/usr/bin:/bin"}
+        command = [sys.executable, "-c", READER, json.dumps(settings)]
+        read = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=250)
+    assert read.returncode == 0, read.stderr[-3000:]
+    tables, rows = json.loads(read.stdout)
+    assert {"landed", "events_click"} <= set(tables)
+    assert rows == {"landed": EVENTS, "events_click": EVENTS}
+
+
+def test_catalog_that_does_not_answer_and_unknown_ones_are_named(register: Register) -> None:
+    assert "thrift://127.0.0.1:1: " in register("thrift://127.0.0.1:1", status=1)
+    with pytest.raises(CatalogFailed, match="s3://lake is no catalog"), open_catalog("s3://lake", "logs"):
+        pass
+
+
+def test_nested_types_have_hives_names() -> None:
+    kind = {
+        "type": "struct",
+        "fields": [
+            {"name": "ids", "type": {"type": "array", "elementType": "long", "containsNull": True}},
+            {"name": "by", "type": {"type": "map", "keyType": "string", "valueType": "integer"}},
+        ],
+    }
+    assert _hive_type(kind) == "struct<ids:array<bigint>,by:map<string,int>>"
