@@ -70,6 +70,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/proof/watermarks.py": "one file of the tables, read without the prover",
     "penstock/server/alarms/delivery_process.py": "the entry point of a process",
     "penstock/spark/extensions.py": "settings of Spark's extensions, without the session",
+    "penstock/spark/versions.py": "tested versions of Spark, imported before pyspark",
     "penstock/spark/query/part_results.py": "one format between worker and driver",
     "penstock/sql/catalog.py": "names and types, without a connection to the data",
     "penstock/sql/configured.py": "the only module of the room that reads settings",

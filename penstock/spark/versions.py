@@ -1,7 +1,7 @@
 """Versions of Spark that the pipeline was tested with; everything that depends on the version is here.
 
 Invariant: an unknown version stops before Java starts. ``penstock.upkeep.checkpoint_repair`` edits files of Spark's
-checkpoint, and a version that means something else by them would be misread. penstock.landing.journal.check_format
+checkpoint, and a version that means something else by them would be misread. ``check_format`` of ``landing.journal``
 checks the format that an entry names.
 """
 

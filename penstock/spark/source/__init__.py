@@ -1,7 +1,7 @@
 """Spark's data source ``penstock``: topics as tables and streams, and a sink.
 
 Read ``data_source``, ``options``, ``slices``, ``filter_bounds``, ``sink``; ``landing_ranges`` is the landing's own
-variant. Imports ``landing``, ``log``, ``process`` and ``client``; it runs on executors, too.
+variant. Imports ``landing``, ``log``, ``process``, ``client`` and ``spark.versions``; it runs on executors, too.
 """
 
 from penstock.spark.versions import check_version
