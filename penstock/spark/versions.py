@@ -26,8 +26,7 @@ def check_version(version: str = "") -> None:
     if minor not in TESTED_VERSIONS or not version.replace(".", "").isdecimal():
         tested = " and ".join(f"{known}.x" for known in TESTED_VERSIONS)
         raise UnknownSpark(
-            f"pyspark {version} is installed, but only {tested} are tested: "
-            f"pip install 'pyspark=={TESTED_VERSIONS[0]}.*'"
+            f"pyspark {version} is installed, but only {tested} are tested: pip install 'penstock-pipe[spark]'"
         )
 
 

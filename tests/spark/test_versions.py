@@ -32,7 +32,7 @@ def test_another_version_is_refused_in_one_line_that_names_the_tested_ones(versi
     with pytest.raises(UnknownSpark) as refusal:
         check_version(version)
     assert str(refusal.value) == (
-        f"pyspark {version} is installed, but only 4.2.x and 4.3.x are tested: pip install 'pyspark==4.2.*'"
+        f"pyspark {version} is installed, but only 4.2.x and 4.3.x are tested: pip install 'penstock-pipe[spark]'"
     )
     assert isinstance(refusal.value, PenstockError)
 
@@ -53,7 +53,7 @@ def test_killed_pipeline_lands_each_event_once_or_does_not_start(version: str, t
         assert killed.returncode == 0, killed.stdout
         assert "1 passed" in killed.stdout
         return
-    refusal = f"pyspark {version} is installed, but only 4.2.x and 4.3.x are tested: pip install 'pyspark==4.2.*'"
+    refusal = f"pyspark {version} is installed, but only 4.2.x and 4.3.x are tested: pip install 'penstock-pipe[spark]'"
     for program in ("penstock.spark.pipeline", "penstock.cli.main"):
         command = [python, "-m", program, *(["pipeline", "run"] if "cli" in program else [])]
         stopped = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300)
