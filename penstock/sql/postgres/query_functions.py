@@ -10,11 +10,20 @@ import re
 
 FORMATTED = {"to_char": "time_text", "to_timestamp": "time_of_text", "to_date": "date_of_text"}
 """Functions whose last argument is a format, and their names for one of ``strftime``."""
+_TYPE_OF_JSON = [
+    (
+        "a",
+        "CASE json_type(a) WHEN 'VARCHAR' THEN 'string' WHEN 'OBJECT' THEN 'object' WHEN 'ARRAY' THEN 'array' "
+        "WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE if(a IS NULL, NULL, 'number') END",
+    )
+]
 QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
     "time_text": [("a, f", "strftime(a, f)")],
     "time_of_text": [("a, f", "CAST(strptime(a, f) AS TIMESTAMPTZ)")],
     "date_of_text": [("a, f", "CAST(strptime(a, f) AS DATE)")],
     "date_bin": [("i, a, o", "time_bucket(CAST(i AS INTERVAL), a, o)")],
+    "json_typeof": _TYPE_OF_JSON,
+    "jsonb_typeof": _TYPE_OF_JSON,
     "clock_timestamp": [("", "now()")],
     "statement_timestamp": [("", "now()")],
     "encode": [

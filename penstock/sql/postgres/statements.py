@@ -51,6 +51,7 @@ _RENAMED = {
     "json_agg": "json_group_array",
     "jsonb_agg": "json_group_array",
     "json_object_agg": "json_group_object",
+    "jsonb_array_length": "json_array_length",
     "every": "bool_and",
 }
 """Functions that DuckDB has under another name."""
@@ -322,6 +323,13 @@ def _replacements(
         elif token.content is not None and second.kind == "cast" and third.identifier in OBJECT_TYPES:
             number = object_number(third.identifier, token.content)
             yield index, "CAST(NULL AS BIGINT)" if number is None else str(number)
+        elif (
+            token.is_word("any", "all", "some")
+            and third.is_word("array")
+            and closing.get(follow(third_index)[0], -2) == closing.get(second_index, -1) - 1
+        ):
+            # ANY (ARRAY(SELECT ...)) is ANY (SELECT ...); DuckDB would compare with whole arrays.
+            removed |= {third_index, follow(third_index)[0], closing[second_index] - 1}
         elif token.is_word("any", "all") and second.text == "(" and (elements := _array_literal(third)):
             yield third_index, elements
     yield from _grouped_by_column([index for index in range(len(tokens)) if index not in removed], tokens)

@@ -129,6 +129,9 @@ class SystemCatalog:
                 columns = "keyword_name AS word, 'U' AS catcode, keyword_category AS catdesc"
                 rows = f"SELECT {columns} FROM duckdb_keywords()"  # noqa: S608  a constant
                 connection.execute(f"CREATE MACRO {DATABASE}.{SYSTEM_SCHEMA}.pg_get_keywords() AS TABLE {rows}")
+            elif name == "pg_show_all_settings":
+                rows = f"SELECT * FROM {SYSTEM_SCHEMA}.pg_settings"  # noqa: S608  a constant
+                connection.execute(f"CREATE MACRO {DATABASE}.{SYSTEM_SCHEMA}.pg_show_all_settings() AS TABLE {rows}")
             elif name == "_pg_expandarray":
                 connection.execute(
                     f"CREATE MACRO {DATABASE}.{INFORMATION_SCHEMA}._pg_expandarray(a) AS "
@@ -259,6 +262,9 @@ class SystemCatalog:
         for name, setting in self.settings.items():
             yield {"name": name, "setting": setting, "context": "user", "vartype": "string", "source": "default"}
 
+    def _rows_of_pg_stat_gssapi(self) -> Iterator[dict[str, Any]]:
+        yield {"pid": self.process}
+
     def _rows_of_pg_tables(self) -> Iterator[dict[str, Any]]:
         for relation in self.relations:
             yield {"schemaname": relation.schema, "tablename": relation.name, "tableowner": OWNER}
@@ -331,6 +337,7 @@ _ROWS: dict[str, Callable[[SystemCatalog], Iterator[dict[str, Any]]]] = {
     "pg_roles": SystemCatalog._rows_of_pg_roles,
     "pg_user": SystemCatalog._rows_of_pg_user,
     "pg_settings": SystemCatalog._rows_of_pg_settings,
+    "pg_stat_gssapi": SystemCatalog._rows_of_pg_stat_gssapi,
     "pg_tables": SystemCatalog._rows_of_pg_tables,
     "pg_timezone_names": SystemCatalog._rows_of_pg_timezone_names,
     "schemata": SystemCatalog._rows_of_schemata,

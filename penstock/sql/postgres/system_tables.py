@@ -117,8 +117,12 @@ TABLES = {
     "pg_sequence": "seqrelid:n seqtypid:n seqstart:n seqincrement:n seqmax:n seqmin:n seqcache:n seqcycle:b",
     "pg_sequences": "schemaname:t sequencename:t sequenceowner:t data_type:t start_value:n last_value:n",
     "pg_event_trigger": "oid:n evtname:t evtevent:t evtowner:n evtenabled:t",
-    "pg_locks": "locktype:t database:n relation:n pid:n mode:t granted:b",
+    "pg_locks": (
+        "locktype:t database:n relation:n page:n tuple:n virtualxid:x transactionid:x classid:n objid:n objsubid:n "
+        "virtualtransaction:t pid:n mode:t granted:b fastpath:b waitstart:z"
+    ),
     "pg_stat_activity": "datid:n datname:t pid:n usename:t application_name:t state:t query:t query_start:z",
+    "pg_stat_gssapi": "pid:n gss_authenticated:b principal:x encrypted:b credentials_delegated:b",
     "pg_stat_user_tables": "relid:n schemaname:t relname:t seq_scan:n n_live_tup:n n_dead_tup:n last_analyze:z",
     "pg_stat_all_tables": "relid:n schemaname:t relname:t seq_scan:n n_live_tup:n n_dead_tup:n last_analyze:z",
     "pg_statio_user_tables": "relid:n schemaname:t relname:t heap_blks_read:n heap_blks_hit:n",
@@ -128,6 +132,8 @@ TABLES = {
     "pg_timezone_names": "name:t abbrev:t is_dst:b",
     "pg_db_role_setting": "setdatabase:n setrole:n setconfig:a",
 }
+TABLES |= {name: f"{layout} xmin:n" for name, layout in TABLES.items() if layout.startswith(("oid:", "att", "ind"))}
+"""Tables by name: their columns with the letters of the types. DataGrip reads ``xmin``, a system column."""
 INFORMATION_SCHEMA_TABLES = {
     "schemata": "catalog_name:t schema_name:t schema_owner:t default_character_set_name:x sql_path:x",
     "tables": (
@@ -250,5 +256,9 @@ CAST_TYPES = {
     "jsonb": "JSON",
 }
 """DuckDB's types for the names of PostgreSQL's types in casts."""
-TABLES_OF_FUNCTIONS = {"to_regclass": "pg_class", "to_regnamespace": "pg_namespace"}
+TABLES_OF_FUNCTIONS = {
+    "to_regclass": "pg_class",
+    "to_regnamespace": "pg_namespace",
+    "pg_show_all_settings": "pg_settings",
+}
 """Tables that functions read."""

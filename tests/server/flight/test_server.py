@@ -147,7 +147,7 @@ def test_refused_message_behind_an_unread_answer_does_not_keep_its_connection_op
     limit = running.limits.rpc_connections["flight"]
     assert refused.wait(20)
     wait_until(lambda: running.log.topic("t").end == 1)
-    wait_until(lambda: not any(peer for peers in limit.answering for peer in peers()))
+    wait_until(lambda: not any(peer for peers in limit.answering for peer in peers()), 10)
     attacker.close()
 
 

@@ -124,6 +124,31 @@ FIRST_QUERIES: dict[str, str] = {
         "pg_catalog.pg_index AS idx ON t.oid = idx.indrelid INNER JOIN pg_catalog.pg_class AS i ON idx.indexrelid = "
         "i.oid WHERE t.relname = 'events' AND t.relkind = 'r'"
     ),
+    "pgAdmin, encryption": (
+        "SELECT gss_authenticated, encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_backend_pid()"
+    ),
+    "pgAdmin, settings": (
+        "SELECT set_config('bytea_output','hex',false) FROM pg_show_all_settings() WHERE name = 'bytea_output'"
+    ),
+    "pgAdmin, roles": (
+        "SELECT roles.oid as id, roles.rolname as name, CASE WHEN 'pg_signal_backend'=ANY(ARRAY(WITH RECURSIVE cte AS "
+        "(SELECT pg_roles.oid,pg_roles.rolname FROM pg_roles WHERE pg_roles.oid = roles.oid UNION ALL SELECT m.roleid, "
+        "pgr.rolname FROM cte cte_1 JOIN pg_auth_members m ON m.member = cte_1.oid JOIN pg_roles pgr ON pgr.oid = "
+        "m.roleid) SELECT rolname FROM cte)) THEN True ELSE False END as can_signal_backend FROM pg_catalog.pg_roles "
+        "as roles WHERE rolname = current_user"
+    ),
+    "DataGrip, schemas": (
+        "select N.oid::bigint as id, N.xmin as state_number, nspname as name, D.description, "
+        'pg_catalog.pg_get_userbyid(N.nspowner) as "owner" from pg_catalog.pg_namespace N left join '
+        "pg_catalog.pg_description D on N.oid = D.objoid order by case when nspname = pg_catalog.current_schema() then "
+        "-1::bigint else N.oid::bigint end"
+    ),
+    "DataGrip, tables": (
+        "select T.relkind as table_kind, T.relname as table_name, T.oid as table_id, T.xmin as table_state_number, "
+        "(select pg_catalog.array_agg(inhparent::bigint order by inhseqno)::varchar from pg_catalog.pg_inherits where "
+        "T.oid = inhrelid) as ancestors, am.amname from pg_catalog.pg_class T left join pg_catalog.pg_am am on am.oid "
+        "= T.relam where relnamespace = 2200::oid and relkind in ('r', 'm', 'v', 'f', 'p') order by 1, 3"
+    ),
     "Tableau": "select current_schemas(false), current_schemas(true), current_catalog, session_user",
 }
 
@@ -164,6 +189,10 @@ def test_tables_have_their_columns_with_postgresqls_types(connection: psycopg.Co
         "select x, array(select k + 1 from generate_subscripts(a.p, 1) as k order by k) from (values (1, array[7, 8]), "
         "(2, array[9])) a(x, p) order by 1",
         "select k from generate_subscripts(array[7, 8], 1) k where k > 1",
+        "select 'a' = any(array(select 'a')), 'b' = any (array (with x as (select 'a') select * from x)), "
+        "3 > all(array(select 2)), 1 = any(array(select 2) || array[1])",
+        "select json_typeof(x::json), json_array_length('[1, 2]') from (values ('1'), ('1.5'), ('\"a\"'), ('null'), "
+        "('[]'), ('{}'), ('true'), (null)) t(x)",
     ],
 )
 def test_arrays_are_tables_as_in_postgresql(
