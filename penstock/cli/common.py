@@ -75,6 +75,17 @@ def query_daemon(
     return parse_answer(*request_daemon(keys, path, method, document, **parameters))
 
 
+def name_instance_elsewhere(data_dir: Path, address: str) -> None:
+    """Say on standard error if the instance at ``address`` has another data directory than ``data_dir``."""
+    from penstock.supervise.instances import instance_elsewhere
+
+    if instance := instance_elsewhere(data_dir, address):
+        print(
+            f"penstock: no penstock runs on {data_dir.absolute()} (data_dir): {address} is that of {instance.text}",
+            file=sys.stderr,
+        )
+
+
 def parse_answer(status: int, body: bytes, hint: str = CONFIG_HINT) -> Any:
     """Return the JSON of an answer, or end the command if ``status`` is an error; ``hint`` is for a refused token."""
     if status >= 400:
@@ -102,7 +113,9 @@ def request_daemon(
     except PenstockError as error:
         fail(error, 2)
     try:
-        return access.request(path, method, parameters, document=document)
+        response = access.request(path, method, parameters, document=document)
+        name_instance_elsewhere(keys.data_dir, keys.log.http)
+        return response
     except PenstockError as error:
         fail(error, 2)
     except OSError as error:

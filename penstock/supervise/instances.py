@@ -15,6 +15,8 @@ from penstock.errors import PenstockError
 from penstock.process.kernel import open_files
 from penstock.supervise.endpoints import ENDPOINTS, LOCK, endpoints
 
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
 
 class NotRunning(PenstockError, RuntimeError):
     """No penstock runs on this data directory."""
@@ -54,6 +56,24 @@ def describe_instances() -> str:
     return (
         "no penstock runs on this machine" + (" as this user" if os.geteuid() else "") + " (`penstock up` starts one)"
     )
+
+
+def instance_elsewhere(data_dir: Path, address: str) -> Instance | None:
+    """Return the instance with another data directory that answers at a local ``address``; None without one.
+
+    ``data_dir`` exists, and no instance runs on it: who asks for its contents gets those of the other one.
+    """
+    if not data_dir.is_dir() or running_supervisor(data_dir) is not None:
+        return None
+    host, _, port = address.rpartition(":")
+    if host not in LOOPBACK_HOSTS:
+        return None
+    for instance in running_instances():
+        published = endpoints(instance.data_dir)
+        addresses = (str(published.get(name, "")) for name in ("http", "grpc"))
+        if port in {published_address.rpartition(":")[2] for published_address in addresses}:
+            return instance
+    return None
 
 
 def running_supervisor(data_dir: Path) -> int | None:

@@ -35,3 +35,21 @@ def test_commands_in_a_folder_without_data_name_the_running_instances(tmp_path: 
     finally:
         pipe.stop()
     assert list(elsewhere.iterdir()) == []
+
+
+def test_answers_of_an_instance_on_another_data_directory_say_so(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "penstock-data").mkdir(parents=True)
+    pipe = Pipe(tmp_path)
+    pipe.start()
+    try:
+        own = ("-o", f"data_dir={pipe.data_dir}", "-o", f"log.http={pipe.http}", "-o", f"log.grpc={pipe.grpc}")
+        for command in ("topics", "balance"):
+            completed = run(command, *own[2:], folder=elsewhere)
+            assert completed.status == 0, completed.errors
+            assert f"no penstock runs on {elsewhere}/penstock-data (data_dir)" in completed.errors
+            assert f"process {pipe.process and pipe.process.pid} on {pipe.data_dir}" in completed.errors
+            assert run(command, *own, folder=elsewhere).errors == ""
+        assert run("topics", "--rpc", pipe.grpc, folder=elsewhere).errors.count("no penstock runs") == 0
+    finally:
+        pipe.stop()

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
-from penstock.cli.common import CONFIG_HINT, TOKEN_HINT, errors, fail
+from penstock.cli.common import CONFIG_HINT, TOKEN_HINT, errors, fail, name_instance_elsewhere
 from penstock.cli.options import Ca, Config, MadeOf, Override, Rpc, TokenFile, load_settings
 from penstock.client import ClientError, Log, NoSuchTopic, NotAllowed, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
@@ -71,6 +71,8 @@ class DaemonOptions:
                 from penstock.supervise.instances import describe_instances
 
                 fail(f"{error}: {describe_instances()}", 2)
+            if self.rpc == Access(self.settings).rpc_address:
+                name_instance_elsewhere(self.settings.data_dir, self.rpc)
             try:
                 yield log
             except NoSuchTopic as error:
