@@ -61,7 +61,7 @@ def describe_instances() -> str:
 def instance_elsewhere(data_dir: Path, address: str) -> Instance | None:
     """Return the instance with another data directory that answers at a local ``address``; None without one.
 
-    ``data_dir`` exists, and no instance runs on it: who asks for its contents gets those of the other one.
+    Without this, a command for a data directory whose instance is stopped would show the contents of another one.
     """
     if not data_dir.is_dir() or running_supervisor(data_dir) is not None:
         return None
