@@ -440,6 +440,7 @@ class Session:
             case "show":
                 return self._show(words)
             case "reset":
+                self._send(self._settings.reset(statement))
                 return "RESET"
             case "discard":
                 if words[1:2] == ["all"]:

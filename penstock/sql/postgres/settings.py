@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.messages import SqlError
 from penstock.sql.postgres.preparation import StatementFailed
-from penstock.sql.postgres.statements import Statement
+from penstock.sql.postgres.statements import Statement, Token
 from penstock.sql.postgres.system_catalog import SERVER_VERSION
 from penstock.sql.postgres.system_tables import SCHEMA
 
@@ -40,6 +40,14 @@ _SETTINGS = {
     "lc_collate": "C",
     "lc_ctype": "C",
     "lc_messages": "C",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lc_time": "C",
+    "max_connections": "100",
+    "extra_float_digits": "1",
+    "client_min_messages": "notice",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
     "bytea_output": "hex",
     "statement_timeout": "0",
     "application_name": "",
@@ -57,6 +65,7 @@ class SessionSettings:
     def __init__(self, user: str, application_name: str) -> None:
         application_name = application_name[:MAX_SETTING_CHARS]
         self.texts = {**_SETTINGS, "session_authorization": user, "application_name": application_name}
+        self._initial = dict(self.texts)
 
     def reported(self) -> Iterator[tuple[str, str]]:
         """Yield the settings that a client hears of at the start."""
@@ -76,12 +85,10 @@ class SessionSettings:
         significant = [token for token in statement.significant[1:] if not token.is_word("session", "local")]
         if not significant or significant[0].is_word("transaction", "characteristics", "role", "authorization"):
             return b""
-        name = significant[0].identifier.lower()
-        if significant[0].is_word("time") and significant[1:2] and significant[1].is_word("zone"):
-            name = "timezone"
-        setting = " ".join(token.content or token.identifier or token.text for token in significant[2:])
+        name, values = _name_and_values(significant)
+        setting = ", ".join(values)
         setting = setting[:MAX_SETTING_CHARS]
-        if name in ("client_encoding", "names") and setting.replace("-", "").upper() not in _UTF8:
+        if name == "client_encoding" and setting.replace("-", "").upper() not in _UTF8:
             raise StatementFailed(SqlError("22023", f"the encoding {setting[:40]!r} is not supported, only UTF8"))
         if name == "timezone" and setting.upper() not in _UTC:
             return messages.notice("times are in UTC; cast them AT TIME ZONE for another zone")
@@ -90,8 +97,43 @@ class SessionSettings:
         existing = self._name(name)
         if existing is None and len(self.texts) >= MAX_SETTINGS:
             raise StatementFailed(SqlError("53400", f"a session has at most {MAX_SETTINGS} settings"))
+        if setting.lower() == "default":
+            setting = self._initial.get(existing or name, "")
         self.texts[existing or name] = setting
         return messages.parameter_status(name, setting) if name == "application_name" else b""
 
+    def reset(self, statement: Statement) -> bytes:
+        """Carry out ``RESET``; return what the client hears of it."""
+        requested = _name_and_values(statement.significant[1:])[0]
+        name = self._name(requested)
+        names = [*self.texts] if requested == "all" else [name] if name else []
+        answers = []
+        for changed in [name for name in names if self.texts[name] != self._initial.get(name, "")]:
+            self.texts[changed] = self._initial.get(changed, "")
+            if changed == "application_name":
+                answers.append(messages.parameter_status(changed, self.texts[changed]))
+        return b"".join(answers)
+
     def _name(self, name: str) -> str | None:
         return next((setting for setting in self.texts if setting.lower() == name), None)
+
+
+def _name_and_values(tokens: Sequence[Token]) -> tuple[str, list[str]]:
+    """Return the name that ``SET`` changes, as in ``SET a.b = 1``, and the values that commas separate."""
+    words = [token.identifier.lower() for token in tokens[:2]] or [""]
+    if words == ["time", "zone"]:
+        name, end = "timezone", 2
+    elif words[0] == "names":
+        name, end = "client_encoding", 1
+    else:
+        end = next((index for index, token in enumerate(tokens) if token.text.lower() in ("to", "=")), len(tokens))
+        name, end = "".join(token.identifier.lower() or token.text for token in tokens[:end]), end + 1
+    values = [""]
+    for token in tokens[end:]:
+        if token.text == ",":
+            values.append("")
+        else:
+            text = token.content if token.content is not None else token.identifier or token.text
+            # A sign belongs to its number.
+            values[-1] += f" {text}" if values[-1] not in ("", "-", "+") else text
+    return name, values

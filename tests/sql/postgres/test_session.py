@@ -209,6 +209,33 @@ def test_settings_are_shown_as_they_were_set(sql_server: Server) -> None:
         connection.execute("discard all")
 
 
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ("set search_path = public, pg_catalog", "search_path"),
+        ("set names 'UTF8'", "client_encoding"),
+        ("set client_encoding to default", "client_encoding"),
+        ("set a.b to 1", "a.b"),
+        ("set a.b = -1", "a.b"),
+        ("set a.b to 'x y'; reset a.b", "a.b"),
+        ("set session client_min_messages to warning", "client_min_messages"),
+        ("set client_min_messages to warning; reset client_min_messages", "client_min_messages"),
+        ("set extra_float_digits = 3; reset all", "extra_float_digits"),
+        ("set lock_timeout = 0", "lock_timeout"),
+    ],
+)
+def test_setting_is_changed_as_in_postgresql(
+    sql_server: Server, postgres: psycopg.Connection[Any], change: str, name: str
+) -> None:
+    with connect(sql_server) as connection:
+        shown = []
+        for session in (connection, postgres):
+            session.execute(change)
+            shown.append(session.execute(f"select current_setting('{name}')").fetchone())
+        postgres.execute("reset all")
+    assert shown[0] == shown[1]
+
+
 def test_empty_query_and_several_statements_are_answered(connection: psycopg.Connection[Any]) -> None:
     connection.execute("")
     connection.execute("-- nothing")
