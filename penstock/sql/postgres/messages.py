@@ -177,9 +177,9 @@ def error_response(error: SqlError, severity: str = "ERROR", kind: bytes = b"E")
     return message(kind, b"".join(name.encode() + text_field(text) for name, text in fields.items()) + b"\0")
 
 
-def notice(text: str) -> bytes:
-    """Return a notice, which clients show or log."""
-    return error_response(SqlError("00000", text), "NOTICE", b"N")
+def notice(text: str, warning_code: str = "") -> bytes:
+    """Return a notice, or a warning with its code; clients show or log both."""
+    return error_response(SqlError(warning_code or "00000", text), "WARNING" if warning_code else "NOTICE", b"N")
 
 
 def row_description(columns: Sequence[Column], formats: Sequence[int]) -> bytes:

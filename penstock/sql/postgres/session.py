@@ -35,6 +35,8 @@ CATALOG_MAX_AGE_S = 30.0
 MAX_STATEMENT_CHARS = 1 << 18
 BUFFERED_BYTES = 1 << 16
 IDLE, IN_TRANSACTION, FAILED = b"I", b"T", b"E"
+_KINDS = b"QPBDECSHdcfFX"
+"""Types of messages."""
 _LOGGER = logging.getLogger(__name__)
 _TRANSACTIONS = {
     "begin": "BEGIN",
@@ -148,12 +150,14 @@ class Session:
                 skipping = False
                 self._handle(kind, fields)
             except (StatementFailed, PenstockError, pa.ArrowException, MemoryError) as error:
-                if isinstance(error, ProtocolViolation):
+                # A message with wrong fields was read to its end, so the next one can be read; see PostgreSQL.
+                if isinstance(error, ProtocolViolation) and kind not in _KINDS:
                     raise
                 self._send_error(_error_of(error))
-                # After an error the client's messages count for nothing up to its Sync; a simple query has none.
-                skipping = kind not in (b"Q", b"S")
-                if kind == b"Q":
+                # After an error the client's messages count for nothing up to its Sync; a simple query and a function
+                # call have none.
+                skipping = kind not in (b"Q", b"S", b"F")
+                if kind in (b"Q", b"F"):
                     self._send_ready()
             if len(self._out) > BUFFERED_BYTES:
                 self._flush()
@@ -229,6 +233,8 @@ class Session:
         statements = self._split(text)
         if len(statements) > 1:
             raise StatementFailed(SqlError("42601", "a prepared statement is one statement"))
+        for statement in statements:
+            self._check_transaction(statement)
         self._prepared.make_room(name, text)
         prepared = PreparedStatement(text, oids, [])
         if statements:
@@ -444,6 +450,8 @@ class Session:
                 return "RESET"
             case "discard":
                 if words[1:2] == ["all"]:
+                    if self._state != IDLE:
+                        raise StatementFailed(SqlError("25001", "DISCARD ALL cannot run inside a transaction block"))
                     self._prepared.clear()
                     self._portals.close_all(held=True)
                 return "DISCARD ALL" if words[1:2] == ["all"] else "DISCARD"
@@ -463,14 +471,18 @@ class Session:
     def _transaction(self, verb: str, words: Sequence[str]) -> str:
         tag = _TRANSACTIONS[verb]
         if verb in ("savepoint", "release") or (verb == "rollback" and "to" in words):
+            if self._state == IDLE:
+                raise StatementFailed(SqlError("25P01", f"{tag} can only be used in transaction blocks"))
             if self._state == FAILED and verb == "rollback":
                 self._state = IN_TRANSACTION
             return tag
         if verb in ("begin", "start"):
             if self._state != IDLE:
-                self._send(messages.notice("there is already a transaction in progress"))
+                self._send(messages.notice("there is already a transaction in progress", "25001"))
             self._state = IN_TRANSACTION
             return tag
+        if self._state == IDLE:
+            self._send(messages.notice("there is no transaction in progress", "25P01"))
         # PostgreSQL answers ROLLBACK to a COMMIT of a failed transaction.
         failed = self._state == FAILED
         self._state = IDLE
@@ -533,6 +545,8 @@ def _error_of(error: Exception) -> SqlError:
     match error:
         case StatementFailed():
             return error.error
+        case ProtocolViolation():
+            return SqlError("08P01", str(error))
         case BadParameter():
             return SqlError("22P02", str(error))
         case BadQuery() if str(error) == "cancelled":
