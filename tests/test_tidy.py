@@ -181,6 +181,7 @@ SHORT_FILES: dict[str, str] = {
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
 TESTED_BY: dict[str, str] = {
+    "penstock/ingest/line_publisher.py": "tests/ingest/test_tcp.py",
     "penstock/client/relay/clients.py": "tests/client/relay/test_relay.py",
     "penstock/handover/sender_reading.py": "tests/handover/test_sender_table.py",
     "penstock/process/call_queue.py": "tests/server/grpc/test_call_server.py",

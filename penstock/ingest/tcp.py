@@ -1,4 +1,4 @@
-"""TCP receiver: many connections, large reads, lines located by numpy, one batch per round.
+"""TCP receiver: many connections, large reads, lines located by numpy, one batch per round (``line_publisher``).
 
 Limits: ROUND_BYTES per round, ``max_unfinished`` bytes of unfinished lines in all connections together,
 ``max_connections``, and ``max_line`` per line (in ``wire.lines``); together they bound the memory of a listener.
@@ -15,41 +15,22 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from penstock.config import ListenerConfig
-from penstock.counts import Counts, Name
+from penstock.counts import Name
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.frame import reserved_value
-from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
-from penstock.handover.sender_table import ACCEPTED, OVERLONG, REFUSED, named_arrivals, sender_counts
+from penstock.handover.sender_table import OVERLONG
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.acknowledgements import Acknowledgements
 from penstock.ingest.connections import Connection, Connections, make_joiner, splitters_of
+from penstock.ingest.line_publisher import LineDecoder, LinePublisher, send_reply
 from penstock.ingest.local_sockets import peer_credentials
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
 from penstock.process.kernel import limit_connections, raise_file_limit
-from penstock.records import EMPTY_BODY
 from penstock.wire.codecs import codec_of
-from penstock.wire.datagrams import Ints
-from penstock.wire.decoded import Decoded
-from penstock.wire.line_framing import NO_LINES, Lines
-from penstock.wire.lines import line_counts
-from penstock.wire.plog.commands import Command
-from penstock.wire.plog.statistics import Statistics
-from penstock.wire.source_annotations import (
-    CERTIFICATE_NAME,
-    annotate,
-    annotate_credentials,
-    annotate_sources,
-    messages_by_host,
-)
 
 if TYPE_CHECKING:
     from penstock.ingest.tls import TlsSockets
@@ -71,22 +52,6 @@ HANDSHAKE_TIMEOUT_S = 10.0
 _LOGGER = logging.getLogger(__name__)
 
 
-class LineDecoder(Protocol):
-    """Interface of the codec: lines to messages."""
-
-    statistics: Statistics
-
-    def decode_lines(self, lines: pa.Array[Any]) -> Decoded: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _PendingLines:
-    """Lines of one connection that wait to be published."""
-
-    lines: pa.Array[Any]
-    connection: Connection
-
-
 class TcpReceiver:
     """Receiver of one TCP or local listener, in the receiver's only thread. ``wake`` is called after each frame."""
 
@@ -94,7 +59,7 @@ class TcpReceiver:
         self,
         listener: ListenerConfig,
         sock: socket.socket,
-        publisher: FrameWriter,
+        writer: FrameWriter,
         decoder: LineDecoder,
         commands: Commands,
         wake: Callable[[], None],
@@ -102,27 +67,19 @@ class TcpReceiver:
         readers: Sequence[HandlerPosition] = (),
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._listener, self._sock, self._publisher, self._decoder = listener, sock, publisher, decoder
-        self._commands, self._wake, self._clock, self._sleep = commands, wake, clock, sleep
+        self._listener, self._sock, self._wall_clock = listener, sock, writer.clock
+        self._clock, self._sleep = clock, sleep
         self._connections = Connections(connection_limit(listener), listener.max_unfinished)
-        self._budget = publisher.frame_limit - FRAME_OVERHEAD_BYTES
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
-        self._round = publisher.published[0] + 1
         self._next_round_at = 0.0  # time of ``clock``: an earlier round is not worth its cost
-        codec = codec_of(listener.codec)
-        self._growth, self._codec, self._annotates = codec.growth, codec, listener.annotate_source
         self._make_splitter = splitters_of(listener)
         self._tls, self._networks = _tls_sockets(listener), networks_of(listener)
-        self._acknowledgements = Acknowledgements(publisher, readers) if codec.splitters else None
-        self._waiting: list[_PendingLines] = []
-        self._commands_to_answer: list[tuple[Connection, Command]] = []
+        self._acknowledgements = Acknowledgements(writer, readers) if codec_of(listener.codec).splitters else None
+        self._lines = LinePublisher(listener, writer, decoder, commands, wake, self._acknowledgements)
         self._busy: deque[Connection] = deque()
         self._parked: dict[Connection, None] = {}
         """Connections whose requests wait until others are read; the first one goes on first."""
-        self._counts = Counts()
-        self._sender_counts: dict[str, Ints] = {}
-        """Losses by sender that no frame carries yet."""
         self._buffer = bytearray(READ_BYTES)
 
     def receive(self, timeout: float) -> None:
@@ -134,7 +91,7 @@ class TcpReceiver:
 
     def _run_round(self, timeout: float) -> bool:
         """Run one round; return whether there was anything to do."""
-        first = int(self._publisher.clock.now() * 1_000_000)
+        first = int(self._wall_clock.now() * 1_000_000)
         size = 0
         self._unpark()
         if self._busy:
@@ -152,9 +109,9 @@ class TcpReceiver:
             elif key.data.is_open and not key.data.has_work:  # an earlier connection of this round may have evicted it
                 size += self._read(key.data, room)
             if size >= ROUND_BYTES:
-                size = self._flush(first)
+                size = self._lines.publish(first)
         size += self._resume_busy(began, first)
-        self._flush(first)
+        self._lines.publish(first)
         self._send_acknowledgements()
         self._next_round_at = began + FILL_TIME_S if self._was_small(size) and not self._busy else 0.0
         return bool(ready) or bool(self._busy) or bool(self._parked)
@@ -170,7 +127,7 @@ class TcpReceiver:
             if connection.is_open:
                 size += connection.unfinished
                 # Order: the messages of other connections are published first, and this work counts as the round's.
-                self._flush(first)
+                self._lines.publish(first)
                 self._feed(connection, memoryview(b""))
             if self._clock() - began > TURN_S:
                 break
@@ -214,8 +171,7 @@ class TcpReceiver:
         self._settle()
         if self._tls:
             self._tls.refresh()
-        if self._publisher.owes:
-            self._publish(EMPTY_BODY, Counts(), 0)
+        self._lines.publish_owed()
 
     def take_over(self) -> None:
         """Do nothing: a predecessor's connections ended with it."""
@@ -243,7 +199,7 @@ class TcpReceiver:
             elif self._networks.contain(str(address[0])):
                 self._add(sock, str(address[0]))
             else:
-                self._counts[f"{Name.CONNECTION_CLOSED}network"] += 1
+                self._count_closed("network")
                 sock.close()
 
     def _add(self, sock: socket.socket, address: str) -> None:
@@ -255,7 +211,7 @@ class TcpReceiver:
             try:
                 sock = self._tls.wrap(sock)
             except OSError:  # the sender has disconnected already
-                self._counts[f"{Name.CONNECTION_CLOSED}tls"] += 1
+                self._count_closed("tls")
                 sock.close()
                 return
         splitter = self._make_splitter()
@@ -288,7 +244,7 @@ class TcpReceiver:
         return received
 
     def _feed(self, connection: Connection, chunk: memoryview) -> None:
-        self._add_lines(connection, connection.feed(chunk))
+        self._lines.add(connection, connection.feed(chunk))
         self._connections.update(connection)
         self._reply(connection)
         if connection.has_work and connection.is_open:
@@ -321,7 +277,7 @@ class TcpReceiver:
             return
         replies, dialogue.replies = dialogue.replies, []
         for reply in replies:
-            _send(connection.sock, reply)
+            send_reply(connection.sock, reply)
         if dialogue.closed:
             self._refuse(connection, dialogue.closed)
 
@@ -334,10 +290,10 @@ class TcpReceiver:
             if connection.is_open and reply is None:
                 self._close(connection)
             elif connection.is_open and reply:
-                _send(connection.sock, reply)
+                send_reply(connection.sock, reply)
 
     def _refuse(self, connection: Connection, reason: str) -> None:
-        self._counts[f"{Name.CONNECTION_CLOSED}{reason}"] += 1
+        self._count_closed(reason)
         self._forget(connection)
 
     def _settle(self) -> None:
@@ -346,9 +302,9 @@ class TcpReceiver:
         for connection in self._connections.stalled_handshakes(now - HANDSHAKE_TIMEOUT_S):
             self._refuse(connection, "tls")
         for connection in self._connections.waiting():
-            self._add_lines(connection, connection.settle(now, self._listener.multiline.wait))
+            self._lines.add(connection, connection.settle(now, self._listener.multiline.wait))
             self._connections.update(connection)
-        self._flush(0)
+        self._lines.publish(0)
 
     def _make_room(self) -> bool:
         """Evict one connection with its unfinished line; return whether there was one."""
@@ -359,13 +315,15 @@ class TcpReceiver:
         if connection.dialogue is None and not connection.shaking:
             with contextlib.suppress(OSError):
                 received = self._receive_into(connection.sock, memoryview(self._buffer))
-                self._add_lines(connection, connection.feed(memoryview(self._buffer)[:received]))
+                self._lines.add(connection, connection.feed(memoryview(self._buffer)[:received]))
         # Only the last line is unfinished: lines that wait for the framing to be decided are complete.
-        self._add_lines(connection, connection.settled_lines())
+        self._lines.add(connection, connection.settled_lines())
         # The evicted lines are counted as lost before the connection is forgotten.
         evicted = connection.unfinished_lines
-        self._counts.absorb({Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1})
-        self._count_sender(connection, OVERLONG, evicted)
+        self._lines.counts.absorb(
+            {Name.LINES: evicted, Name.LINE_EVICTED: evicted, f"{Name.CONNECTION_CLOSED}limit": 1}
+        )
+        self._lines.count_sender(connection, OVERLONG, evicted)
         self._forget(connection)
         return True
 
@@ -375,12 +333,12 @@ class TcpReceiver:
             connection.dialogue.end()
             # Limit: one request after the other, because each may take ``max_body`` unpacked.
             while connection.has_work:
-                self._add_lines(connection, connection.feed(memoryview(b"")))
-                self._flush(0)
+                self._lines.add(connection, connection.feed(memoryview(b"")))
+                self._lines.publish(0)
         size = connection.unfinished
-        self._add_lines(connection, connection.finish())
-        if self._commands_to_answer:
-            self._flush(0)
+        self._lines.add(connection, connection.finish())
+        if self._lines.has_commands:
+            self._lines.publish(0)
         self._forget(connection)
         return size
 
@@ -390,16 +348,21 @@ class TcpReceiver:
         if connection.dialogue is not None:
             connection.dialogue.abandon()
             # A listener that stops drops such requests as well, and then no sender has left.
-            self._counts[f"{Name.CONNECTION_CLOSED}left"] += connection.has_left and bool(connection.dialogue.dropped)
+            self._lines.counts[f"{Name.CONNECTION_CLOSED}left"] += connection.has_left and bool(
+                connection.dialogue.dropped
+            )
         self._selector.unregister(connection.sock)
         connection.sock.close()
+
+    def _count_closed(self, reason: str, connections: int = 1) -> None:
+        self._lines.counts[f"{Name.CONNECTION_CLOSED}{reason}"] += connections
 
     def _close_silent(self) -> None:
         if timeout := self._listener.idle_timeout:
             silent = self._connections.silent_since(self._clock() - timeout)
             # Those with work are not silent: their senders wait for the others.
             silent = [connection for connection in silent if not connection.has_work]
-            self._counts[f"{Name.CONNECTION_CLOSED}idle"] += len(silent)
+            self._count_closed("idle", len(silent))
             self._close_all(silent)
 
     def _close_all(self, connections: Iterable[Connection]) -> None:
@@ -407,127 +370,8 @@ class TcpReceiver:
         for connection in connections:
             size += self._close(connection)
             if size >= ROUND_BYTES:
-                size = self._flush(0)
-        self._flush(0)
-
-    def _add_lines(self, connection: Connection, lines: Lines) -> None:
-        messages, commands, counts = line_counts(
-            lines, self._decoder.statistics, self._codec.reserves, self._codec.keeps_empty
-        )
-        self._commands_to_answer += [
-            (connection, command) for command in commands if self._commands.is_allowed(connection.address)
-        ]
-        self._counts.absorb(counts)
-        self._count_sender(connection, OVERLONG, lines.overlong)
-        self._count_sender(connection, REFUSED, sum(lines.refused.values()))
-        if self._acknowledgements and (dialogue := connection.dialogue):
-            self._acknowledgements.expect(connection, dialogue.acknowledgements)
-            dialogue.acknowledgements = []
-        if len(messages):
-            self._waiting.append(_PendingLines(messages, connection))
-
-    def _answer_commands(self) -> None:
-        """Answer commands, after the lines before them are published."""
-        commands, self._commands_to_answer = self._commands_to_answer, []
-        for number, (connection, command) in enumerate(commands):
-            reply = self._commands.answer(command.verb, command.trail, len(commands) - number)
-            if reply is not None:
-                _send(connection.sock, reply + b"\n")
-
-    def _flush(self, first: int) -> int:
-        """Publish pending lines, in parts if one frame cannot hold them, then answer. Return 0, the bytes pending
-        now.
-        """
-        counts, self._counts = self._counts, Counts()
-        waiting, self._waiting = self._waiting, []
-        arrays = [pending.lines for pending in waiting] or [NO_LINES]
-        lines = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-        published = 0
-        while published < len(lines):
-            rows = self._rows_per_frame(lines[published:])
-            part = Counts(dict.fromkeys((Name.LINES, Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), rows))
-            # Invariant: each frame carries the counts of its own messages, so that the books close at every position.
-            counts.subtract(part)
-            if published + rows == len(lines):  # the remaining counts of the round go with its last part
-                part.absorb(counts)
-                counts = Counts()
-            decoded = self._decoder.decode_lines(lines[published : published + rows])
-            part.absorb(decoded.counts)
-            self._count_lines(decoded, waiting, published)
-            self._publish(self._annotated(decoded, waiting, published), part, first)
-            published += rows
-        if counts.pruned():
-            self._publish(EMPTY_BODY, counts, first)
-        if self._acknowledgements:
-            self._acknowledgements.mark_written()
-        self._answer_commands()
-        return 0
-
-    def _count_sender(self, connection: Connection, column: int, amount: int) -> None:
-        """Add to the counts that the next frame carries, in a column of COUNT_NAMES."""
-        if not amount or self._publisher.senders is None:
-            return
-        counts = self._sender_counts.get(sender := connection.sender)
-        if counts is None:
-            counts = self._sender_counts[sender] = sender_counts(1)[0]
-        counts[column] += amount
-
-    def _count_lines(self, decoded: Decoded, waiting: list[_PendingLines], first_line: int) -> None:
-        """Count the messages from ``first_line`` on by sender."""
-        if self._publisher.senders is None:
-            return
-        if self._listener.senders == "host":
-            for host, messages in messages_by_host(decoded.body).items():
-                self._sender_counts.setdefault(host, sender_counts(1)[0])[ACCEPTED] += messages
-        ends = np.cumsum([len(pending.lines) for pending in waiting]) - first_line
-        for column, rows in ((ACCEPTED, decoded.rows), (REFUSED, decoded.refused)):
-            if column == ACCEPTED and self._listener.senders == "host":
-                continue
-            # Rows are in the order of the connections, so the rows of each are found without a pass over all.
-            amounts = np.diff(np.searchsorted(rows, ends), prepend=0)
-            for index in amounts.nonzero()[0].tolist():
-                self._count_sender(waiting[index].connection, column, int(amounts[index]))
-
-    def _annotated(self, decoded: Decoded, waiting: list[_PendingLines], first_line: int) -> pa.RecordBatch:
-        """Return the messages of the lines from ``first_line`` on, annotated with their source as configured."""
-        body = decoded.body
-        if not self._annotates and not self._listener.client_ca:
-            return body
-        sources = np.searchsorted(
-            np.cumsum([len(pending.lines) for pending in waiting]), decoded.rows + first_line, side="right"
-        )
-        if self._annotates:
-            body = self._annotate_senders(body, [pending.connection for pending in waiting], sources)
-        if self._listener.client_ca:
-            body = annotate(body, CERTIFICATE_NAME, [pending.connection.name for pending in waiting], sources)
-        return body
-
-    def _annotate_senders(self, body: pa.RecordBatch, connections: list[Connection], indices: Ints) -> pa.RecordBatch:
-        if not self._listener.is_local:
-            return annotate_sources(body, [connection.address for connection in connections], indices)
-        credentials = np.array([connection.credentials for connection in connections], np.int64).reshape(-1, 3)
-        return annotate_credentials(body, credentials[indices])
-
-    def _rows_per_frame(self, lines: pa.Array[Any]) -> int:
-        """Return how many of ``lines`` surely fit into one frame, by halving."""
-        rows = len(lines)
-        while rows > 1 and self._cost(lines[:rows]) > self._budget:
-            # Halving bounds the work: sizes of single lines are not needed.
-            rows = (rows + 1) // 2
-        return rows
-
-    def _cost(self, lines: pa.Array[Any]) -> int:
-        """Return the upper bound of the bytes that ``lines`` take in a frame."""
-        twice = 2 * lines.nbytes
-        return int(twice + min(twice, len(lines) * self._growth) + len(lines) * MESSAGE_OVERHEAD_BYTES)
-
-    def _publish(self, body: pa.RecordBatch, counts: Counts, first: int) -> None:
-        arrivals = None
-        if self._sender_counts:
-            arrivals, self._sender_counts = named_arrivals(self._sender_counts, self._publisher.sender_key), {}
-        self._publisher.publish(body, counts, reserved_value(self._round, 0), first=first, arrivals=arrivals)
-        self._round += 1
-        self._wake()
+                size = self._lines.publish(0)
+        self._lines.publish(0)
 
 
 def _tls_sockets(listener: ListenerConfig) -> TlsSockets | None:
@@ -545,10 +389,3 @@ def connection_limit(listener: ListenerConfig) -> int:
         raise_file_limit() - RESERVED_FILES,
         f"listener.{listener.name}.max_connections",
     )
-
-
-def _send(sock: socket.socket, reply: bytes) -> None:
-    try:
-        sock.send(reply)
-    except OSError:
-        return  # the sender does not read; its connection ends by itself or as idle

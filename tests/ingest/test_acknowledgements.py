@@ -150,13 +150,13 @@ def test_waiting_requests_are_published_one_after_the_other_in_the_end(
     here, _ = waiting
     dialogues = [key.data.dialogue for key in here.receiver._selector.get_map().values() if key.data is not None]
     monkeypatch.setattr("penstock.ingest.tcp.FINISH_TIME_S", 0.0)
-    flush, sizes = here.receiver._flush, []
+    flush, sizes = here.receiver._lines.publish, []
 
     def measured(first: int) -> int:
-        sizes.append(sum(pending.lines.nbytes for pending in here.receiver._waiting))
+        sizes.append(sum(pending.lines.nbytes for pending in here.receiver._lines._waiting))
         return flush(first)
 
-    monkeypatch.setattr(here.receiver, "_flush", measured)
+    monkeypatch.setattr(here.receiver._lines, "publish", measured)
     here.receiver.finish()
     assert max(sizes) < 8 << 20, "all of them have 40 MB"
     totals = here.life.totals()

@@ -196,13 +196,13 @@ def test_many_that_close_at_once_are_published_in_parts(
     receiving = Receiving(tmp_path, sock)
     monkeypatch.setattr(tcp, "ROUND_BYTES", 10_000)
     waited: list[int] = []
-    flush = receiving.receiver._flush
+    flush = receiving.receiver._lines.publish
 
     def watched(first: int) -> int:
-        waited.append(sum(each.lines.nbytes for each in receiving.receiver._waiting))
+        waited.append(sum(each.lines.nbytes for each in receiving.receiver._lines._waiting))
         return flush(first)
 
-    monkeypatch.setattr(receiving.receiver, "_flush", watched)
+    monkeypatch.setattr(receiving.receiver._lines, "publish", watched)
     connections = [connect(sock) for _ in range(40)]
     for each in connections:
         each.sendall(b"x" * 1900)
