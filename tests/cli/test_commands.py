@@ -66,6 +66,7 @@ RECORDED = [
         "tables delete",
         "tables fill",
         "tables refill",
+        "tables register",
         "tables repair",
         "pipeline backfill",
         "pipeline compact",

@@ -88,7 +88,7 @@ def register(
     as_json: AsJson = False,
 ) -> None:
     """Enter landed, proofs and the typed tables in a catalog as external Delta tables, or correct their columns."""
-    from penstock.upkeep.catalog_entries import CatalogFailed, open_catalog
+    from penstock.upkeep.catalog_entries import UNCHANGED, CatalogFailed, open_catalog
     from penstock.upkeep.catalog_entries import register as register_tables
 
     try:
@@ -96,6 +96,8 @@ def register(
             done = register_tables(Layout.for_tables(settings.tables), opened)
     except CatalogFailed as error:
         fail(error)
+    if changes := ", ".join(f"{change} {name}" for name, change in done.items() if change != UNCHANGED):
+        record_command(settings.data_dir, f"enter tables in the catalog {catalog}: {changes}", namespace=namespace)
     if as_json:
         print(json.dumps(done))
         return
