@@ -182,6 +182,7 @@ SHORT_FILES: dict[str, str] = {
 
 TESTED_BY: dict[str, str] = {
     "penstock/ingest/line_publisher.py": "tests/ingest/test_tcp.py",
+    "penstock/ingest/otlp_export.py": "tests/ingest/test_otlp_grpc.py",
     "penstock/client/relay/clients.py": "tests/client/relay/test_relay.py",
     "penstock/handover/sender_reading.py": "tests/handover/test_sender_table.py",
     "penstock/process/call_queue.py": "tests/server/grpc/test_call_server.py",

@@ -3,9 +3,9 @@
 Read ``local_sockets``, ``sockets`` and ``slots`` (inherited from the supervisor), ``networks`` (who may send), ``udp``
 and ``tcp`` with ``connections``, ``acknowledgements``, ``line_publisher`` and ``tls`` (a receive round),
 ``request_writer`` (requests whose senders wait) with ``submissions``, ``admission``, ``large_requests``, ``http``,
-``otap`` and ``otlp_grpc``, ``plog_commands`` with ``handler_statistics`` (PING, STAT, ENVI, KILL) and ``loss_reports``,
-then ``receiver`` (the process). Imports ``config``, ``counts``, ``records``, ``errors``, ``process``, ``wire`` and
-``handover``; only ``supervise`` and ``cli`` import it.
+``otap``, ``otlp_export`` and ``otlp_grpc``, ``plog_commands`` with ``handler_statistics`` (PING, STAT, ENVI, KILL) and
+``loss_reports``, then ``receiver`` (the process). Imports ``config``, ``counts``, ``records``, ``errors``, ``process``,
+``wire`` and ``handover``; only ``supervise`` and ``cli`` import it.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -25,6 +25,7 @@ __all__ = [  # noqa: RUF022 reading order
     "large_requests",
     "http",
     "otap",
+    "otlp_export",
     "otlp_grpc",
     "plog_commands",
     "handler_statistics",

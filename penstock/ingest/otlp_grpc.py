@@ -1,6 +1,5 @@
-"""Receiver of OTLP and OTAP over gRPC: requests as over HTTP, and streams of Arrow batches at the same port.
-
-Limits bound requests that arrive slowly.
+"""Receiver of OTLP and OTAP over gRPC: requests as over HTTP (``otlp_export``), and streams of Arrow batches (``otap``)
+at the same port.
 """
 
 from __future__ import annotations
@@ -15,19 +14,18 @@ from functools import partial
 from typing import Any
 
 import grpc
-from google.rpc.error_details_pb2 import RetryInfo
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.config import ListenerConfig
 from penstock.config.keys.renewed_tls import Pem, renewed_server_credentials
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.stored_waits import Fate
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.admission import check_token, decompress, decompress_if_small
-from penstock.ingest.large_requests import INLINE_BYTES, LEFT, LargeRequests
+from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.networks import networks_of
 from penstock.ingest.otap import METHOD, ArrowBatch, ArrowStream, max_streams
-from penstock.ingest.request_writer import BUSY, LATE, RequestWriter, Sender, refusal_of
+from penstock.ingest.otlp_export import Export, Reads
+from penstock.ingest.request_writer import BUSY, RequestWriter, Sender
 from penstock.ingest.sockets import CannotListen
 from penstock.ingest.tls import admitted_name
 from penstock.process.bounded_calls import BoundedCalls
@@ -35,7 +33,6 @@ from penstock.process.call_queue import DRAIN_S, CallQueue
 from penstock.process.calls import Call, address_of
 from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.kernel import raise_file_limit
-from penstock.wire.otlp.protocol import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
 from penstock.wire.requests import SYNTAX, Answer, Received, Refused
 
@@ -46,16 +43,10 @@ EXPORT = f"/{SERVICE}/Export".encode()
 CODEC = "otlp"
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x78": "deflate", b"\x28\xb5\x2f\xfd": "zstd"}
 """Compressions by the first bytes of requests; an uncompressed one begins with the tag of one of its fields."""
-MAX_READS = 256
-"""Limit: requests being read at once, of all connections; about 30 KB each while no byte arrives."""
 MAX_STREAMS = 100
 """Limit: calls of one connection. More wait in the client, or are refused by gRPC before any work is done."""
 CANCEL_S = 0.1
 """Time in which gRPC cancels a call whose message it has refused."""
-INCOMPLETE = "incomplete"
-"""Reason of a refusal: the message did not arrive; it is larger than max_body, or its client has disconnected."""
-QUICK_S = 2.0
-"""Time after which a request being read counts as slow."""
 MAX_WAIT_S = 0.15
 """Longest wait for an event: below the 200 ms after which grpcio compares the deadline with the wall clock again."""
 POLLS_BEFORE_FLUSH = 3
@@ -65,9 +56,8 @@ MAX_HOLD_S = 0.003
 LARGE_POLL_S = 0.001
 """Interval at which a large request is asked for while the thread parses it."""
 MAX_CACHED_SENDERS = 1024
-_STATUS_DETAILS = "grpc-status-details-bin"
 _NO_ANSWER = Answer()
-_UNIMPLEMENTED, _UNKNOWN = (int(code.value[0]) for code in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN))
+_UNIMPLEMENTED = int(grpc.StatusCode.UNIMPLEMENTED.value[0])
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -100,11 +90,11 @@ class OtlpGrpcReceiver:
         self._streams: dict[ArrowStream, None] = {}
         limit = max_streams(listener.max_unfinished, listener.max_body)
         self._bounded_streams = BoundedCalls(limit, f"a listener has at most {limit} open streams; begin another one")
-        self._exports: set[_Export] = set()
+        self._exports: set[Export] = set()
         """Calls of Export whose message has arrived and that are not answered yet."""
         self._calls.connections.streams.append(self._bounded_streams.last_progress)
         self._calls.connections.answering.append(self._answered_peers)
-        self._without_message: deque[tuple[float, _Export]] = deque()
+        self._without_message: deque[tuple[float, Export]] = deque()
         self._pending_since = 0.0
 
     def take_over(self) -> None:
@@ -189,7 +179,7 @@ class OtlpGrpcReceiver:
     def _accept(self, event: Any) -> None:
         """Admit a new call and read its message."""
         method = event.call_details.method
-        export = _Export(Call(event.call, event.invocation_metadata), self)
+        export = Export(Call(event.call, event.invocation_metadata), self)
         try:
             if method not in (EXPORT, METHOD):
                 self._requests.count_refusal("path")
@@ -220,17 +210,17 @@ class OtlpGrpcReceiver:
         streams = [stream.peer() for stream in list(self._streams) if stream.unanswered]
         return [*streams, *(export.peer() for export in list(self._exports))]
 
-    def begin_answer(self, export: _Export) -> None:
+    def begin_answer(self, export: Export) -> None:
         """Note that the message of a call has arrived: its connection stays open until ``end_answer``."""
         self._exports.add(export)
 
-    def end_answer(self, export: _Export) -> None:
+    def end_answer(self, export: Export) -> None:
         """Note that a call is being answered, or is over."""
         if export in self._exports:
             self._exports.discard(export)
             self._calls.connections.note_end(export.peer())
 
-    def read(self, export: _Export | ArrowBatch, data: bytes) -> None:
+    def read(self, export: Export | ArrowBatch, data: bytes) -> None:
         """Parse the message of a call, on a thread if it is large, and add its records."""
         try:
             if self._unfinished_bytes and self._unfinished_bytes + len(data) > self._listener.max_unfinished:
@@ -248,7 +238,7 @@ class OtlpGrpcReceiver:
         export.watch(lambda: self._drop_of_left(export))
         return None
 
-    def _drop_of_left(self, export: _Export | ArrowBatch) -> None:
+    def _drop_of_left(self, export: Export | ArrowBatch) -> None:
         """Drop a large request that is not parsed yet, because its client has disconnected."""
         for parsing in self._parsed:
             if parsing.export is export and parsing.cancel():
@@ -257,14 +247,14 @@ class OtlpGrpcReceiver:
                 export.leave()
                 return
 
-    def _parse_if_small(self, export: _Export | ArrowBatch, data: bytes) -> Logs | None:
+    def _parse_if_small(self, export: Export | ArrowBatch, data: bytes) -> Logs | None:
         # Limit: how large a batch of OTAP becomes does not follow from its bytes.
         if len(data) > INLINE_BYTES or isinstance(export, ArrowBatch):
             return None
         content = decompress_if_small(data, _compression(data), self._listener.max_body, INLINE_BYTES)
         return None if content is None else export.decode(content)
 
-    def _parse(self, export: _Export | ArrowBatch, data: bytes) -> Logs:
+    def _parse(self, export: Export | ArrowBatch, data: bytes) -> Logs:
         return export.decode(decompress(data, _compression(data), self._listener.max_body))
 
     def _take_parsed(self) -> None:
@@ -281,13 +271,13 @@ class OtlpGrpcReceiver:
                 export.fail()
                 _LOGGER.exception("a call failed")
 
-    def _store(self, export: _Export | ArrowBatch, logs: Logs) -> None:
+    def _store(self, export: Export | ArrowBatch, logs: Logs) -> None:
         assert export.sender is not None
         if not self._requests.pending:
             self._pending_since = time.monotonic()
         self._requests.add(Received(logs.body, logs.refused, _NO_ANSWER), CODEC, export.sender, export.settle(logs))
 
-    def expect_cancellation(self, export: _Export) -> None:
+    def expect_cancellation(self, export: Export) -> None:
         """Refuse a call whose message did not come, unless gRPC cancels it within CANCEL_S."""
         self._without_message.append((time.monotonic(), export))
 
@@ -295,7 +285,7 @@ class OtlpGrpcReceiver:
         """Count a refused call."""
         self._requests.count_refusal(reason)
 
-    def end_read(self, export: _Export) -> None:
+    def end_read(self, export: Export) -> None:
         """Note that the message of a call has arrived, or does not arrive."""
         self._reads.end(export)
 
@@ -327,95 +317,6 @@ class OtlpGrpcReceiver:
         return name
 
 
-class _Export:
-    """A call of Export: it is read, its records are stored, it is answered or refused once."""
-
-    def __init__(self, call: Call, receiver: OtlpGrpcReceiver) -> None:
-        self.call, self._receiver = call, receiver
-        self.sender: Sender | None = None
-        self._has_ended = False
-
-    def peer(self) -> bytes:
-        """Return gRPC's name of the peer; part of the interface of BoundedCalls."""
-        name: bytes | str = self.call.raw.peer()
-        return name if isinstance(name, bytes) else name.encode()
-
-    def cancel(self, _: int, reason: str) -> None:
-        """Refuse the call; part of the interface of BoundedCalls."""
-        self.refuse(Refused(503, BUSY, reason))
-
-    def received(self, data: bytes | None) -> None:
-        """Handle the message of the call, or its absence."""
-        self._receiver.end_read(self)
-        if self._has_ended:
-            return
-        if data is not None:
-            self._receiver.begin_answer(self)
-            self._receiver.read(self, data)
-        else:
-            # gRPC itself refuses a message over max_body, and then cancels the call. A client that leaves looks the
-            # same. A call that is not cancelled has no message.
-            self._receiver.expect_cancellation(self)
-            self.call.watch(self._count_incomplete)
-
-    def watch(self, on_left: Callable[[], None]) -> None:
-        """Call ``on_left`` if the client disconnects."""
-        self.call.watch(on_left)
-
-    def leave(self) -> None:
-        """Count the request of a client that has disconnected, which is not parsed."""
-        self._end()
-        self._receiver.count_refusal(LEFT)
-
-    def _count_incomplete(self) -> None:
-        if not self._has_ended:
-            self._has_ended = True
-            self._receiver.count_refusal(INCOMPLETE)
-
-    def decode(self, content: bytes) -> Logs:
-        """Decode an ExportLogsServiceRequest. Raises Refused."""
-        return logs_of(content, *self._receiver.limits)
-
-    def settle(self, logs: Logs) -> Callable[[Fate], None]:
-        """Return the callback that answers the call once the outcome of its records is known."""
-        answer = b"" if not (logs.refused or logs.malformed_ids) else response(logs).SerializeToString()
-
-        def settle(fate: Fate) -> None:
-            if self._has_ended:
-                return
-            if fate is Fate.STORED:
-                self._end()
-                self.call.answer(answer)
-            else:
-                self.refuse(refusal_of(fate))
-
-        return settle
-
-    def fail(self) -> None:
-        """End the call after an error of this program."""
-        self._end()
-        self.call.refuse(_UNKNOWN, "Internal error")
-
-    def refuse(self, refusal: Refused) -> None:
-        """Count a refusal, and end the call with a Status, and with the time to retry if the sender may."""
-        if self._has_ended:
-            return
-        self._end()
-        self._receiver.count_refusal(refusal.reason)
-        status = status_of(refusal)
-        trailers = None
-        if refusal.is_retryable:
-            retry_info = RetryInfo()
-            retry_info.retry_delay.seconds = 1
-            status.details.add().Pack(retry_info)
-            trailers = ((_STATUS_DETAILS, status.SerializeToString()),)
-        self.call.refuse(status.code, str(refusal), trailers)
-
-    def _end(self) -> None:
-        self._has_ended = True
-        self._receiver.end_answer(self)
-
-
 class _Parsing:
     """A large request that the thread parses, and its outcome."""
 
@@ -423,7 +324,7 @@ class _Parsing:
         self,
         thread: LargeRequests,
         parse: Callable[[bytes], Logs],
-        export: _Export | ArrowBatch,
+        export: Export | ArrowBatch,
         data: bytes,
     ) -> None:
         self.export, self.size = export, len(data)
@@ -437,43 +338,6 @@ class _Parsing:
         if is_cancelled:
             self._data.clear()
         return is_cancelled
-
-
-class Reads:
-    """Calls whose message has not arrived yet, none of which blocks the others.
-
-    Limit: gRPC does not report how many bytes of a request have arrived. Therefore MAX_READS are read at once, and
-    only ``slow`` of them may take longer than QUICK_S, because each may hold ``max_body`` bytes.
-    """
-
-    def __init__(self, slow: int, timeout_s: float) -> None:
-        self._slow, self._timeout_s = slow, timeout_s
-        self._open: dict[_Export, float] = {}
-        self._bounded = BoundedCalls(MAX_READS, "too many requests are being read; retry")
-
-    def begin(self, export: _Export) -> None:
-        """Enter a call."""
-        self._open[export] = time.monotonic()
-        self._bounded.progress(export)
-
-    def end(self, export: _Export) -> None:
-        """Forget a call whose message has arrived or does not arrive."""
-        self._bounded.discard(export)
-        self._open.pop(export, None)
-
-    def end_slow(self) -> None:
-        """End requests that take longer than the timeout, and the oldest that take longer than QUICK_S, if there are
-        too many.
-        """
-        now = time.monotonic()
-        slow = [export for export, began in self._open.items() if began < now - QUICK_S]
-        for export in slow[: max(len(slow) - self._slow, 0)]:
-            self.end(export)
-            export.refuse(Refused(503, BUSY, "too many requests arrive slowly (max_unfinished); retry"))
-        for export in [export for export, began in self._open.items() if began < now - self._timeout_s]:
-            self.end(export)
-            text = f"the request did not arrive within {self._timeout_s:g} s (request_timeout)"
-            export.refuse(Refused(408, LATE, text))
 
 
 def _compression(data: bytes) -> str:

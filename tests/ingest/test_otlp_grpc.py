@@ -18,7 +18,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from penstock.handover import stored_waits
 from penstock.ingest.large_requests import INLINE_BYTES
-from penstock.ingest.otlp_grpc import MAX_READS, MAX_STREAMS, OtlpGrpcReceiver
+from penstock.ingest.otlp_export import MAX_READS
+from penstock.ingest.otlp_grpc import MAX_STREAMS, OtlpGrpcReceiver
 from penstock.process.calls import address_of
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
