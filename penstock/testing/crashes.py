@@ -64,10 +64,11 @@ Change = Write | int
 
 @dataclass(slots=True, eq=False)
 class _Node:
-    """A file's content on the disk, and the changes that are not synced."""
+    """A file's content on the disk, and the changes that are not synced, of which ``claimed`` lying syncs claimed."""
 
     synced: bytes = b""
     changes: list[Change] = field(default_factory=list)
+    claimed: int = 0
 
 
 Entry = tuple[Path, _Node | None]
@@ -79,8 +80,8 @@ class CrashingFileSystem:
     ``free`` is the number of bytes that can still be written (None: no limit). ``stop_after`` is the number of
     operations that succeed before all others raise Crashed (None: all succeed). ``failures`` maps an operation (its
     method's name) to the errno it fails with. A failed ``sync`` drops its unsynced pages, as Linux does: the file still
-    reads as written, and the next sync does not write them. While ``lies`` is set, syncs succeed and write nothing.
-    Not thread-safe.
+    reads as written, and the next sync does not write them. While ``lies`` is set, syncs succeed and write nothing;
+    ``lost_to_lies`` are the files in which the last crash lost something of that. Not thread-safe.
     """
 
     def __init__(self, root: Path, seed: int = 0) -> None:
@@ -89,6 +90,7 @@ class CrashingFileSystem:
         self.stop_after: int | None = None
         self.failures: dict[str, int] = {}
         self.lies = False
+        self.lost_to_lies: list[Path] = []
         self.operations = 0
         self._random = random.Random(seed)
         self._load_folder()
@@ -108,6 +110,9 @@ class CrashingFileSystem:
         for path, node in self._entries[: self._random.randint(0, len(self._entries))]:
             _set_entry(entries, path, node)
         images = {path: self._crash_image(node) for path, node in entries.items()}
+        self.lost_to_lies = [
+            path for path, node in entries.items() if node.claimed and images[path] != _written_image(node)
+        ]
         for path in [path for path in self.root.rglob("*") if path.is_file()]:
             path.unlink()
         for path, image in images.items():
@@ -227,6 +232,14 @@ def _set_entry(entries: dict[Path, _Node], path: Path, node: _Node | None) -> No
         entries[path] = node
 
 
+def _written_image(node: _Node) -> bytes:
+    """Return the content of a file with all its changes."""
+    image = bytearray(node.synced)
+    for change in node.changes:
+        _apply(image, change)
+    return bytes(image)
+
+
 def _sectors(write: Write) -> list[Write]:
     """Cut a write at sector borders."""
     position, data = write
@@ -281,15 +294,15 @@ class _File:
             raise
         except OSError:
             # Linux marks pages clean after a failed writeback: the next fsync succeeds without writing them.
-            self._node.changes = [change for change in self._node.changes if isinstance(change, int)]
+            lengths = [change for change in self._node.changes[self._node.claimed :] if isinstance(change, int)]
+            self._node.changes[self._node.claimed :] = lengths
             raise
         if self._fs.lies:
+            self._node.claimed = len(self._node.changes)
             return
-        image = bytearray(self._node.synced)
-        for change in self._node.changes:
-            _apply(image, change)
-        self._node.synced = bytes(image)
+        self._node.synced = _written_image(self._node)
         self._node.changes.clear()
+        self._node.claimed = 0
 
     def close(self) -> None:
         self._real.close()

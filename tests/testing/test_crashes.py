@@ -119,3 +119,33 @@ def test_pages_of_a_failed_sync_are_lost(tmp_path):
         assert (tmp_path / "f").read_bytes() == b"keptlost"
 
     assert all(after_crash(tmp_path, seed, work) == {"f": b"kept"} for seed in range(20))
+
+
+def test_crash_names_files_that_lost_what_a_lying_sync_claimed(tmp_path):
+    def work(fs):
+        write(fs, tmp_path / "true", b"x" * SECTOR, sync=True)
+        fs.lies = True
+        write(fs, tmp_path / "claimed", b"y" * SECTOR, sync=True)
+        fs.sync_directory(tmp_path)
+        work.files = fs
+
+    lost = set()
+    for seed in range(20):
+        contents = after_crash(tmp_path, seed, work)
+        assert contents["true"] == b"x" * SECTOR
+        is_lost = contents["claimed"] != b"y" * SECTOR
+        assert work.files.lost_to_lies == ([tmp_path / "claimed"] if is_lost else [])
+        lost.add(is_lost)
+    assert lost == {True, False}
+
+
+def test_failed_sync_keeps_what_a_lying_sync_claimed_before(tmp_path):
+    def work(fs):
+        fs.lies = True
+        write(fs, tmp_path / "f", b"y" * SECTOR, sync=True)
+        fs.sync_directory(tmp_path)
+        fs.lies, fs.failures = False, {"sync": errno.EIO}
+        with suppress(OSError):
+            write(fs, tmp_path / "f", b"z", SECTOR, sync=True)
+
+    assert {after_crash(tmp_path, seed, work)["f"] for seed in range(20)} == {b"", b"y" * SECTOR}

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     HALF_OPEN = "lose so many answers"
     BIT_FLIP = "flip a bit of a file"
     PAUSE = "let so many seconds pass"
+    FAILED_READ = "fail so many reads"
+    LYING_SYNC = "write nothing at so many syncs that succeed"
 
 
 FAILURES = {
@@ -38,6 +40,7 @@ FAILURES = {
     Kind.FAILED_FOLDER_SYNC: ("sync_directory", errno.EIO),
     Kind.FAILED_TRUNCATE: ("truncate", errno.EIO),
     Kind.FAILED_OPEN: ("open", errno.EMFILE),
+    Kind.FAILED_READ: ("read", errno.EIO),
 }
 """Operation and error of each failing file operation."""
 
@@ -62,6 +65,11 @@ _WEIGHTS = {
 _JUMPS_S = (-86_400, -3_000, -5, 5, 500, 3_000, 90_000)
 MAX_LINES, MAX_CALLS = 4_000, 40
 MAX_FREE_BYTES, MAX_FULL_STEPS = 20_000, 40
+BAD_DISK_SHARE, BAD_DISK_RATE = 0.3, 0.02
+"""Share of seeds with a bad disk, and its faults in a step."""
+MAX_LYING_SYNCS, MAX_LYING_STEPS = 60, 30
+FIRST_OF_BAD_DISK = 1_000
+"""The number of a bad disk's first fault: it has draws of its own, so that recorded runs keep their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,26 @@ def draw_faults(seed: int, steps: int, only: Iterable[int] | None = None) -> lis
             if kind is Kind.FULL_DISK:
                 end = step + dice.randint(1, MAX_FULL_STEPS)
                 faults.append(Fault(len(faults), end, Kind.FREE_DISK, 0))
+    faults += _draw_bad_disk(seed, steps)
     chosen = None if only is None else set(only)
     return sorted((f for f in faults if chosen is None or f.number in chosen), key=lambda fault: fault.step)
+
+
+def _draw_bad_disk(seed: int, steps: int) -> list[Fault]:
+    """Return reads that fail, and syncs that lie until the power is cut, for a share of the seeds."""
+    dice = random.Random(f"{seed} bad disk")
+    faults: list[Fault] = []
+    if dice.random() >= BAD_DISK_SHARE:
+        return faults
+    for step in range(steps):
+        if dice.random() >= BAD_DISK_RATE:
+            continue
+        kind = dice.choice([Kind.FAILED_READ, Kind.LYING_SYNC])
+        faults.append(Fault(FIRST_OF_BAD_DISK + len(faults), step, kind, _draw_amount(kind, dice)))
+        if kind is Kind.LYING_SYNC:
+            end, calls = step + dice.randint(1, MAX_LYING_STEPS), _draw_amount(Kind.POWER_CUT, dice)
+            faults.append(Fault(FIRST_OF_BAD_DISK + len(faults), end, Kind.POWER_CUT, calls))
+    return faults
 
 
 def _draw_amount(kind: Kind, dice: random.Random) -> int:
@@ -102,6 +128,8 @@ def _draw_amount(kind: Kind, dice: random.Random) -> int:
         return int(MAX_CALLS ** dice.random()) - 1
     if kind in FAILURES:
         return dice.choice([1, 1, 2, 3])
+    if kind is Kind.LYING_SYNC:
+        return int(MAX_LYING_SYNCS ** dice.random())
     if kind is Kind.FULL_DISK:
         return int(MAX_FREE_BYTES ** dice.random())
     if kind is Kind.CLOCK_JUMP:

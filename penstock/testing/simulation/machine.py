@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import random
 import sys
 import time as system_time
@@ -16,6 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
+
+import pyarrow as pa
 
 import penstock
 from penstock.handover import buffer
@@ -61,7 +64,8 @@ class VirtualTime:
 class SimulatedFiles(CrashingFileSystem):
     """The disk. ``interrupt`` is called before each operation: other processes run there, and it may raise.
 
-    ``failing`` maps an operation to its errno and the number of times that it fails.
+    ``failing`` maps an operation to its errno and the number of times that it fails; ``lying_syncs`` is the number of
+    syncs that succeed and write nothing.
     """
 
     def __init__(self, root: Path, seed: int) -> None:
@@ -69,6 +73,7 @@ class SimulatedFiles(CrashingFileSystem):
         self.interrupt: Callable[[str], None] = lambda operation: None
         self.kill_after: int | None = None
         self.failing: dict[str, tuple[int, int]] = {}
+        self.lying_syncs = 0
         self.is_dead = False
 
     def check(self, era: object, operation: str) -> None:
@@ -79,16 +84,36 @@ class SimulatedFiles(CrashingFileSystem):
             self.kill_after -= 1
             if self.kill_after < 0:
                 self.die()
-        self.failures = {}
-        if operation in self.failing:
-            code, times = self.failing.pop(operation)
-            self.failures = {operation: code}
-            if times > 1:
-                self.failing[operation] = code, times - 1
+        self.failures = {operation: code} if (code := self._take_failure(operation)) else {}
+        if operation == "sync" and not self.failures:
+            self.lies = self.lying_syncs > 0
+            self.lying_syncs -= self.lies
         try:
             super().check(era, operation)
         except Crashed:
             self.die()
+
+    def _take_failure(self, operation: str) -> int | None:
+        if operation not in self.failing:
+            return None
+        code, times = self.failing.pop(operation)
+        if times > 1:
+            self.failing[operation] = code, times - 1
+        return code
+
+    def read(self, path: Path) -> bytes:
+        self._check_read()
+        return super().read(path)
+
+    def map(self, path: Path) -> pa.Buffer:
+        self._check_read()
+        return super().map(path)
+
+    def _check_read(self) -> None:
+        # Reads are no operation of ``check``: other processes have nothing to do within one, and a kill before a read
+        # is the same as one after the operation before it.
+        if code := self._take_failure("read"):
+            raise OSError(code, os.strerror(code))
 
     def die(self) -> None:
         """End the process that runs. Raises Killed, as every later operation of it does."""

@@ -86,11 +86,17 @@ class Promises:
     acknowledged: dict[str, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     cursors: dict[tuple[str, str], tuple[int | None, ...]] = field(default_factory=dict)
     """The possible offsets of a cursor: the last committed one or None, and each offset without an answer."""
-    flips: int = 0
+    damages: int = 0
+    """Flipped bits, and power cuts that took what lying syncs had claimed."""
+    shortened: set[str] = field(default_factory=set)
+    """Topics that lost rows at their end, of which nothing on the disk tells."""
+    has_lies: bool = False
+    has_lost_books: bool = False
+    """Whether lying syncs lost counts: the books may not close, and the rebuilt balance may differ from them."""
     has_jumped: bool = False
     power_cuts: int = 0
     lost: int = 0
-    """Rows that a flipped bit and a power cut took together."""
+    """Rows that a power cut took together with a flipped bit or lying syncs."""
 
     def acknowledge(self, sent: Sent, first: int | None = None) -> None:
         """Record an answer, with the first offset if it names one."""
@@ -114,11 +120,24 @@ class Promises:
     def lose(self, topic: str, rows: Mapping[int, bytes]) -> None:
         """Forget the promises for rows (payload by offset) that a flipped bit and a power cut took together."""
         self.lost += len(rows)
+        self.shortened.add(topic)
         for offset in rows:
             self.rows[topic].pop(offset, None)
             self.acknowledged[topic].pop(offset, None)
         for sent in self.sent:
             if sent.topic == topic and not set(rows.values()).isdisjoint(sent.payloads):
+                sent.uncertain += sent.acknowledged
+                sent.acknowledged = 0
+
+    def lose_end(self, topic: str, begin: int, end: int, stored: set[bytes]) -> None:
+        """Forget the promises for rows [begin, end), and for messages that are not among those ``stored``."""
+        self.lost += max(end - begin, 0)
+        self.shortened.add(topic)
+        for offsets in (self.rows[topic], self.acknowledged[topic]):
+            for offset in [offset for offset in offsets if offset >= begin]:
+                del offsets[offset]
+        for sent in self.sent:
+            if sent.topic == topic and not stored.issuperset(sent.payloads):
                 sent.uncertain += sent.acknowledged
                 sent.acknowledged = 0
 
@@ -176,9 +195,11 @@ class Promises:
 
     def _check_gaps(self, topic: str, gaps: list[Gap]) -> None:
         for gap in gaps:
-            if gap.reason == "corrupt" and not self.flips:
+            if gap.reason == "corrupt" and not self.damages:
                 raise Broken(f"{topic}: a corrupt gap without damage: {gap}")
-            if gap.reason != "corrupt" and topic not in self.expiring:
+            # A sealed segment that lying syncs lost as a whole is told as "deleted".
+            is_damage = self.has_lies and gap.reason == "deleted"
+            if gap.reason != "corrupt" and topic not in self.expiring and not is_damage:
                 raise Broken(f"{topic}: an unexpected gap: {gap}")
 
     def check_expired(self, topic: str, gaps: Iterable[Gap], newest: int) -> None:
@@ -199,7 +220,7 @@ class Promises:
         Drops whose counts a power cut took show in the totals of later frames, as ``corrupt`` messages; so do messages
         of frames within which a receiver died.
         """
-        if self.flips:
+        if self.damages:
             return  # counts of dropped messages may be in the damage
         most = listener.complete + listener.uncertain
         # After a power cut frames may be dropped, and counted so, that were stored before.
@@ -228,7 +249,7 @@ class Promises:
             complete = [
                 payload in stored[sent.topic]
                 for sent in parts
-                if sent.topic not in with_gaps
+                if sent.topic not in with_gaps | self.shortened
                 for payload in sent.payloads
             ]
             if any(complete) and not all(complete):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from penstock.counts import Counts, SourceBucket
 from penstock.ledger.book_from_topics import gap_rows
-from penstock.ledger.posts import LandedPost, dump
+from penstock.ledger.posts import BadPost, LandedPost, dump
 from penstock.log import CorruptBatch, Topic, TopicReader
 from penstock.server.read_ahead.stream_pages import NewestBatches
 from penstock.server.reading.entry_pages import DEFAULT_BUDGET, page_of, read_page
@@ -156,7 +156,14 @@ class Lander:
         if self._posted[topic] == len(posts):
             self._land(topic)
         for post in posts[self._posted[topic] :]:
-            daemon.ledger.post(json.loads(dump(post)))
+            try:
+                daemon.ledger.post(json.loads(dump(post)))
+            except BadPost:
+                if not self._world.promises.has_lies:
+                    raise
+                # Rows or books of this post are lost: the range is landed again as the log has it now.
+                del posts[self._posted[topic] :]
+                return
             self._posted[topic] += 1
 
     def _land(self, topic: str) -> None:

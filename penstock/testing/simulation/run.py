@@ -10,17 +10,18 @@ import random
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.files.file_system import map_file
+from penstock.files.file_system import OS, map_file
+from penstock.ledger.book_from_topics import TOPIC as LEDGER_TOPIC
 from penstock.ledger.rebuild import differences, rebuild_balance
 from penstock.log import CorruptBatch, Gap, LogError, TopicReader, TopicSettings
 from penstock.log.cursors import Cursors
 from penstock.log.store import batch_format, index, segment_files
-from penstock.log.store.scan import scan
+from penstock.log.store.scan import Scan, scan
 from penstock.log.store.segment_files import SUFFIX, SegmentFiles
 from penstock.slogd.errors import ApiError
 from penstock.testing.simulation.daemon import Daemon
@@ -97,6 +98,26 @@ def _rows_at(path: Path, position: int) -> tuple[SegmentFiles, dict[int, bytes]]
     return None
 
 
+def _scan(files: SegmentFiles) -> Scan:
+    """Return what the data, the index and the synced length of a segment say."""
+    records = index.read(files.index.read_bytes() if files.index.exists() else b"", files.fingerprint)
+    return scan(OS.map(files.data), files.first, records, segment_files.read_synced(OS, files))
+
+
+def _rest_of_topic(directory: Path) -> tuple[int, set[bytes]]:
+    """Return the end of a topic as the files of its last segment tell it, and all its readable messages."""
+    end, stored = 0, set[bytes]()
+    for first in segment_files.first_offsets(OS.names(directory)):
+        files = SegmentFiles(directory, first)
+        scanned = _scan(files)
+        end = scanned.end
+        segment = OS.map(files.data)
+        for message in scanned.messages:
+            payloads: list[Any] = batch_format.load(segment, message).column("payload").to_pylist()
+            stored.update(payloads)
+    return end, stored
+
+
 class _Run:
     def __init__(self, seed: int, folder: Path, steps: int, messages: int, faults: list[Fault]) -> None:
         self.outcome = Outcome(seed, faults=faults)
@@ -107,7 +128,7 @@ class _Run:
         self._kill_daemon_at = self._kill_receiver_at = -1
         self._slow_ms = 0
         self._flipped_rows: tuple[SegmentFiles, dict[int, bytes]] | None = None
-        self._is_nested = self._is_quiet = False
+        self._is_nested = self._is_quiet = self._has_lies = False
         self._promises = Promises(frozenset([EXPIRING]), frozenset(["lines"]))
         self._receivers = [Receiver(machine, "tcp", "lines", True), Receiver(machine, "udp", "datagrams", False)]
         self._daemon = Daemon(machine, [receiver.name for receiver in self._receivers], DEFAULTS, OVERRIDES)
@@ -199,6 +220,9 @@ class _Run:
                 self._flip_bit(fault)
             case Kind.PAUSE:
                 self.machine.clock.advance(fault.amount)
+            case Kind.LYING_SYNC:
+                if not self._promises.damages:  # as of a flipped bit, one damage in a run
+                    files.lying_syncs, self._has_lies = fault.amount, True
             case _:
                 operation, code = FAILURES[fault.kind]
                 files.failing[operation] = code, fault.amount
@@ -206,17 +230,34 @@ class _Run:
     def _flip_bit(self, fault: Fault) -> None:
         dice = random.Random(f"{self.outcome.seed} {fault.number}")
         paths = [path for path in sorted(self.machine.topics.glob("*/*")) if path.is_file() and path.stat().st_size]
-        if not paths or self._promises.flips:
+        if not paths or self._promises.damages or self._has_lies:
             return  # a second damage may hit the copy of what the first one hit
         path = dice.choice(paths)
         position = dice.randrange(path.stat().st_size)
         if path.suffix == SUFFIX:
             self._flipped_rows = _rows_at(path, position)
         self.machine.files.flip_bit(path, position, dice.randrange(8))
-        self._promises.flips += 1
+        self._promises.damages += 1
         self._record("fault", f"flipped a bit of {path.relative_to(self.machine.topics)} at {position}")
         if not self._daemon.is_running:
             self._lose_flipped_rows()  # a power cut before the flip may have taken the index
+
+    def _lose_claimed_rows(self, ends: Mapping[str, int]) -> None:
+        """Excuse what lying syncs lost at the ends of topics if neither index nor synced length names it.
+
+        ``ends`` are the ends before the power cut.
+        """
+        lost = {path.relative_to(self.machine.topics).parts[0] for path in self.machine.files.lost_to_lies}
+        self._promises.damages += bool(lost)
+        self._promises.has_lies |= bool(lost)
+        for topic in sorted(lost):
+            self._record("machine", f"lying syncs lost content of {topic}")
+            self._promises.has_lost_books |= topic == LEDGER_TOPIC
+            if topic not in TOPICS:
+                continue
+            self._take_answers()
+            end, stored = _rest_of_topic(self.machine.topics / topic)
+            self._promises.lose_end(topic, end, ends[topic], stored)
 
     def _lose_flipped_rows(self) -> None:
         """Excuse the rows of the flipped batch if nothing on the disk tells them from a write that the cut tore.
@@ -226,23 +267,22 @@ class _Run:
         if self._flipped_rows is None:
             return
         files, rows = self._flipped_rows
-        if (
-            files.data.exists()
-            and segment_files.first_offsets(self.machine.files.names(files.directory))[-1] == files.first
-        ):
-            records = index.read(files.index.read_bytes() if files.index.exists() else b"", files.fingerprint)
-            claim = segment_files.read_synced(self.machine.files, files)
-            if rows and scan(self.machine.files.map(files.data), files.first, records, claim).end <= min(rows):
-                # Order: an answer that its sender has not looked at yet is excused too.
-                for sender in self._senders:
-                    if isinstance(sender, ApiSender):
-                        sender.take_answer()
-                self._promises.lose(files.topic, rows)
-                self._record("machine", f"lost {len(rows)} flipped rows at the end of {files.topic}")
+        is_last = files.data.exists() and segment_files.first_offsets(OS.names(files.directory))[-1] == files.first
+        if rows and is_last and _scan(files).end <= min(rows):
+            self._take_answers()
+            self._promises.lose(files.topic, rows)
+            self._record("machine", f"lost {len(rows)} flipped rows at the end of {files.topic}")
+
+    def _take_answers(self) -> None:
+        # Order: an answer that its sender has not looked at yet is excused too.
+        for sender in self._senders:
+            if isinstance(sender, ApiSender):
+                sender.take_answer()
 
     def _stop_faults(self) -> None:
         files = self.machine.files
         files.free = files.stop_after = files.kill_after = None
+        files.lying_syncs = 0
         files.failing.clear()
         self._kill_daemon_at = self._kill_receiver_at = -1
         self._slow_ms = self._world.lost_answers = 0
@@ -359,8 +399,10 @@ class _Run:
         for receiver in self._receivers:
             receiver.die()
             self._count_unsynced(receiver)
+        ends = {topic: self._visible_end(topic) for topic in TOPICS}
         self.machine.cut_power()
         self._promises.cut_power()
+        self._lose_claimed_rows(ends)
         self._lose_flipped_rows()
         for reader in self._readers:
             reader.reset()
@@ -370,12 +412,15 @@ class _Run:
         published = receiver.published
         published.lost_at_most += published.unsynced
         if receiver.topic in self._promises.written:
-            try:
-                visible = TopicReader(self.machine.topics / receiver.topic).end
-            except (FileNotFoundError, CorruptBatch):
-                visible = 0
+            visible = self._visible_end(receiver.topic)
             published.lost_at_most = published.complete + published.uncertain - visible
         published.unsynced = 0
+
+    def _visible_end(self, topic: str) -> int:
+        try:
+            return TopicReader(self.machine.topics / topic).end
+        except (FileNotFoundError, CorruptBatch):
+            return 0
 
     def _of_receiver(self, receiver: Receiver, step: Callable[[], None]) -> None:
         lines, self._kill_receiver_at = self._kill_receiver_at, -1
@@ -442,7 +487,7 @@ class _Run:
                 sender.confirm_written()
         stored: dict[str, set[bytes]] = {}
         with_gaps = set()
-        if self._promises.flips:
+        if self._promises.damages:
             for name in self._daemon.log.names(internal=True):
                 self._daemon.log.topic(name, internal=True).verify()
         for topic in self._daemon.log.names():
@@ -464,7 +509,9 @@ class _Run:
     def _check_cursors(self) -> None:
         for (topic, name), offsets in self._promises.cursors.items():
             offset = Cursors(self.machine.files, self.machine.topics / topic).offsets().get(name)
-            if offset not in offsets and not (offset == 0 and self._promises.flips):
+            # The file of a cursor and its copy were damaged, or an older copy is left.
+            is_older = self._promises.damages and (offset is None or offset < max(filter(None, offsets), default=1))
+            if offset not in offsets and not is_older:
                 raise Broken(f"cursor {name} of {topic} is at {offset}, not at one of {offsets}")
 
     def _check_listeners(self) -> None:
@@ -480,7 +527,7 @@ class _Run:
         balance = self._daemon.ledger.balance()
         document = balance.document()
         # Rows that were landed before they were lost are landed and no longer logged.
-        if abs(balance.unaccounted) > self._promises.lost:
+        if abs(balance.unaccounted) > self._promises.lost and not self._promises.has_lost_books:
             raise Broken(f"the balance does not close: {document}")
         posts = [post for topic in self._lander.posts for post in self._lander.posts[topic]]
         rebuilt = rebuild_balance(
@@ -490,7 +537,7 @@ class _Run:
             posts,
             lambda: self._daemon.ledger.balance().document(),
         )
-        if rebuilt["differs"]:
+        if rebuilt["differs"] and not self._promises.has_lost_books:
             raise Broken(f"the rebuilt balance differs: {rebuilt['differs']}")
         self._daemon.stop()
         self._daemon.start()

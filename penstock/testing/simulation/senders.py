@@ -168,7 +168,7 @@ class ApiSender:
 
     def _refused(self, sent: Sent, error: ApiError) -> None:
         self._world.record(self.name, f"refused: {error}")
-        if isinstance(error, OutOfOrder | AlreadyExists) and not self._world.promises.flips:
+        if isinstance(error, OutOfOrder | AlreadyExists) and not self._world.promises.damages:
             raise Broken(f"{self.name}: number {self._sequence} is refused: {error}")
         if isinstance(error, OutOfOrder) and self._world.promises.lost:
             # The number before is lost with its rows, so no retry is ever accepted: the client begins again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.testing.simulation.faults import draw_faults
+from penstock.testing.simulation.faults import FIRST_OF_BAD_DISK, Kind, draw_faults
 
 
 def test_same_seed_draws_the_same_faults() -> None:
@@ -23,3 +23,11 @@ def test_selection_leaves_the_other_faults_unchanged() -> None:
     seed = next(seed for seed in range(100) if draw_faults(seed, 300) == faults)
     chosen = [faults[1], faults[3]]
     assert draw_faults(seed, 300, [fault.number for fault in chosen]) == chosen
+
+
+def test_faults_of_a_bad_disk_leave_the_numbers_of_others_unchanged() -> None:
+    kinds = {fault.kind for seed in range(30) for fault in draw_faults(seed, 300) if fault.number >= FIRST_OF_BAD_DISK}
+    assert kinds == {Kind.FAILED_READ, Kind.LYING_SYNC, Kind.POWER_CUT}
+    for seed in range(30):
+        numbers = [fault.number for fault in draw_faults(seed, 300) if fault.number < FIRST_OF_BAD_DISK]
+        assert sorted(numbers) == [*range(len(numbers))]

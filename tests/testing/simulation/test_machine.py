@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import time
 from pathlib import Path
@@ -84,3 +85,28 @@ def test_power_cut_loses_pages_since_the_last_writeback(tmp_path: Path) -> None:
         folder.cut_power(random.Random(seed))
         seen.add(path.read_bytes()[::4096])
     assert seen == {b"aa", b"ab", b"ba", b"bb"}
+
+
+def test_read_and_map_fail_as_often_as_planned(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+    path = machine.topics / "file"
+    replace_durably(machine.files, path, b"content")
+    machine.files.failing["read"] = errno.EIO, 2
+    for read in (machine.files.read, machine.files.map):
+        with pytest.raises(OSError, match="Input/output error"):
+            read(path)
+    assert machine.files.read(path) == machine.files.map(path).to_pybytes() == b"content"
+
+
+def test_lying_syncs_lose_content_only_as_often_as_planned(tmp_path: Path) -> None:
+    lost = set()
+    for seed in range(20):
+        (folder := tmp_path / str(seed)).mkdir()
+        machine = Machine(folder, seed)
+        machine.files.lying_syncs = 1
+        for name in ("claimed", "true"):
+            replace_durably(machine.files, machine.topics / name, name.encode())
+        machine.cut_power()
+        assert (machine.topics / "true").read_bytes() == b"true"
+        lost.add((machine.topics / "claimed").read_bytes())
+    assert lost == {b"", b"claimed"}

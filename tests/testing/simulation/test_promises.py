@@ -115,3 +115,15 @@ def test_transaction_must_be_stored_as_a_whole() -> None:
     model.check_transactions({"t": set(), "u": set()}, set())
     with pytest.raises(Broken, match="stored in part"):
         model.check_transactions({"t": {b"a"}, "u": set()}, set())
+
+
+def test_rows_that_lying_syncs_lost_are_excused_and_others_are_not() -> None:
+    lost, stored = Sent("t", [b"b"], once=True), Sent("t", [b"a"], once=True)
+    model = promises(stored, lost)
+    model.acknowledge(stored, 0)
+    model.acknowledge(lost, 1)
+    see(model, (0, 10, b"a"), (1, 20, b"b"), end=2)
+    model.lose_end("t", 1, 2, {b"a"})
+    model.check_topic("t", {0: (10, b"a")}, [], 1)
+    with pytest.raises(Broken, match="offset 0 of t was read as"):
+        model.check_topic("t", {}, [], 0)

@@ -15,10 +15,10 @@ from tests.testing.simulation.bugs import BUGS, Bug
 CASES: list[dict[str, Any]] = [
     {"seed": 8, "steps": 240, "messages": 25, "faults": [22]},
     {"seed": 20040, "steps": 300, "messages": 25, "faults": [0, 1, 2, 3, 4, 5, 6]},
-    {"seed": 50042},
+    {"seed": 50042, "faults": [*range(11)]},
     {"seed": 50162},
     {"seed": 268},
-    {"seed": 100009},
+    {"seed": 100009, "faults": [*range(24)]},
     {"seed": 100579, "steps": 262, "messages": 25, "faults": [0, 1, 2]},
     {"seed": 100396, "steps": 70, "messages": 1, "faults": [0, 4, 7]},
     {"seed": 100345, "steps": 93, "messages": 4, "faults": [1, 2]},
@@ -32,6 +32,10 @@ CASES: list[dict[str, Any]] = [
     {"seed": 100181, "steps": 72, "messages": 8, "faults": [3, 4, 5, 6, 7]},
     {"seed": 200047},
     {"seed": 910328, "steps": 107, "messages": 4, "faults": [1, 2, 3, 8, 9, 11, 13, 14]},
+    {"seed": 1066},
+    {"seed": 1073},
+    {"seed": 1333},
+    {"seed": 1546},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
