@@ -109,7 +109,7 @@ def expire_early(patch: pytest.MonkeyPatch) -> None:
 BUGS: dict[Bug, int] = {
     answer_before_sync: 3,
     no_folder_sync: 1,
-    keep_refused_rows: 6,
+    keep_refused_rows: 7,
     forget_late_recovery: 142,
     forget_producers: 1,
     move_position_first: 4,
