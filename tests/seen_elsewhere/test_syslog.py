@@ -167,6 +167,47 @@ DATAGRAMS = [
     Datagram("fluent/fluentd#4113", b"<134>1 1650972789.426960608 MX flows src=10.10.10.1 dst=10.10.10.2", {}),
     Datagram("Graylog2/graylog2-server#4631", b"<189>82: 00:20:10: %SYS-5-CONFIG_I: by x", fields("", "", IOS)),
     Datagram(
+        "rsyslog/rsyslog#5098, #1789 (neither time nor host: no word of the text is one)",
+        b"<38>User logged into the appliance. User: admin.",
+        {},
+    ),
+    Datagram(
+        "wazuh/wazuh#438 (RFC 3164, example 4 of section 5.4)",
+        b"1990 Oct 22 10:52:01 scapegoat.dmz.example.org sched[0]: That's All Folks!",
+        {
+            "timestamp": "1990-10-22T10:52:01Z",
+            "hostname": "scapegoat.dmz.example.org",
+            "app_name": "sched",
+            "proc_id": "0",
+        },
+    ),
+    Datagram("mpihlak/pg_logforward#8 (a date that is none)", b"<134>2017-01-14-14T13:49:17Z host app: text", {}),
+    Datagram(
+        "influxdata/telegraf#10791 (ESXi without a PRI)",
+        b"2022-03-07T09:33:22.936Z esx1 Hostd: verbose hostd[79A7B80] [Originator@6876 sub=x] RecordOp",
+        {"timestamp": "2022-03-07T09:33:22.936Z", "hostname": "esx1", "app_name": "Hostd"},
+    ),
+    Datagram(
+        "wazuh/wazuh#30809 (several blanks behind the host)",
+        b"<134>2025-07-09T18:39:52.480390+00:00 firewall.example   id=firewall sn=000000000001 pri=6",
+        {"timestamp": "2025-07-09T18:39:52.480390+00:00", "hostname": "firewall.example"},
+    ),
+    Datagram(
+        "grafana/alloy#2287 (QNAP)",
+        b"<30>Dec 16 00:29:29 NAS qulogd[12945]: conn log: Users: admin",
+        {"timestamp": "2026-12-16T00:29:29Z", "hostname": "NAS", "app_name": "qulogd", "proc_id": "12945"},
+    ),
+    Datagram(
+        "a year behind the time is no host",
+        b"<141>Jul 16 15:47:47 2018 10.20.1.1 authmgr[3561]: <522008> x",
+        {"timestamp": "2018-07-16T15:47:47Z", "hostname": "10.20.1.1", "app_name": "authmgr", "proc_id": "3561"},
+    ),
+    Datagram(
+        "a host of digits is no year",
+        b"<141>Jul 16 15:47:47 2918 app: x",
+        {"timestamp": "2026-07-16T15:47:47Z", "hostname": "2918", "app_name": "app"},
+    ),
+    Datagram(
         "Graylog2/graylog2-server#4631 (zone)",
         b"<189>93: *Feb 28 2010 00:20:10.663 UTC: %SYS-5-CONFIG_I: by x",
         fields("2010-02-28T00:20:10.663000Z", "", IOS),

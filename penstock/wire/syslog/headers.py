@@ -182,12 +182,29 @@ class Headers:
             ends = np.where(dated, blank - (self.octets.data[blank - 1] == ord(":")), ends)
             self.ends[rows[dated]] = blank[dated] + 1
         self.ends[rows[stamped]] += 16
+        years = self._years_after(rows, stamped)
+        ends[years] += 5
+        self.ends[rows[years]] += 5
         plain = stamped | dated
         self.fields["timestamp"].assign(rows[plain], begins[plain], ends[plain])
         by_pattern = self._parse_by_pattern(_RFC3164, rows[~plain])
         slashed = rows[~plain & ((head[:, 2] == ord("/")) | (head[:, 3] == ord("/")))]
         timed: Ints = np.sort(np.concatenate([rows[plain], by_pattern, self._parse_by_pattern(_NETSCALER, slashed)]))
         return timed
+
+    def _years_after(self, rows: Ints, stamped: Bools) -> Ints:
+        """Return the indices of ``rows`` whose time is followed by a year, as Aruba's controllers send it."""
+        begins, stops = self.ends[rows], self.octets.stops[rows]
+        first = self.octets.data[np.minimum(begins, stops)]
+        # Fast path: most hosts begin with a letter.
+        candidates = np.flatnonzero(stamped & ((first == ord("1")) | (first == ord("2"))))
+        if not len(candidates):
+            return candidates
+        following = self.octets.head(begins[candidates], stops[candidates], 5)
+        is_year = np.logical_or.reduce([(following[:, :2] == list(century)).all(axis=1) for century in (b"19", b"20")])
+        is_year &= _is_digit(following[:, 2:4]).all(axis=1) & (following[:, 4] == ord(" "))
+        years: Ints = candidates[is_year]
+        return years
 
     def _parse_repeated_host(self, rows: Ints) -> Ints:
         """Parse the host that NetApp ends with a colon and repeats; return the rows that have it."""
