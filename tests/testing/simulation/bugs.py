@@ -16,6 +16,7 @@ from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain import Drain
 from penstock.handover.writer import missed_counts
 from penstock.ledger.ledger import Ledger
+from penstock.log import Topic
 from penstock.log.commit.writer import Writer
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
@@ -106,11 +107,24 @@ def expire_early(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(run.OVERRIDES, run.EXPIRING, replace(run.OVERRIDES[run.EXPIRING], stale_after=0.5))
 
 
+def judge_posts_before_recovery(patch: pytest.MonkeyPatch) -> None:
+    """Refuse posts about rows of a topic that is not recovered yet."""
+    end = Ledger._end
+
+    def end_without_recovery(self: Ledger, topic: str) -> int:
+        with patch.context() as inner:
+            inner.setattr(Topic, "recover", lambda self: None)
+            return end(self, topic)
+
+    patch.setattr(Ledger, "_end", end_without_recovery)
+
+
 BUGS: dict[Bug, int] = {
     answer_before_sync: 3,
     no_folder_sync: 1,
     keep_refused_rows: 7,
     forget_late_recovery: 142,
+    judge_posts_before_recovery: 100181,
     forget_producers: 1,
     move_position_first: 4,
     forget_frame_positions: 6,
@@ -119,4 +133,4 @@ BUGS: dict[Bug, int] = {
     drop_first_batch_of_stream_page: 1,
     expire_early: 2,
 }
-"""The first seed that notices each bug."""
+"""A seed that notices each bug."""
