@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import selectors
 import socket
 import threading
 import time
@@ -191,11 +191,14 @@ def relay_slowly(listener: socket.socket, port: int, delay_s: float) -> None:
     """Connect the first client to ``port`` of 127.0.0.1; its bytes pass after a delay, as over a slow network."""
     with listener.accept()[0] as client, socket.create_connection(("127.0.0.1", port)) as server:
         time.sleep(delay_s)
-        while ready := select.select([client, server], [], [], 20)[0]:
-            for sock in ready:
-                if not (received := sock.recv(1 << 16)):
-                    return
-                (server if sock is client else client).sendall(received)
+        with selectors.DefaultSelector() as selector:
+            selector.register(client, selectors.EVENT_READ, (client, server))
+            selector.register(server, selectors.EVENT_READ, (server, client))
+            while ready := selector.select(20):
+                for source, target in (key.data for key, _ in ready):
+                    if not (received := source.recv(1 << 16)):
+                        return
+                    target.sendall(received)
 
 
 def test_slow_new_client_takes_the_place_of_an_idle_one(
