@@ -134,7 +134,7 @@ class BalanceQuery:
         return document | ({"by": self._by, "rows": self._rows(document)} if self._by else {})
 
     def local_facts(self, document: dict[str, Any]) -> dict[str, Any]:
-        """Return what only this machine knows (see ``receipt``): nothing for a part of the time."""
+        """Return the facts of the receipt that only this machine knows; none for a part of the time."""
         topics = document["topics"]
         quarantined = sum(Counts(topic["fates"]).total(Name.QUARANTINED) for topic in topics)
         is_unread = topics and not any(topic["read_by_pipeline"] for topic in topics)

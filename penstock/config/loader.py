@@ -34,8 +34,8 @@ def notices(
     overrides: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return what a start says about its ``settings``: keys without effect, default listeners, a readable file
-    with secrets.
+    """Return the warnings of a start about its ``settings``: keys without effect, default listeners, a readable
+    file with secrets.
     """
     raw = gather(file, overrides, environment)
     lines = []

@@ -186,8 +186,6 @@ def _topics(daemon: Daemon) -> Iterator[Finding]:
 
 
 def remedy(name: str, origin: str) -> str:
-    """Return what to do about losses named ``name`` at ``origin`` (a listener or topic); empty if nothing is known
-    to help.
-    """
+    """Return the advice for losses named ``name`` at ``origin`` (a listener or topic); empty without any."""
     stem = name.partition(".")[0]
     return REMEDIES.get(name, REMEDIES.get(stem, "")).format(origin=origin)

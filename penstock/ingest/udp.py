@@ -270,7 +270,7 @@ class UdpReceiver:
     def _count_senders(
         self, datagrams: Datagrams, start: int, decoded: Decoded, is_refused: npt.NDArray[np.bool_]
     ) -> Arrivals:
-        """Return what each sender of the round sent and lost, and later losses of earlier rounds."""
+        """Return counts by sender: sent and lost in this round, and losses of earlier rounds."""
         rows = len(datagrams) if decoded.consumed is None else decoded.consumed
         if self._counts_hosts:
             return self._count_hosts(decoded, int(is_refused[:rows].sum()))

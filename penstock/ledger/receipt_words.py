@@ -98,7 +98,7 @@ def bar(receipt: Receipt, width: int) -> str:
 
 
 def remarks(receipt: Receipt) -> str:
-    """Return what the sum does not show: Kafka's offsets without a message, and what is not known; may be empty."""
+    """Return sentences for what the sum does not show, if any: Kafka's offsets without a message, unknown counts."""
     sentences = []
     if receipt.without_message:
         count = receipt.without_message.total()

@@ -138,7 +138,7 @@ def _unavailable_addresses(settings: Settings) -> Iterator[CannotListen]:
 
 
 def _missing_for_tables() -> str:
-    """Return what tables need and this machine lacks, Spark or Java; empty if nothing is missing."""
+    """Return the instruction that installs what this machine lacks, Spark or Java; empty if it has both."""
     from penstock.java.runtime import NoJava, find_java
 
     if missing := missing_spark():

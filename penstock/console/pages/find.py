@@ -68,7 +68,7 @@ def build(daemon: Daemon, settings: Settings, query: str) -> None:
 
 
 def find_message(settings: Settings, query: str, readable: Readable) -> str:
-    """Return what is known about ``query`` as HTML. Raises PenstockError, OSError."""
+    """Return the matches of ``query`` in tables and log as HTML. Raises PenstockError, OSError."""
     # From Kafka nothing lands out of the built-in log, so no topic of it is expected in a table.
     patterns = () if settings.pipeline.source == "kafka" else settings.pipeline.topics
     tracer = Tracer(settings.topics, Layout.for_tables(settings.tables), patterns, schemas=schemas_of(settings))

@@ -63,7 +63,7 @@ def dump(path: Path | str, options: Options = Options()) -> Iterator[str]:
 
 
 def problem(path: Path | str) -> str:
-    """Return what is wrong with the file's metadata, in one line; empty if they are valid."""
+    """Return the fault of the file's metadata in one line; empty if they are valid."""
     log = LogFile(path, tolerant=True)
     log.close()
     return log.problem

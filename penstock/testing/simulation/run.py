@@ -99,7 +99,7 @@ def _rows_at(path: Path, position: int) -> tuple[SegmentFiles, dict[int, bytes]]
 
 
 def _scan(files: SegmentFiles) -> Scan:
-    """Return what the data, the index and the synced length of a segment say."""
+    """Return the scan of a segment's data with its index and synced length."""
     records = index.read(files.index.read_bytes() if files.index.exists() else b"", files.fingerprint)
     return scan(OS.map(files.data), files.first, records, segment_files.read_synced(OS, files))
 

@@ -251,7 +251,7 @@ def _commit(table: Table, added: Sequence[DataFile], removed: Sequence[DataFile]
 
 
 def _summary(table: Table, source: DeltaSnapshot) -> dict[str, str]:
-    """Return what the new snapshot says: the batches that it adds, the Delta version, ranges and sums of the batches.
+    """Return the summary of the new snapshot: Delta's version, and the batches that it adds with ranges and sums.
 
     Crash: the summary is part of the snapshot, so the next one begins at the batch after it.
     """

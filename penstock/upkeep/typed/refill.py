@@ -55,7 +55,7 @@ class StagedFile:
 
     @classmethod
     def from_written(cls, file: WrittenFile) -> StagedFile:
-        """Return what a commit needs of a file."""
+        """Return the description of a file that a commit needs."""
         return cls(file.name, file.kind, file.date, file.rows, file.size, file.statistics)
 
 
