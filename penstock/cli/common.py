@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -79,7 +80,11 @@ def name_instance_elsewhere(data_dir: Path, address: str) -> None:
     """Say on standard error if the instance at ``address`` has another data directory than ``data_dir``."""
     from penstock.supervise.instances import instance_elsewhere
 
-    if instance := instance_elsewhere(data_dir, address):
+    instance = None
+    # What this user may not see decides nothing: the request has been carried out.
+    with contextlib.suppress(OSError):
+        instance = instance_elsewhere(data_dir, address)
+    if instance:
         print(
             f"penstock: no penstock runs on {data_dir.absolute()} (data_dir): {address} is that of {instance.text}",
             file=sys.stderr,
@@ -114,12 +119,12 @@ def request_daemon(
         fail(error, 2)
     try:
         response = access.request(path, method, parameters, document=document)
-        name_instance_elsewhere(keys.data_dir, keys.log.http)
-        return response
     except PenstockError as error:
         fail(error, 2)
     except OSError as error:
         _fail_unreached(keys, error)
+    name_instance_elsewhere(keys.data_dir, keys.log.http)
+    return response
 
 
 def terminal_width() -> int:

@@ -63,6 +63,11 @@ class HostFiles(Generic[State]):
             path.replace(path.with_suffix(".damaged"))
             _LOGGER.error("the counts of host %s are set aside: %s", path.stem, error)
 
+    @property
+    def has_hosts(self) -> bool:
+        """Report whether hosts have registered, also if their files cannot be read."""
+        return bool(self.states or self._unread)
+
     def state_for_post(self, host: str) -> State | None:
         """Return the state that a post of ``host`` changes; None if the post registers the host.
 

@@ -259,7 +259,7 @@ class KafkaHostRegister:
                 # topic that was deleted or is no longer landed never will, nor those of one that begins again.
                 began_at, waiting = entry.waiting
                 entry.waiting = began_at, {n: min(end, numbers[n]) for n, end in waiting.items() if n in numbers}
-            return bool(self._files.states)
+            return self._files.has_hosts
 
     def states(self) -> dict[str, KafkaHost]:
         """Return the present states by host. All messages of the settled posts are in a book that is read later."""

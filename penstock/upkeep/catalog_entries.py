@@ -1,20 +1,21 @@
 """Entries of the Delta tables in a catalog: Hive's metastore or AWS Glue.
 
 An entry names the table's folder and columns; engines read everything else from the table's own log.
-Invariant: an entry that names another folder or format is never changed. Start with ``register``.
+Invariant: an entry that names another folder or format is never changed. Start with ``read_entries`` and ``register``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import deltalake
+from deltalake.exceptions import DeltaError
 
 from penstock.errors import PenstockError
 from penstock.landing.storage.object_path import delta_rs_options
@@ -55,34 +56,49 @@ class Catalog(Protocol):
     def write(self, entry: Entry, is_new: bool) -> None: ...
 
 
-def register(layout: Layout, catalog: Catalog) -> dict[str, str]:
-    """Enter ``landed``, ``proofs`` and the typed tables that exist; return by name what was done.
+def read_entries(layout: Layout) -> list[Entry]:
+    """Return the entries of ``landed``, the typed tables and ``proofs``. Raises CatalogFailed if nothing has landed."""
+    entries = []
+    for name in ("landed", *(table.folder.name for table in existing_typed_tables(layout)), "proofs"):
+        folder = layout.proof_table if name == "proofs" else layout.table(name)
+        options = delta_rs_options(folder)
+        try:
+            if not deltalake.DeltaTable.is_deltatable(str(folder), **options):
+                continue
+            schema = deltalake.DeltaTable(str(folder), **options).schema()
+        except (DeltaError, OSError) as error:
+            raise CatalogFailed(f"{folder} cannot be read: {str(error).partition(chr(10))[0]}") from None
+        location = str(folder) if layout.store is not None else folder.absolute().as_uri()  # type: ignore[union-attr]
+        fields = json.loads(schema.to_json())["fields"]
+        entries.append(Entry(name, location, tuple((field["name"], _hive_type(field["type"])) for field in fields)))
+    if not entries:
+        raise CatalogFailed(f"nothing has landed in {layout.table('landed')}: there is no table to register")
+    return entries
+
+
+def register(entries: Iterable[Entry], catalog: Catalog) -> Iterator[tuple[str, str]]:
+    """Enter tables in a catalog; yield the name of each, and what was done.
 
     Raises CatalogFailed; entries that were written before stay, and the next call continues.
     """
-    done = {}
-    for name in _table_names(layout):
-        folder = layout.table(name)
-        location = str(folder) if layout.store is not None else folder.absolute().as_uri()  # type: ignore[union-attr]
-        schema = deltalake.DeltaTable(str(folder), **delta_rs_options(folder)).schema()
-        fields = json.loads(schema.to_json())["fields"]
-        columns = tuple((field["name"], _hive_type(field["type"])) for field in fields)
-        entry = Entry(name, catalog.location_of(location), columns)
-        existing = catalog.find_entry(name)
+    for local in entries:
+        entry = replace(local, location=catalog.location_of(local.location))
+        existing = catalog.find_entry(entry.name)
         if existing is not None and existing.location.rstrip("/") != entry.location:
             other = existing.location or "something else than an external Delta table"
-            raise CatalogFailed(f"{name} is {other} in the catalog, not {entry.location}: choose another namespace")
-        done[name] = REGISTERED if existing is None else UNCHANGED if existing.columns == entry.columns else UPDATED
-        if done[name] != UNCHANGED:
+            raise CatalogFailed(
+                f"{entry.name} is {other} in the catalog, not {entry.location}: choose another namespace"
+            )
+        change = REGISTERED if existing is None else UNCHANGED if _has_columns(existing, entry) else UPDATED
+        if change != UNCHANGED:
             catalog.write(entry, existing is None)
-    return done
+        yield entry.name, change
 
 
-def _table_names(layout: Layout) -> list[str]:
-    names = ["landed", *(table.folder.name for table in existing_typed_tables(layout))]
-    proofs = layout.proof_table
-    is_proved = deltalake.DeltaTable.is_deltatable(str(proofs), **delta_rs_options(proofs))
-    return [*names, "proofs"] if is_proved else names
+def _has_columns(existing: Entry, entry: Entry) -> bool:
+    """Report whether an entry has the columns of another; Hive keeps names in lower case."""
+    first, second = ([(name.lower(), kind.lower()) for name, kind in each.columns] for each in (existing, entry))
+    return first == second
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.cli.tables.spark_session import missing_spark
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS
 from penstock.java.runtime import cache_folder
@@ -35,6 +36,25 @@ def test_another_version_is_refused_in_one_line_that_names_the_tested_ones(versi
         f"pyspark {version} is installed, but only 4.2.x and 4.3.x are tested: pip install 'penstock-pipe[spark]'"
     )
     assert isinstance(refusal.value, PenstockError)
+
+
+@pytest.mark.parametrize("place", ["first on PYTHONPATH", "SPARK_HOME"])
+def test_version_that_runs_counts_not_the_installed_distribution(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "SPARK_HOME":
+        (tmp_path / "jars").mkdir()
+        (tmp_path / "jars" / "spark-core_2.13-4.0.1.jar").touch()
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    else:
+        (tmp_path / "pyspark").mkdir()
+        (tmp_path / "pyspark" / "__init__.py").touch()
+        (tmp_path / "pyspark" / "version.py").write_text('__version__: str = "4.0.1"\n')
+        monkeypatch.syspath_prepend(tmp_path)
+        monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    with pytest.raises(UnknownSpark, match=r"^pyspark 4\.0\.1 is installed, but only "):
+        check_version()
+    assert missing_spark().startswith("pyspark 4.0.1 is installed")
 
 
 def test_each_tested_minor_version_has_a_pin() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from penstock.cli.common import name_instance_elsewhere
 from penstock.supervise.instances import Instance, running_instances
 from penstock.testing.pipe import Pipe
 from tests.cli.command_line import run
@@ -53,3 +56,14 @@ def test_answers_of_an_instance_on_another_data_directory_say_so(tmp_path: Path)
         assert run("topics", "--rpc", pipe.grpc, folder=elsewhere).errors.count("no penstock runs") == 0
     finally:
         pipe.stop()
+
+
+def test_data_directory_that_may_not_be_seen_changes_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    name_instance_elsewhere(tmp_path, "127.0.0.1:8844")
+    assert capsys.readouterr().err == ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -18,7 +20,8 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
 from penstock.spark.extensions import DELTA, package_settings
-from penstock.upkeep.catalog_entries import CatalogFailed, _hive_type, open_catalog
+from penstock.upkeep.catalog_entries import CatalogFailed, Entry, _hive_type, open_catalog
+from penstock.upkeep.catalog_entries import register as register_entries
 from tests.audit.java_catalogs import HIVE, java_catalog
 from tests.landing.typed import typed_life
 from tests.upkeep.test_changes import EVENTS, land
@@ -98,6 +101,42 @@ def test_entry_of_another_table_stays(register: Register) -> None:
     assert client.get_table(DatabaseName="shop", Name="landed")["Table"]["StorageDescriptor"] == {
         "Location": "s3://other/landed"
     }
+
+
+@pytest.mark.usefixtures("glue")
+def test_nothing_is_made_without_tables_and_what_was_entered_is_recorded(register: Register, tmp_path: Path) -> None:
+    client = boto3.client("glue")
+    other = {"Name": "events_click", "StorageDescriptor": {"Location": "s3://other/click"}}
+    client.create_database(DatabaseInput={"Name": "store"})
+    client.create_table(DatabaseName="store", TableInput=other)
+    register("glue", "--namespace", "store", status=1)
+    assert "registered landed" in (tmp_path / "changes.jsonl").read_text()
+    shutil.rmtree(tmp_path / "tables" / "landed" / "_delta_log")
+    shutil.rmtree(tmp_path / "tables" / "events_click" / "_delta_log")
+    shutil.rmtree(tmp_path / "tables" / "proofs", ignore_errors=True)
+    errors = register("glue", "--namespace", "unused", status=1)
+    assert errors == f"penstock: nothing has landed in {tmp_path}/tables/landed: there is no table to register\n"
+    assert "unused" not in [database["Name"] for database in client.get_databases()["DatabaseList"]]
+
+
+def test_columns_in_upper_case_are_unchanged_in_hive() -> None:
+    written = []
+
+    class Lowering:
+        def location_of(self, url: str) -> str:
+            return url
+
+        def find_entry(self, name: str) -> Entry | None:
+            return written[-1] if written else None
+
+        def write(self, entry: Entry, is_new: bool) -> None:
+            written.append(replace(entry, columns=tuple((name.lower(), kind) for name, kind in entry.columns)))
+
+    entry = Entry("events_click", "file:///t", (("userId", "bigint"),))
+    assert [change for _ in range(2) for _, change in register_entries([entry], Lowering())] == [
+        "registered",
+        "unchanged",
+    ]
 
 
 @pytest.mark.spark

@@ -88,16 +88,21 @@ def register(
     as_json: AsJson = False,
 ) -> None:
     """Enter landed, proofs and the typed tables in a catalog as external Delta tables, or correct their columns."""
-    from penstock.upkeep.catalog_entries import UNCHANGED, CatalogFailed, open_catalog
-    from penstock.upkeep.catalog_entries import register as register_tables
+    from penstock.upkeep.catalog_entries import UNCHANGED, CatalogFailed, open_catalog, read_entries
+    from penstock.upkeep.catalog_entries import register as register_entries
 
+    done = dict[str, str]()
     try:
+        # Order: a database is made only if there are tables for it.
+        entries = read_entries(Layout.for_tables(settings.tables))
         with open_catalog(catalog, namespace) as opened:
-            done = register_tables(Layout.for_tables(settings.tables), opened)
+            for name, change in register_entries(entries, opened):
+                done[name] = change
     except CatalogFailed as error:
         fail(error)
-    if changes := ", ".join(f"{change} {name}" for name, change in done.items() if change != UNCHANGED):
-        record_command(settings.data_dir, f"enter tables in the catalog {catalog}: {changes}", namespace=namespace)
+    finally:
+        if changes := ", ".join(f"{change} {name}" for name, change in done.items() if change != UNCHANGED):
+            record_command(settings.data_dir, f"enter tables in the catalog {catalog}: {changes}", namespace=namespace)
     if as_json:
         print(json.dumps(done))
         return

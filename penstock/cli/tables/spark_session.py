@@ -22,18 +22,20 @@ MAX_ERROR_LINES = 3
 
 
 def missing_spark() -> str:
-    """Return how to install Spark; empty if it is installed."""
-    return "" if importlib.util.find_spec("pyspark") else "this needs Spark: pip install 'penstock-pipe[spark]'"
+    """Return how to install Spark; empty if a tested version is installed."""
+    if not importlib.util.find_spec("pyspark"):
+        return "this needs Spark: pip install 'penstock-pipe[spark]'"
+    try:
+        check_version()
+    except UnknownSpark as error:
+        return str(error)
+    return ""
 
 
 def require_spark(alternative: str = "") -> None:
     """End the command if no tested Spark is installed; ``alternative`` is another way to reach the goal."""
     if instruction := missing_spark():
         fail(f"{instruction}{alternative}")
-    try:
-        check_version()
-    except UnknownSpark as error:
-        fail(f"{error}{alternative}")
 
 
 @contextlib.contextmanager

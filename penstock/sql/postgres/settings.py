@@ -97,7 +97,7 @@ class SessionSettings:
         existing = self._name(name)
         if existing is None and len(self.texts) >= MAX_SETTINGS:
             raise StatementFailed(SqlError("53400", f"a session has at most {MAX_SETTINGS} settings"))
-        if setting.lower() == "default":
+        if len(values) == 1 and significant[-1].is_word("default"):
             setting = self._initial.get(existing or name, "")
         self.texts[existing or name] = setting
         return messages.parameter_status(name, setting) if name == "application_name" else b""

@@ -61,8 +61,17 @@ MAX_OPERATOR_TOKENS = 16
 """Limit for an operator's name with its schema, as in ``OPERATOR(pg_catalog.!~~*)``."""
 _FUNCTIONS_AS_TABLES = ("current_schema", "current_database", "version", "now")
 """Functions without arguments that clients write as tables, as ``SELECT * FROM current_schema()``."""
+_UNNEST_OPTIONS = ("recursive", "max_depth", "keep_parent_names")
+_AFTER_TABLE = (
+    *("where", "order", "group", "having", "window", "limit", "offset", "fetch", "for", "on", "using", "tablesample"),
+    *("union", "intersect", "except", "cross", "join", "natural", "inner", "left", "right", "full", "positional"),
+    *("asof", "semi", "anti", "qualify"),
+)
+"""Words that may follow a table without an alias."""
 _ARRAY_TABLES = ("unnest", "generate_subscripts")
 """Functions that answer the elements of arrays, and their positions, as a table."""
+MAX_ARRAY_TABLE_TOKENS = 200
+"""Limit: tokens of the arguments of a table of arrays' elements; a longer call goes to DuckDB unchanged."""
 MAX_PATH_TOKENS = 200
 """Limit for a path of JSON, as in ``#>> ARRAY['a', 'b']``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
@@ -326,7 +335,9 @@ def _replacements(
         elif (
             token.is_word("any", "all", "some")
             and third.is_word("array")
-            and closing.get(follow(third_index)[0], -2) == closing.get(second_index, -1) - 1
+            and second.text == "("
+            and second_index in closing
+            and closing.get(follow(third_index)[0]) == closing[second_index] - 1
         ):
             # ANY (ARRAY(SELECT ...)) is ANY (SELECT ...); DuckDB would compare with whole arrays.
             removed |= {third_index, follow(third_index)[0], closing[second_index] - 1}
@@ -368,13 +379,22 @@ def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int) 
     These are ``unnest(a, b) [WITH ORDINALITY]`` and ``FROM generate_subscripts(a, 1) AS k``; Django and peewee read
     the columns of indexes so. {} for another call.
     """
+    # Limit: each call looks at the tokens of its arguments, and calls may be nested.
+    if closed - opened > MAX_ARRAY_TABLE_TOKENS:
+        return {}
     rest = [token.text.lower() for token in tokens[closed + 1 : closed + 4]]
     if tokens[index].is_word("generate_subscripts"):
         if not tokens[index - 1].is_word("from", "join", "lateral"):
             return {}
         # The name of the table is the name of its column, too.
-        name = closed + (2 if rest[:1] == ["as"] else 1)
-        is_named = name < len(tokens) and tokens[name].identifier and rest[:1] not in (["where"], ["order"], ["group"])
+        has_as = rest[:1] == ["as"]
+        name, behind = closed + 1 + has_as, rest[1 + has_as : 2 + has_as]
+        is_named = (
+            name < len(tokens)
+            and tokens[name].identifier
+            and (has_as or not tokens[name].is_word(*_AFTER_TABLE))
+            and behind != ["("]
+        )
         alias = {name: f"{tokens[name].text}({tokens[name].text})"} if is_named else {}
         return {index: "(SELECT generate_subscripts", closed: "))", **alias}
     depth, commas = 0, list[int]()
@@ -382,7 +402,8 @@ def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int) 
         depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[number].text, 0)
         if tokens[number].text == "," and depth == 1:
             commas.append(number)
-    if not commas:
+    # DuckDB's own options follow a comma, too.
+    if not commas or any(tokens[comma + 1].is_word(*_UNNEST_OPTIONS) for comma in commas):
         return {}
     texts = {index: "(SELECT unnest", **dict.fromkeys(commas, "), unnest("), closed: "))"}
     if rest[:2] == ["with", "ordinality"]:

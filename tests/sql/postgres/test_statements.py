@@ -14,7 +14,12 @@ from penstock.sql.postgres.system_tables import INFORMATION_SCHEMA_NAMES
 SQL = st.text("abE'\"$1;:/*- \n\\({[.", max_size=40)
 
 
-@given(SQL | st.text(max_size=20))
+WORDS = st.lists(
+    st.sampled_from(["any", "all", "array", "unnest", "generate_subscripts", "from", "as", "k", *"()[],1-", "::", "$1"])
+)
+
+
+@given(SQL | st.text(max_size=20) | WORDS.map(" ".join))
 def test_any_text_is_split_without_losing_a_character(text: str) -> None:
     tokens = list(tokens_of(text))
     assert "".join(token.text for token in tokens) == text
@@ -55,6 +60,15 @@ def test_semicolon_in_a_text_or_comment_ends_no_statement(text: str, count: int)
         ("from t, unnest(a, b) k(x, y)", "from t, (SELECT unnest(a), unnest( b)) k(x, y)"),
         ("select unnest(array[1, 2])", "select unnest(array[1, 2])"),
         ("from generate_subscripts(a, 1) AS k", "from (SELECT generate_subscripts(a, 1)) AS k(k)"),
+        ("from generate_subscripts(a, 1) k where", "from (SELECT generate_subscripts(a, 1)) k(k) where"),
+        ("from generate_subscripts(a, 1) limit 1", "from (SELECT generate_subscripts(a, 1)) limit 1"),
+        ("from generate_subscripts(a, 1) cross join t", "from (SELECT generate_subscripts(a, 1)) cross join t"),
+        ("from generate_subscripts(a, 1) AS g(i)", "from (SELECT generate_subscripts(a, 1)) AS g(i)"),
+        ("select unnest(x, recursive := true)", "select unnest(x, recursive := true)"),
+        ("select unnest(x, max_depth := 2)", "select unnest(x, max_depth := 2)"),
+        ("select 1 = any(array[1, 2", "select 1 = any(array[1, 2"),
+        ("select all - array[1]", "select all - array[1]"),
+        ("select any, array", "select any, array"),
         ("select generate_subscripts(a, 1) as k", "select generate_subscripts(a, 1) as k"),
         ("select 'public.t'::regclass", "select 7::regclass"),
         ("select 'none'::pg_catalog.regclass", "select CAST(NULL AS BIGINT)::regclass"),
@@ -84,7 +98,20 @@ def test_position_is_the_one_in_the_clients_text() -> None:
     assert position == len("select 1;") + text.index("nofun") + 1
 
 
-@pytest.mark.parametrize("piece", ["to_char(", "#>array[", "#>array['a',", "operator(", "any(", "unnest("])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "to_char(",
+        "#>array[",
+        "#>array['a',",
+        "operator(",
+        "any(",
+        "unnest(",
+        "unnest(a,",
+        "any(array[",
+        "from generate_subscripts(",
+    ],
+)
 def test_long_text_is_written_in_time_that_grows_with_its_length(piece: str) -> None:
     """Ten times the expected second: each piece must not look at all that follow."""
     (statement,) = split("select " + piece * 20_000)
