@@ -91,7 +91,7 @@ class KafkaSource(AuditSource):
                 due = min(due, self._due(partition, period.until_s, end))
             begin = start if period.since_s is None else max(start, self._at_time(partition, period.since_s, end))
         if period.group:
-            due = min(due, self._commit_of(period.group, partition, start, due))
+            due = min(due, self._commit_of(period.group, partition, begin, due))
         return Expected(start, end, begin, max(begin, due))
 
     def end(self, partition: int) -> int:
@@ -233,17 +233,20 @@ class KafkaSource(AuditSource):
             )
         return {number: runs_of(np.unique(np.array(offsets, np.int64))) for number, offsets in letters.items()}
 
-    def _commit_of(self, group: str, partition: int, start: int, due: int) -> int:
-        """Return the committed offset of a group. Raises SourceUnavailable if it has none although records are due."""
+    def _commit_of(self, group: str, partition: int, begin: int, due: int) -> int:
+        """Return the committed offset of a group. Raises SourceUnavailable if it has none although records are due.
+
+        These are the records of [begin, due): earlier ones are not audited.
+        """
         committed = self._committed(group).get(partition)
-        if committed is None and due > start:
+        if committed is None and due > begin:
             # Without its commit no record would be required; a partition with markers or compacted records has none.
-            ranges = as_runs([(start, due)])
+            ranges = as_runs([(begin, due)])
             if next(self.records(partition, ranges, 1, is_complete=False), None) is not None:
                 raise SourceUnavailable(
                     f"group {group} has committed no offset of {self.topic}-{partition}, which has records that are due"
                 )
-        return start if committed is None else max(start, committed)
+        return begin if committed is None else max(begin, committed)
 
     def _committed(self, group: str) -> Mapping[int, int]:
         """Return the offsets that ``group`` has committed, by partition. Raises SourceUnavailable if it has none."""

@@ -350,6 +350,22 @@ def test_partition_without_a_commit_of_the_sinks_group_is_not_decided(topics: To
     assert (status, report.get("required")) == (0, 0), errors
 
 
+def test_partition_without_a_commit_of_the_group_is_judged_within_the_period(topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new(2)
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address})
+    now_ms = int(time.time() * 1000)
+    for _ in range(10):
+        producer.produce(topic, b"x", partition=0, timestamp=now_ms)
+        producer.produce(topic, b"x", partition=1, timestamp=now_ms - 5 * 3_600_000)
+    producer.flush(30)
+    consumer = topics.raw_consumer(topic, "newest-only")
+    consumer.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
+    consumer.close()
+    write_delta(tmp_path / "t", [(0, offset) for offset in range(10)], topic)
+    status, report, errors = run_audit(topics, topic, tmp_path / "t", "--group", "newest-only", "--since", "1h")
+    assert (status, report.get("required")) == (0, 10), errors
+
+
 def test_rows_in_sqlite_and_duckdb_are_audited(topics: Topics, tmp_path: Path) -> None:
     topic, rows = filled_topic(topics)
     lite = sqlite3.connect(tmp_path / "shop.db")

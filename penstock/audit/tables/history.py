@@ -113,7 +113,8 @@ class VersionedTable(AuditedTable):
         commits: dict[str, str] = {}
         for version in self.versions():
             added = {str(file) for file in version.after} - {str(file) for file in version.before}
-            commits |= {name: self.describe(version.number) for name in files & added}
+            if found := files & added:
+                commits |= dict.fromkeys(found, self.describe(version.number))
             if files <= commits.keys():
                 break
         return commits

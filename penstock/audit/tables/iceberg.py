@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
@@ -119,27 +120,44 @@ class IcebergTable(VersionedTable):
 
     def abandoned_versions(self) -> Iterator[Version]:
         """Yield the snapshots that lead neither to the audited nor to the current one."""
-        history = self._ancestors(self._snapshot_id) | self._ancestors(self._table.metadata.current_snapshot_id)
-        snapshots = sorted(self._table.metadata.snapshots, key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
+        history = self._history | self._ancestors(self._table.metadata.current_snapshot_id)
+        snapshots = [each for each in self._table.metadata.snapshots if each.snapshot_id not in history]
+        snapshots.sort(key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
         for snapshot in snapshots[:MAX_VERSIONS]:
-            if snapshot.snapshot_id in history:
-                continue
             parent_id = snapshot.parent_snapshot_id
-            with translate_errors(f"snapshot {snapshot.snapshot_id}", *_ERRORS):
-                before = self._files_of(parent_id) if self._ancestors(parent_id) else []
-                yield Version(snapshot.snapshot_id, before, self._files_of(snapshot.snapshot_id))
+            try:
+                with translate_errors(f"snapshot {snapshot.snapshot_id}", *_ERRORS):
+                    after = self._files_of(snapshot.snapshot_id)
+                    # What a snapshot added is not known once its parent has expired; its files are no orphans.
+                    is_known = parent_id is None or parent_id in self._parents
+                    before = self._files_of(parent_id) if is_known else after
+            except TableUnreadable:
+                # It decides nothing about the audited snapshot: PyIceberg plans no equality deletes, for example.
+                continue
+            yield Version(snapshot.snapshot_id, before, after)
+
+    @cached_property
+    def _parents(self) -> dict[int, int | None]:
+        """The parent of each snapshot that has not expired."""
+        return {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in self._table.metadata.snapshots}
+
+    @cached_property
+    def _history(self) -> set[int]:
+        """The audited snapshot and those before it."""
+        return self._ancestors(self._snapshot_id)
 
     def _ancestors(self, snapshot_id: int | None) -> set[int]:
         """Return a snapshot and those before it; empty if it has expired."""
         ancestors: set[int] = set()
-        while snapshot_id is not None and (snapshot := self._table.metadata.snapshot_by_id(snapshot_id)):
+        # Limit: a snapshot is visited once, also if damaged metadata name it as its own ancestor.
+        while snapshot_id is not None and snapshot_id in self._parents and snapshot_id not in ancestors:
             ancestors.add(snapshot_id)
-            snapshot_id = snapshot.parent_snapshot_id
+            snapshot_id = self._parents[snapshot_id]
         return ancestors
 
     def describe(self, number: int) -> str:
         """Return a snapshot with its operation, engine and time, and why the audited one does not follow it."""
-        if number in self._ancestors(self._snapshot_id):
+        if number in self._history:
             return self._describe(number)
         if any(entry.snapshot_id == number for entry in self._table.metadata.snapshot_log):
             return f"the rollback of {self._describe(number)}"

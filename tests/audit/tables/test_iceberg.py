@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -146,6 +147,30 @@ def test_rollback_and_batch_of_a_branch_are_named_with_their_snapshots(topics: T
     assert rolled_back.startswith(f"the rollback of snapshot {second.snapshot_id}, append by ")
     status, report, errors = run_audit(topics, topic, complete_version)
     assert [loss["ranges"] for loss in report["partitions"][0]["losses"]] == [[[40, 50]]], errors
+
+
+def test_abandoned_snapshot_that_cannot_be_planned_decides_nothing(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:30])
+    complete = table.refresh().current_snapshot()
+    assert complete is not None
+    deleted = pa.table({"kafka_offset": pa.array([7], pa.int64())})
+    append_deletes(table, DataFileContent.EQUALITY_DELETES, deleted)
+    table.refresh().manage_snapshots().rollback_to_snapshot(complete.snapshot_id).commit()
+    status, _, part = audit_newest(topics, topic, table)
+    assert (status, part["missing"]) == (1, [[30, 60]])
+
+
+def test_snapshots_that_name_themselves_as_parents_end_no_search(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:20], rows[20:30])
+    metadata = Path(table.refresh().metadata_location.removeprefix("file://"))
+    document = json.loads(metadata.read_text())
+    for snapshot in document["snapshots"]:
+        snapshot["parent-snapshot-id"] = snapshot["snapshot-id"]
+    metadata.write_text(json.dumps(document))
+    status, report, errors = run_audit(topics, topic, metadata)
+    assert (status, report["partitions"][0]["missing"]) == (1, [[30, 60]]), errors
 
 
 def test_evolved_columns_and_partitions_are_read(topics: Topics, catalog: Catalog) -> None:
