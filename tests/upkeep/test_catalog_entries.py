@@ -94,11 +94,11 @@ def test_glue_has_the_tables_once_and_follows_their_columns(register: Register, 
 @pytest.mark.usefixtures("glue")
 def test_entry_of_another_table_stays(register: Register) -> None:
     client = boto3.client("glue")
-    client.create_database(DatabaseInput={"Name": "shop"})
+    client.create_database(DatabaseInput={"Name": "entries_shop"})
     other = {"Name": "landed", "StorageDescriptor": {"Location": "s3://other/landed"}}
-    client.create_table(DatabaseName="shop", TableInput=other)
-    assert "choose another namespace" in register("glue", "--namespace", "shop", status=1)
-    assert client.get_table(DatabaseName="shop", Name="landed")["Table"]["StorageDescriptor"] == {
+    client.create_table(DatabaseName="entries_shop", TableInput=other)
+    assert "choose another namespace" in register("glue", "--namespace", "entries_shop", status=1)
+    assert client.get_table(DatabaseName="entries_shop", Name="landed")["Table"]["StorageDescriptor"] == {
         "Location": "s3://other/landed"
     }
 
@@ -107,9 +107,9 @@ def test_entry_of_another_table_stays(register: Register) -> None:
 def test_nothing_is_made_without_tables_and_what_was_entered_is_recorded(register: Register, tmp_path: Path) -> None:
     client = boto3.client("glue")
     other = {"Name": "events_click", "StorageDescriptor": {"Location": "s3://other/click"}}
-    client.create_database(DatabaseInput={"Name": "store"})
-    client.create_table(DatabaseName="store", TableInput=other)
-    register("glue", "--namespace", "store", status=1)
+    client.create_database(DatabaseInput={"Name": "entries_store"})
+    client.create_table(DatabaseName="entries_store", TableInput=other)
+    register("glue", "--namespace", "entries_store", status=1)
     assert "registered landed" in (tmp_path / "changes.jsonl").read_text()
     shutil.rmtree(tmp_path / "tables" / "landed" / "_delta_log")
     shutil.rmtree(tmp_path / "tables" / "events_click" / "_delta_log")
