@@ -52,7 +52,8 @@ class FollowedFile:
     """An open file and its ``position``, taken from ``positions`` if there. Raises OSError if it cannot be opened.
 
     ``grown_at``: the monotonic time of the last change of its size. ``is_own``: the file is known not to be a copy of
-    another one. ``is_held``: it is not read before that is known. ``complete_bytes`` returns how many bytes of whole
+    another one. ``is_held``: it is not read before that is known. ``original``: a file that was read before this one
+    appeared, and whose copy this one's name says it is; ``is_copy``: so far its content says the same. ``complete_bytes`` returns how many bytes of whole
     lines may be read together, 0 if their messages need more lines. Owned by the tailer's thread.
     """
 
@@ -69,6 +70,8 @@ class FollowedFile:
         identity = status.st_dev, status.st_ino
         self.position = positions.get(identity) or FilePosition(path, *identity)
         self.grown_at, self.is_own, self.is_held = now, False, False
+        self.original: FileIdentity | None = None
+        self.is_copy = False
         self._size = status.st_size
         # Reading starts only at a change of size or time: an idle file costs one system call per poll.
         self._exhausted_state: tuple[int, int] | None = None
@@ -87,6 +90,14 @@ class FollowedFile:
     def beginning(self) -> bytes:
         """Return the first bytes, which say whether the file is compressed."""
         return self.bytes_at(0, SIGNATURE_BYTES)
+
+    def skip_copied(self, original: FollowedFile) -> bool:
+        """Leave out the content of a copy; return False if ``original`` has not been read so far yet."""
+        size = os.fstat(self._descriptor).st_size
+        if size > original.position.offset:
+            return False
+        self.advance(size)
+        return True
 
     def skip_to_end(self) -> None:
         """Leave out the lines that the file has now, except for a line that has only begun."""

@@ -114,7 +114,9 @@ class Tailer:
         for identity, file in list(self._files.items()):
             is_quiet = is_final or self._clock() - file.grown_at >= self._grace_s
             is_over = is_quiet and (identity in unmatched or self._is_rotated(file, current_paths))
-            if file.is_held and not is_over:
+            if file.is_held and (file.is_copy or not is_over):
+                if is_over and identity in unmatched:
+                    self._forget(identity)
                 continue
             span = None
             with self._guarded(identity):
@@ -178,10 +180,25 @@ class Tailer:
         if position.identity in self._files:  # renamed since it was listed
             file.close()
             return
+        # A known file is none: two files of equal lines may have been rotated before the present one was read.
+        if position.identity not in self._positions.files:
+            file.original = self._original_of(path)
         if position.path != path:
             position.path, position.renamed = path, 1
         self._files[position.identity] = file
         self._positions.files[position.identity] = position
+
+    def _original_of(self, path: str) -> FileIdentity | None:
+        """Return the file that a new file may be a copy of, as logrotate's ``copy`` makes them: by its name."""
+        original = name_before_rotation(path)
+        if original == path or not path.startswith(original):
+            return None
+        try:
+            status = os.stat(original)
+        except OSError:
+            return None
+        position = self._positions.files.get((status.st_dev, status.st_ino))
+        return position.identity if position is not None and position.offset else None
 
     def _warn_unreadable(self, path: str, error: OSError) -> None:
         self._warnings.report(("open", path), f"{path} cannot be read: {error.strerror}; trying again")
@@ -233,12 +250,30 @@ class Tailer:
             elif predecessor.identity not in self._files:
                 del self._positions.files[predecessor.identity]
             self._has_unsaved = file.is_own = True
-            file.is_held = False
+            file.is_held = file.is_copy = False
+            return
+        if self._settle_copy(file, now, is_final):
             return
         is_undecided = (len(beginning) < SIGNATURE_BYTES and b"\n" not in beginning) or self._may_be_copy(file)
         may_wait = not is_final and now - file.grown_at < COPY_WAIT_S
         file.is_held = not beginning or (may_wait and is_undecided)
         file.is_own = not file.is_held
+
+    def _settle_copy(self, file: FollowedFile, now: float, is_final: bool) -> bool:
+        """Return whether ``file`` is a copy, whose lines are those of its original; leave it out when they are read.
+
+        Crash: until then its offset is 0. If the original is cut, the copy goes on where the original was read to.
+        """
+        original = self._files.get(file.original) if file.original is not None else None
+        file.is_copy = original is not None and bool(file.beginning()) and file.is_beginning_of(original)
+        if original is None or not file.is_copy:
+            return False
+        is_complete = is_final or now - file.grown_at >= COPY_WAIT_S
+        file.is_held = not (is_complete and file.skip_copied(original))
+        if not file.is_held:
+            _LOGGER.info("%s is a copy of %s: not read again", file.position.path, original.position.path)
+            self._has_unsaved, file.is_own, file.is_copy = True, True, False
+        return True
 
     def _leave_out(self, file: FollowedFile, compression: str) -> None:
         """Do not follow a compressed file: its lines were read before it was compressed."""
