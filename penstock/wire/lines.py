@@ -50,6 +50,12 @@ _END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
 _FEW_ENDS = re.compile(rb"(?:\r?\n|\0){0,2}")
 """Limit: ends after the first message of a connection; an endless run of them must not be buffered."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_PROXY_V1_START, _PROXY_V2_START = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
+_PROXY_V1 = re.compile(rb"PROXY (?:TCP[46](?: [0-9A-Fa-f:.]{1,39}){2}(?: [0-9]{1,5}){2}|UNKNOWN[^\r\n]{0,92})\r\n")
+_PROXY_V1_BYTES, _PROXY_V2_BYTES = 107, 16
+_MAX_PROXY_V2_BYTES = 4096
+"""Limit: HAProxy's own for a header of version 2 with its additions."""
 
 
 class LineSplitter:
@@ -65,6 +71,7 @@ class LineSplitter:
             self._framed = CountedStream(max_line, needs_pri=False)
         elif framing != "auto":
             self._framed = DelimitedStream(max_line, LF if framing == "lf" else NUL)
+        self._beginning: bytearray | None = bytearray() if framing in ("auto", "octet") else None
         self._undecided = bytearray()
         self._has_end = False  # the undecided bytes have an end of a line
         self._follows_counted = False  # the only message so far stated its length
@@ -73,7 +80,7 @@ class LineSplitter:
     @property
     def unfinished(self) -> int:
         """Bytes of the line whose end has not arrived."""
-        return self._framed.unfinished if self._framed else len(self._undecided)
+        return (self._framed.unfinished if self._framed else len(self._undecided)) + len(self._beginning or b"")
 
     @property
     def is_undecided(self) -> bool:
@@ -98,6 +105,10 @@ class LineSplitter:
 
     def feed(self, chunk: bytes | memoryview) -> Lines:
         """Return the lines that ``chunk`` completes; they are copied out of it."""
+        if self._beginning is not None:
+            self._beginning += chunk
+            span = preamble_span(self._beginning)
+            return Lines(NO_LINES) if span is None else self._feed_beginning(*span)
         if self._framed:
             return self._framed.feed(chunk)
         if self._skips_first_line:
@@ -107,6 +118,18 @@ class LineSplitter:
         self._has_end = self._has_end or _ANY_END.search(self._undecided[-len(chunk) :]) is not None
         framing = self._detect_framing()
         return append_lines(empty, self._decide(framing) if framing else self._drop_overlong())
+
+    def _feed_beginning(self, line_end: int, begin: int) -> Lines:
+        """Return the line that the connection begins with, if any, and the lines behind it."""
+        beginning, self._beginning = bytes(self._beginning or b""), None
+        line = beginning[:line_end].removesuffix(b"\r\n")
+        is_overlong = len(line) > self._max_line
+        header = Lines(
+            pa.array([line] if line and not is_overlong else [], pa.binary()),
+            overlong=int(is_overlong),
+            skipped_bytes=len(line) if is_overlong else 0,
+        )
+        return append_lines(header, self.feed(beginning[begin:]))
 
     def _take_empty_lines(self) -> Lines:
         """Remove newlines before the first message: they do not show what ends the messages."""
@@ -136,7 +159,8 @@ class LineSplitter:
 
     def finish(self) -> Lines:
         """Return the last lines, including a line without an end and a counted message that was cut short."""
-        settled = self.settle()
+        settled = Lines(NO_LINES) if self._beginning is None else self._feed_beginning(0, 0)
+        settled = append_lines(settled, self.settle())
         if self._framed is None and self._undecided:
             settled = append_lines(settled, self._decide(self._default_framing()))
         return append_lines(settled, self._framed.finish()) if self._framed else settled
@@ -211,6 +235,32 @@ class LineSplitter:
         self._undecided += chunk[end.end() :]
         lines = self._decide("nul" if end[0] == NUL else "lf")
         return append_lines(Lines(NO_LINES, skipped_bytes=end.start()), lines)
+
+
+def preamble_span(beginning: bytes | bytearray) -> tuple[int, int] | None:
+    """Return the end of a proxy's header and the offset of the first message, or None if more bytes are needed.
+
+    Senders and proxies put bytes in front of the first message that do not show how messages are framed: the header of
+    the PROXY protocol, which is kept as a line because it has the sender's address, and .NET's byte order mark in front
+    of a count. If they decided, all messages of the connection would become one.
+    """
+    size = len(beginning)
+    if beginning.startswith(_BYTE_ORDER_MARK):
+        is_counted = beginning[len(_BYTE_ORDER_MARK) : len(_BYTE_ORDER_MARK) + 1].isdigit()
+        return None if size == len(_BYTE_ORDER_MARK) else (0, len(_BYTE_ORDER_MARK) if is_counted else 0)
+    if beginning.startswith(_PROXY_V2_START):
+        if size < _PROXY_V2_BYTES:
+            return None
+        end = _PROXY_V2_BYTES + int.from_bytes(beginning[_PROXY_V2_BYTES - 2 : _PROXY_V2_BYTES], "big")
+        if end > _MAX_PROXY_V2_BYTES:
+            return 0, 0
+        return (end, end) if size >= end else None
+    if beginning.startswith(_PROXY_V1_START):
+        if match := _PROXY_V1.match(beginning):
+            return match.end(), match.end()
+        return (0, 0) if size >= _PROXY_V1_BYTES or LF in beginning else None
+    starts = (_BYTE_ORDER_MARK, _PROXY_V1_START, _PROXY_V2_START)
+    return None if any(start.startswith(beginning) for start in starts) else (0, 0)
 
 
 def line_counts(

@@ -58,6 +58,9 @@ JBOSS = b"<14>1 2018-10-19T12:30:47.614468+00:00 7d551d68 default/pod/wildfly-54
 HEROKU = b"<40>1 2012-11-30T06:45:29+00:00 host app web.3 - "
 CEF = [b"2019-02-19T12:02:5%d.464+01:00 192.0.2.94 CEF:0|Vendor| src=192.0.2.%d" % (i, i) for i in range(4)]
 
+PROXY_V1 = b"PROXY TCP4 10.10.10.14 10.10.10.236 20000 4514\r\n"
+PROXY_V2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes((10, 10, 10, 14, 10, 10, 10, 36, 78, 32, 17, 56))
+
 CONNECTIONS = [
     Connection("rsyslog/rsyslog#3484", [b"\n".join([*CEF, b""])], CEF, {"hostname": "192.0.2.94"}),
     Connection(
@@ -145,6 +148,41 @@ CONNECTIONS = [
         [counted(HEROKU + b"State changed\n", HEROKU + b"Starting process with command `x`\n")],
         [HEROKU + b"State changed", HEROKU + b"Starting process with command `x`"],
         {"hostname": "host", "app_name": "app", "proc_id": "web.3"},
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#4388 (counts behind the header of a proxy, version 1)",
+        [PROXY_V1 + counted(FIRST, SECOND)],
+        [PROXY_V1[:-2], FIRST, SECOND],
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#4211 (counts behind the header of a proxy, version 2, in pieces)",
+        [PROXY_V2[:3], PROXY_V2[3:15], PROXY_V2[15:] + counted(FIRST)[:9], counted(FIRST)[9:] + counted(SECOND)],
+        [PROXY_V2, FIRST, SECOND],
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#4211 (lines behind the header of a proxy, version 2)",
+        [PROXY_V2 + FIRST + b"\n" + SECOND + b"\n"],
+        [PROXY_V2, FIRST, SECOND],
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#4388 (an unknown sender; text that only looks like a header is text)",
+        [b"PROXY UNKNOWN\r\n" + counted(FIRST) + counted(b"<13>PROXY TCP4 is up")],
+        [b"PROXY UNKNOWN", FIRST, b"<13>PROXY TCP4 is up"],
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#5167 (counts and lines at one port; .NET writes a byte order mark before the first count)",
+        [b"\xef", b"\xbb\xbf" + counted(FIRST, SECOND)],
+        [FIRST, SECOND],
+    ),
+    Connection(
+        "hat-open/hat-syslog#4 (lines and no counts, with a byte order mark)",
+        [b"\xef\xbb\xbf" + FIRST + b"\n" + SECOND + b"\n"],
+        [b"\xef\xbb\xbf" + FIRST, SECOND],
+    ),
+    Connection(
+        "elastic/beats#23663, logstash-plugins/logstash-input-syslog#83, Velocidex/velociraptor#4638",
+        [counted(BLANK_AT_END, TRACEBACK, SECOND)],
+        [BLANK_AT_END, TRACEBACK, SECOND],
     ),
     Connection(
         "Graylog2/graylog2-server#2374", [b"<34>Oct 11 22:14:15 h su: failed\n"], [b"<34>Oct 11 22:14:15 h su: failed"]
@@ -541,6 +579,40 @@ DATAGRAMS = [
         fields("2020-01-01T03:13:14.663000Z", "", IOS),
         "2020-01-01T03:13:15+00:00",
         "America/New_York",
+    ),
+    Datagram(
+        "rsyslog/rsyslog#1120 (text that looks like structured data)",
+        b'<46>1 2016-08-18T10:35:20.662120+00:00 MYHOST rsyslogd - - - [origin software="rsyslogd"] start',
+        fields("2016-08-18T10:35:20.662120+00:00", "MYHOST", "rsyslogd"),
+    ),
+    Datagram("rsyslog/rsyslog#1789 (text without a header)", b"Poor form RFC3164 without syslog header", {}),
+    Datagram("rsyslog/rsyslog#5134 (no host)", b'<190>timestamp=1683715550 devname="FG" x', {}),
+    Datagram(
+        "rsyslog/rsyslog#437 (through the socket of a machine)",
+        b"<29>1 2003-10-11T22:14:15Z mymachine.example.com su - ID47 - 'su root' failed",
+        fields("2003-10-11T22:14:15Z", "mymachine.example.com", "su") | {"msg_id": "ID47"},
+    ),
+    Datagram(
+        "syslog-ng/syslog-ng#1407 (a blank in the host, and no structured data)",
+        b"<165>1 2017-04-04T03:22:40.348120+00:00 'Forwarder Name' logger - - subsys=forwarder",
+        fields("2017-04-04T03:22:40.348120+00:00", "'Forwarder", "Name'", "logger"),
+    ),
+    Datagram(
+        "poshsecurity/Posh-SYSLOG#10 (no colon behind the process)",
+        b"<12>Nov 23 10:00:43 DVD10VDB1 CreaRilascioNew.ps1[804] Errore: Parametri",
+        fields("2026-11-23T10:00:43Z", "DVD10VDB1", "CreaRilascioNew.ps1", "804"),
+    ),
+    Datagram(
+        "influxdata/telegraf#16364 (the year of a fixed text)",
+        b"<13>Dec 2 16:31:03 host app: Test",
+        fields("2025-12-02T16:31:03Z", "host", "app"),
+        "2026-01-05T10:00:00+00:00",
+    ),
+    Datagram(
+        "apache/logging-flume#275 (29 February, with a clock elsewhere in the leap year)",
+        b"<13>Feb 29 10:00:00 h a: x",
+        fields("2020-02-29T10:00:00Z", "h", "a"),
+        "2020-03-01T00:00:00+00:00",
     ),
     Datagram(
         "awslabs/flowgger#61", SD + b'[a@1 i="3"][b@1 c="high"] hello', SD_HEADER | {"a@1.i": "3", "b@1.c": "high"}

@@ -383,3 +383,32 @@ def test_a_setting_says_what_ends_messages() -> None:
     assert split([b"<1>a\nb\0002 cd\0"], framing="nul") == ([b"<1>a\nb", b"2 cd"], 0)
     assert split([b"<1>a\0<1>b\n"], framing="lf") == ([b"<1>a\0<1>b"], 0)
     assert split([b"x" * 50, b"x" * 60, b"\0after\r\0"], framing="nul") == ([b"after\r"], 1)
+
+
+PROXY_V1 = b"PROXY TCP6 ::1 2001:db8::2 20000 4514"
+PROXY_V2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(10) + b"\r\n"
+
+
+@pytest.mark.parametrize("framing", ["auto", "octet"])
+@pytest.mark.parametrize(
+    ("beginning", "header"),
+    [(PROXY_V1 + b"\r\n", [PROXY_V1]), (PROXY_V2, [PROXY_V2[:-2]]), (b"\xef\xbb\xbf", [])],
+)
+@given(st.lists(st.integers(1, 9), max_size=20))
+def test_counts_are_read_behind_the_header_of_a_proxy_and_a_byte_order_mark(
+    framing: str, beginning: bytes, header: list[bytes], sizes: list[int]
+) -> None:
+    messages = [b"<13>a 12 <14>b", b"<13>c\nd", b"<13>e"]
+    stream = beginning + b"".join(b"%d %b" % (len(message), message) for message in messages)
+    assert split(cut(stream, sizes), framing=framing) == ([*header, *messages], 0)
+
+
+@pytest.mark.parametrize("text", [b"PROXY TCP4 is up", b"PROX", b"\r\n\r\n\0\r\nQUI", b"\xef\xbb", b"PROXY " * 20])
+def test_text_that_begins_as_the_header_of_a_proxy_is_kept(text: bytes) -> None:
+    lines, overlong = split(cut(text, [1] * len(text)), 200, "auto")
+    assert b"".join(lines) == text.replace(b"\r\n", b"")
+    assert not overlong
+
+
+def test_a_header_of_a_proxy_over_the_limit_is_dropped_and_counted() -> None:
+    assert measured([PROXY_V1 + b"\r\n5 <13>a5 <13>b"], 20, "auto") == ([b"<13>a", b"<13>b"], 1, len(PROXY_V1))

@@ -53,8 +53,9 @@ class FollowedFile:
 
     ``grown_at``: the monotonic time of the last change of its size. ``is_own``: the file is known not to be a copy of
     another one. ``is_held``: it is not read before that is known. ``original``: a file that was read before this one
-    appeared, and whose copy this one's name says it is; ``is_copy``: so far its content says the same. ``complete_bytes`` returns how many bytes of whole
-    lines may be read together, 0 if their messages need more lines. Owned by the tailer's thread.
+    appeared, and whose copy this one's name says it is; ``is_copy``: so far its content says the same.
+    ``complete_bytes`` returns how many bytes of whole lines may be read together, 0 if their messages need more lines.
+    Owned by the tailer's thread.
     """
 
     def __init__(
