@@ -260,7 +260,7 @@ class Tailer:
         file.is_own = not file.is_held
 
     def _settle_copy(self, file: FollowedFile, now: float, is_final: bool) -> bool:
-        """Return whether ``file`` is a copy, whose lines are those of its original; leave it out when they are read.
+        """Return whether ``file`` is a copy of a read file; leave it out when its lines have been read there.
 
         Crash: until then its offset is 0. If the original is cut, the copy goes on where the original was read to.
         """
