@@ -25,10 +25,10 @@ from penstock.wire.datagrams import Ints
 from penstock.wire.otlp.values import (
     Attributes,
     decode_attributes,
+    merged_texts,
     parsed_as,
     text_of_value,
     texts_of_numbers,
-    value_texts,
 )
 from penstock.wire.protobuf import (
     BYTES,
@@ -41,7 +41,6 @@ from penstock.wire.protobuf import (
     Message,
     TooManyFields,
     Values,
-    take_or_null,
 )
 from penstock.wire.requests import (
     MAX_GROWTH_FACTOR,
@@ -243,9 +242,13 @@ def _decode_each(
         except Malformed:
             pass  # the loop below names the malformed one
     owner, pairs, errors = list[int](), list[tuple[str, str]](), dict[int, str]()
+    encoded: dict[int, bytes] = {}
     for number, begin, end in zip(values.owner.tolist(), values.begin.tolist(), values.end.tolist(), strict=True):
+        # One that occurs more than once is merged, as protobuf demands: concatenated bytes are a merged message.
+        encoded[number] = encoded.get(number, b"") + message.data[begin:end]
+    for number, content in encoded.items():
         try:
-            own_pairs = read(message.data[begin:end])
+            own_pairs = read(content)
         except Malformed as error:
             errors[number] = f"its resource or scope cannot be decoded: {error}"
             continue
@@ -259,9 +262,7 @@ def _decode(message: Message, records: Values) -> Decoded:
     """Decode records without what they share. Raises Malformed if one of them cannot be decoded."""
     count = len(records.owner)
     fields = message.fields(records.begin, records.end)
-    bodies = fields.with_tag(_BODY, BYTES)
-    last = bodies.last(count)
-    payloads = take_or_null(value_texts(message, bodies.begin, bodies.end), last).fill_null("").cast(pa.binary())
+    payloads = merged_texts(message, fields.with_tag(_BODY, BYTES), count).fill_null("").cast(pa.binary())
     attributes = decode_attributes(message, fields.with_tag(_ATTRIBUTES, BYTES))
     attributes = Attributes(attributes.owner, prefixed("attributes.", attributes.names), attributes.texts)
     of_fields, malformed_ids = _field_annotations(message, fields, count)

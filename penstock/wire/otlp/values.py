@@ -46,10 +46,27 @@ def decode_attributes(message: Message, pairs: Values) -> Attributes:
     pairs, count = pairs.in_order(), len(pairs.owner)
     fields = message.fields(pairs.begin, pairs.end)
     keys, values = fields.with_tag(_KEY, BYTES), fields.with_tag(_VALUE, BYTES)
-    key, value = keys.last(count), values.last(count)
-    names = take_or_null(strings(message.texts(keys.begin, keys.end)), key).fill_null("")
-    texts = take_or_null(value_texts(message, values.begin, values.end), value).fill_null("")
+    names = take_or_null(strings(message.texts(keys.begin, keys.end)), keys.last(count)).fill_null("")
+    texts = merged_texts(message, values, count).fill_null("")
     return Attributes(pairs.owner, names, texts)
+
+
+def merged_texts(message: Message, values: Values, count: int) -> pa.Array[Any]:
+    """Return the AnyValue of each of ``count`` messages as text; null without a value. Raises Malformed.
+
+    A value that occurs more than once is merged, as protobuf demands. Concatenated bytes are a merged message.
+    """
+    last = values.last(count)
+    if len(values.owner) == np.count_nonzero(last >= 0):  # fast path: serializers repeat none
+        return take_or_null(value_texts(message, values.begin, values.end), last)
+    values = values.in_order()
+    values = values.select(np.argsort(values.owner, kind="stable"))
+    spans = zip(values.begin.tolist(), values.end.tolist(), strict=True)
+    merged = Message(b"".join(message.data[begin:end] for begin, end in spans))
+    last, offsets = values.last(count), np.concatenate([[0], np.cumsum(values.end - values.begin)])
+    ends = offsets[last[last >= 0] + 1]
+    rows = np.where(last >= 0, np.cumsum(last >= 0) - 1, -1)
+    return take_or_null(value_texts(merged, np.concatenate([[0], ends[:-1]]), ends), rows)
 
 
 def value_texts(message: Message, begins: Ints, ends: Ints) -> pa.Array[Any]:
