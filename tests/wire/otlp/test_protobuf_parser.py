@@ -1,7 +1,7 @@
 """Requests whose bytes no serializer writes, in the order and form that protobuf allows: protobuf's parser decides.
 
-Each request is read twice: as it is, and as protobuf parses and writes it again. Fields come in any order, singular
-fields more than once, unknown fields between them, and numbers with more bytes than they need.
+Each request is read twice: in the sent form, and in the form that protobuf writes after it parsed the request. Fields
+come in any order, singular fields more than once, unknown fields between them, and numbers with more bytes than needed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Encoder:
         self._random.shuffle(shuffled)
         return b"".join(shuffled)
 
-    def some(self, number: int, content: Any, kind: int = BYTES, most: int = 2) -> bytes:
+    def repeat_field(self, number: int, content: Any, kind: int = BYTES, most: int = 2) -> bytes:
         """Return up to ``most`` fields of one number, each with new content."""
         return b"".join(self.field(number, kind, content()) for _ in range(self._random.randint(0, most)))
 
@@ -67,38 +67,47 @@ class Encoder:
 
     def any_value(self, depth: int = 0) -> bytes:
         members = [
-            self.some(1, self.text),
-            self.some(2, self.integer, VARINT),
-            self.some(3, self.integer, VARINT),
-            self.some(4, self.fixed64, FIXED64),
-            self.some(7, self.text),
+            self.repeat_field(1, self.text),
+            self.repeat_field(2, self.integer, VARINT),
+            self.repeat_field(3, self.integer, VARINT),
+            self.repeat_field(4, self.fixed64, FIXED64),
+            self.repeat_field(7, self.text),
         ]
         if depth < 3:
-            members.append(self.some(5, lambda: self.message(self.some(1, lambda: self.any_value(depth + 1)))))
-            members.append(self.some(6, lambda: self.message(self.some(1, lambda: self.key_value(depth + 1)))))
+            members.append(
+                self.repeat_field(5, lambda: self.message(self.repeat_field(1, lambda: self.any_value(depth + 1))))
+            )
+            members.append(
+                self.repeat_field(6, lambda: self.message(self.repeat_field(1, lambda: self.key_value(depth + 1))))
+            )
         return self.message(*self._random.choices(members, k=self._random.randint(0, 3)))
 
     def key_value(self, depth: int = 0) -> bytes:
-        return self.message(self.some(1, self.text), self.some(2, lambda: self.any_value(depth)))
+        return self.message(self.repeat_field(1, self.text), self.repeat_field(2, lambda: self.any_value(depth)))
 
     def record(self) -> bytes:
         return self.message(
-            *(self.some(number, self.fixed64, FIXED64) for number in (1, 11)),
-            *(self.some(number, self.text) for number in (3, 9, 10, 12)),
-            self.some(2, self.severity, VARINT),
-            self.some(5, self.any_value),
-            self.some(6, self.key_value),
+            *(self.repeat_field(number, self.fixed64, FIXED64) for number in (1, 11)),
+            *(self.repeat_field(number, self.text) for number in (3, 9, 10, 12)),
+            self.repeat_field(2, self.severity, VARINT),
+            self.repeat_field(5, self.any_value),
+            self.repeat_field(6, self.key_value),
         )
 
     def scope_logs(self) -> bytes:
         def scope() -> bytes:
-            return self.message(self.some(1, self.text), self.some(2, self.text), self.some(3, self.key_value))
+            return self.message(
+                self.repeat_field(1, self.text), self.repeat_field(2, self.text), self.repeat_field(3, self.key_value)
+            )
 
-        return self.message(self.some(1, scope), self.some(2, self.record, most=3), self.some(3, self.text))
+        return self.message(
+            self.repeat_field(1, scope), self.repeat_field(2, self.record, most=3), self.repeat_field(3, self.text)
+        )
 
     def resource_logs(self) -> bytes:
         return self.message(
-            self.some(1, lambda: self.message(self.some(1, self.key_value))), self.some(2, self.scope_logs)
+            self.repeat_field(1, lambda: self.message(self.repeat_field(1, self.key_value))),
+            self.repeat_field(2, self.scope_logs),
         )
 
 
@@ -110,7 +119,7 @@ def rows_of(data: bytes) -> list[dict[str, Any]]:
 @given(st.randoms(use_true_random=False))
 def test_request_is_read_as_protobuf_reads_it(random: Random) -> None:
     encoder = Encoder(random)
-    sent = encoder.message(encoder.some(1, encoder.resource_logs))
+    sent = encoder.message(encoder.repeat_field(1, encoder.resource_logs))
     request = ExportLogsServiceRequest.FromString(sent)
     request.DiscardUnknownFields()
     assert rows_of(sent) == rows_of(request.SerializeToString())
