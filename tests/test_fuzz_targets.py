@@ -318,6 +318,7 @@ TARGETS = {
 KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent", "compared as bytes, not parsed"
 PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
 NO_PARSERS = {
+    "spark/versions.py": "the version file of the installed pyspark; what does not match is imported",
     "upkeep/catalog_entries.py": "the schema of a Delta table, which delta-rs has parsed",
     "upkeep/typed/refill.py": "names of files beneath a checksum that ``files.checked_document`` has checked",
     "server/alarms/delivery_process.py": "a task of the log daemon, and a mail that it wrote",
