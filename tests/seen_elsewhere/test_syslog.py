@@ -446,7 +446,7 @@ DATAGRAMS = [
     Datagram(
         "syslog-ng/syslog-ng#3510",
         b"<189>115611: Dec  7 19:18:27.959 PST: %SYS-5-CONFIG_I: by x",
-        fields("2026-12-07T19:18:27.959000Z", "", IOS),
+        fields("2026-12-08T03:18:27.959000Z", "", IOS),
     ),
     Datagram(
         "syslog-ng/syslog-ng#2931",
@@ -614,6 +614,34 @@ DATAGRAMS = [
         fields("2020-02-29T10:00:00Z", "h", "a"),
         "2020-03-01T00:00:00+00:00",
     ),
+    Datagram(
+        "syslog-ng/syslog-ng#3453 (a zone between time and host)",
+        b"<13>Oct 11 22:14:15 CET host app[5]: text",
+        fields("2026-10-11T21:14:15Z", "host", "app", "5"),
+    ),
+    Datagram(
+        "syslog-ng/syslog-ng#3453 (a host with the name of a zone)",
+        b"<13>Oct 11 22:14:15 CET app: text",
+        fields("2026-10-11T22:14:15Z", "CET", "app"),
+    ),
+    Datagram(
+        "syslog-ng/syslog-ng#3453 (a zone of several countries is the listener's)",
+        b"<13>Oct 11 22:14:15 CST host app: text",
+        fields("2026-10-11T14:14:15Z", "host", "app"),
+        zone="Asia/Shanghai",
+    ),
+    Datagram(
+        "syslog-ng/syslog-ng#3453 (the listener's own names)",
+        b"<13>Oct 11 22:14:15 PST host app: text",
+        fields("2026-10-11T14:14:15Z", "host", "app"),
+        zone="Asia/Manila",
+    ),
+    Datagram(
+        "syslog-ng/syslog-ng#3453 (an offset between time and host)",
+        b"<13>2026-10-11 22:14:15 +0200 host app: text",
+        fields("2026-10-11T20:14:15Z", "host", "app"),
+    ),
+    Datagram("rsyslog/rsyslog#4079 (no mnemonic)", b"<13>Oct 11 22:14:15 UTC: x", fields("2026-10-11T22:14:15Z", "")),
     Datagram(
         "awslabs/flowgger#61", SD + b'[a@1 i="3"][b@1 c="high"] hello', SD_HEADER | {"a@1.i": "3", "b@1.c": "high"}
     ),

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
 from penstock.records import annotation_maps, binary_array, body, bounds, from_numpy
@@ -26,12 +25,11 @@ from penstock.wire.syslog.framing import compressed_rows, without_counts, withou
 from penstock.wire.syslog.headers import FACILITIES, SEVERITIES, Headers
 from penstock.wire.syslog.octets import PADDING, Bools, Octets, Spans
 from penstock.wire.syslog.structured_data import Parameters, read_parameters
-from penstock.wire.syslog.times import Times, read_times
+from penstock.wire.syslog.times import Times, read_offsets, read_times
 
 COMPRESSED = f"{Name.REFUSED}compressed"
 MIN_RUN = 3
 """Rows of an average run of equal timestamps from which each run is parsed once."""
-_UTC_NAMES = pa.array([b"UTC", b"GMT"], pa.binary())
 
 
 class SyslogDecoder(RawDecoder):
@@ -176,10 +174,9 @@ def _rfc3339(octets: Octets, timestamps: Spans, times: Times) -> pa.Array[Any]:
 
 def parse_times(header: Headers, received: Ints, zone: tzinfo | None) -> Times:
     """Return the parsed times of the headers."""
-    zones, in_utc = header.fields["zone"], None
-    if zones.filled.any():
-        in_utc = pc.is_in(header.column("zone"), _UTC_NAMES).to_numpy(zero_copy_only=False)
-    return read_times(header.octets, header.fields["timestamp"], received, zone, in_utc)
+    has_zones = header.fields["zone"].filled.any()
+    offsets = read_offsets(header.column("zone"), received, zone) if has_zones else None
+    return read_times(header.octets, header.fields["timestamp"], received, zone, offsets)
 
 
 def priority_names(header: Headers) -> tuple[pa.Array[Any], pa.Array[Any]]:

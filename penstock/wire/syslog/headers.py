@@ -17,6 +17,7 @@ from penstock.records import bounds
 from penstock.wire.datagrams import Bytes, Ints
 from penstock.wire.growth import FIELDS
 from penstock.wire.syslog.octets import LOOKAHEAD, Bools, Octets, Spans
+from penstock.wire.syslog.times import ZONE_NAMES
 
 FACILITIES = (
     *("kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp"),
@@ -32,6 +33,7 @@ _BOM = np.frombuffer(b"\xef\xbb\xbf", np.uint8)
 _SD = r'(?P<structured_data>(?:\[[^ =\]"]+(?: +[^ =\]"]+="(?:[^"\\]|\\.)*")* *\])+)(?P<after> |\z)'
 """RFC 5424, section 6.3. Malformed structured data stays in the message."""
 _TIME = r"[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]+)?"
+_TAG = r"[^\s:\[\]]+(?:\[[^\s\[\]]*\])?:(?:\s|\z)"
 _STAMP = (
     rf"(?:[0-9][0-9][0-9][0-9] )?[A-Z][a-z][a-z] [ 0-9]?[0-9] (?:[0-9]+ )?{_TIME}"
     rf"|[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9](?:T[^ ]*[^ :]| {_TIME})"
@@ -57,6 +59,9 @@ _RELAYED_CISCO = rf"(?P<before> *(?:[0-9]+: )*(?:[*.]?(?:{_STAMP})(?: [A-Z]+)?: 
 """Cisco messages that a relay has prefixed with its own time and host."""
 _RFC3164 = rf"(?P<before> ?(?:[0-9]+: )?[*.]?)(?P<timestamp>{_STAMP})(?P<after>:? )"
 """Variants of RFC 3164's time: with year, fraction, sequence number, or the mark of an unset clock."""
+_ZONE = rf"(?P<zone>(?:{'|'.join(ZONE_NAMES)})|[+-][0-9][0-9]:?[0-9][0-9])(?P<end>:? )"
+_IS_ZONE = rf"(?s)\A(?:[+-][0-9][0-9]:?[0-9][0-9] |(?:{'|'.join(ZONE_NAMES)})(?:: | [^\s:\[\]]+ {_TAG}))"
+"""A zone between time and host, or before the text. The name of a zone before a tag is a host: no host is lost."""
 _CISCO = (
     rf"(?P<before> ?(?:[0-9]+: )?)(?P<hostname>[^\s:*.]*)(?P<colon>:? ?[*.]?)(?P<timestamp>{_STAMP})"
     r"(?:(?P<blank> ?)(?P<zone>[A-Z]*)(?P<direct>: )|(?P<left> )(?P<device>[^\s:]+)(?P<right> : )|(?P<apart> : ))"
@@ -111,7 +116,7 @@ class Headers:
         if len(rows := _rows_with_two_percent_signs(self.octets, is_unparsed)):
             is_unparsed[self._parse_by_pattern(_COMWARE, rows)] = False
         timed = self._parse_time(np.flatnonzero(is_unparsed & _BEFORE_TIME[first[:, 0]]))
-        repeated = timed[:0] if self._is_local else self._parse_host(timed)
+        repeated = timed[:0] if self._is_local else self._parse_host(self._parse_zone(timed))
         is_unparsed[timed] = False
         tagged = np.sort(np.concatenate([timed, np.flatnonzero(is_unparsed & has_priority)]))
         tagged = np.setdiff1d(tagged, repeated) if len(repeated) else tagged
@@ -205,6 +210,24 @@ class Headers:
         is_year &= _is_digit(following[:, 2:4]).all(axis=1) & (following[:, 4] == ord(" "))
         years: Ints = candidates[is_year]
         return years
+
+    def _parse_zone(self, rows: Ints) -> Ints:
+        """Parse a zone between the time and the host of ``rows``; return the rows that may have a host.
+
+        The text follows a zone with a colon.
+        """
+        hosted = rows
+        following = self.octets.head(self.ends[rows], self.octets.stops[rows], 2)
+        # Fast path: few hosts begin with two upper-case letters or a sign.
+        is_name = (following - np.uint8(ord("A")) < 26).all(axis=1)
+        rows = rows[is_name | (following[:, 0] == ord("+")) | (following[:, 0] == ord("-"))]
+        if not len(rows):
+            return hosted
+        texts = self.octets.texts(self.ends[rows], self.octets.stops[rows])
+        rows = rows[pc.match_substring_regex(texts, _IS_ZONE).to_numpy(zero_copy_only=False)]
+        rows = self._parse_by_pattern(_ZONE, rows)
+        may_have_host: Ints = np.setdiff1d(hosted, rows[self.octets.data[self.ends[rows] - 2] == ord(":")])
+        return may_have_host
 
     def _parse_repeated_host(self, rows: Ints) -> Ints:
         """Parse the host that NetApp ends with a colon and repeats; return the rows that have it."""

@@ -1,7 +1,8 @@
 """Timestamps of syslog headers, parsed as whole columns: RFC 3164, ISO 8601, and variants of devices.
 
-A time without a year gets the year that puts it nearest to its receipt. A time without a zone is in the listener's
-zone; if clocks are set back and the time occurs twice, the occurrence nearest to its receipt is meant.
+A time without a year gets the year that puts it nearest to its receipt. A time without a zone, or with the name of a
+zone that several countries use, is in the listener's zone; if clocks are set back and the time occurs twice, the
+occurrence nearest to its receipt is meant.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.records import from_numpy
+from penstock.records import from_numpy, values_of
 from penstock.wire.datagrams import Bytes, Ints, spans
 from penstock.wire.syslog.octets import Bools, Octets, Spans
 
@@ -28,6 +30,24 @@ _MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 _MINUTE_US, _QUARTER_US, _DAY_US = 60_000_000, 900_000_000, 86_400_000_000
 _HALF_YEAR_DAYS = 183
 _ZERO, _SPACE, _DASH, _COLON, _SLASH = ord("0"), ord(" "), ord("-"), ord(":"), ord("/")
+_MINUTES_OF_ZONE = dict.fromkeys(("UTC", "UT", "GMT", "WET"), 0) | dict.fromkeys(("WEST", "CET", "MET"), 60)
+_MINUTES_OF_ZONE |= dict.fromkeys(("CEST", "MEST", "EET", "SAST"), 120) | dict.fromkeys(("EEST", "MSK"), 180)
+_MINUTES_OF_ZONE |= dict.fromkeys(("EST", "CDT"), -300) | dict.fromkeys(("MST", "PDT"), -420)
+_MINUTES_OF_ZONE |= dict.fromkeys(("PST", "AKDT"), -480) | {"EDT": -240, "MDT": -360, "AKST": -540, "HST": -600}
+_MINUTES_OF_ZONE |= dict.fromkeys(("HKT", "AWST"), 480) | dict.fromkeys(("JST", "KST"), 540)
+_MINUTES_OF_ZONE |= {"ACST": 570, "AEST": 600, "ACDT": 630, "AEDT": 660, "NZST": 720, "NZDT": 780}
+"""Names of zones and their minutes ahead of UTC; American names as in RFC 5322, section 4.3."""
+_SHARED_ZONE_NAMES = ("BST", "CST", "IST")
+"""Names that mean another zone in another country: the listener's zone decides."""
+ZONE_NAMES = (*_MINUTES_OF_ZONE, *_SHARED_ZONE_NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Minutes ahead of UTC that are stated after the times (int64), and a mask of the rows that state them."""
+
+    minutes: Ints
+    is_known: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +88,12 @@ class Times:
 
 
 def read_times(
-    octets: Octets, ranges: Spans, received: Ints, zone: tzinfo | None, in_utc: Bools | None = None
+    octets: Octets, ranges: Spans, received: Ints, zone: tzinfo | None, offsets: Offsets | None = None
 ) -> Times:
     """Parse the texts in ``ranges`` (empty if missing).
 
     ``received``: microseconds since the epoch, one per row or one for all. ``zone``: zone of times without one; None
-    for this machine's. ``in_utc``: rows that are in UTC although their text names another zone.
+    for this machine's. ``offsets``: offsets that are stated outside of ``ranges``.
     """
     text = _Texts(octets, ranges)
     if not text.is_valid.any():
@@ -87,7 +107,10 @@ def read_times(
     fraction, zone_at = _fraction(text, fraction_at)
     minutes, end = _offset(text, _common_position(zone_at))
     text.require((end == text.lengths) | ((year_at > 0) & (end + 1 == year_at)))
-    is_local = (end == zone_at) if in_utc is None else (end == zone_at) & ~in_utc
+    is_local = end == zone_at
+    if offsets is not None:
+        minutes = np.where(is_local & offsets.is_known, offsets.minutes, minutes)
+        is_local = is_local & ~offsets.is_known
     plain = (
         text.is_valid
         & is_iso
@@ -100,6 +123,34 @@ def read_times(
             micros[needs_zone], zone, np.broadcast_to(received, micros.shape)[needs_zone]
         )
     return Times(micros + fraction - minutes * _MINUTE_US, text.is_valid, plain)
+
+
+def read_offsets(zone_names: pa.Array[Any], received: Ints, zone: tzinfo | None) -> Offsets:
+    """Return the offsets of ``zone_names`` (type binary, null if missing): names, or ``+0200`` and ``+02:00``.
+
+    ``received`` and ``zone`` as for ``read_times``: names of the listener's zone precede names of other countries.
+    """
+    zone_names = zone_names.cast(pa.string())
+    names = pc.unique(zone_names.drop_null())
+    by_name = _MINUTES_OF_ZONE | _minutes_of_own_names(zone, int(received[0]) if len(received) else 0)
+    minutes = [_minutes_of_text(text) if text[0] in "+-" else by_name.get(text) for text in values_of(names)]
+    column = pa.array(minutes, pa.int64()).take(pc.index_in(zone_names, names))
+    return Offsets(column.fill_null(0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _minutes_of_text(offset: str) -> int:
+    minutes = int(offset[1:3]) * 60 + int(offset[-2:])
+    return -minutes if offset[0] == "-" else minutes
+
+
+@lru_cache(maxsize=64)
+def _own_names(zone: tzinfo | None, year: int) -> dict[str, int]:
+    halves = [datetime(year, month, 1, tzinfo=UTC).astimezone(zone) for month in (1, 7)]
+    return {moment.tzname() or "": round((moment.utcoffset() or timedelta()).total_seconds() / 60) for moment in halves}
+
+
+def _minutes_of_own_names(zone: tzinfo | None, received: int) -> dict[str, int]:
+    return _own_names(zone, 1970 + int(np.int64(received).astype("datetime64[us]").astype("datetime64[Y]").astype(int)))
 
 
 class _Texts:
