@@ -32,11 +32,14 @@ _STOP = {
     (LF, True): re.compile(rb"\n|\0(?=%b)" % PRI),
     (NUL, True): re.compile(rb"\0|\n(?=%b)" % PRI),
 }
-# Workaround: some senders write an end after a counted message; these ends are no messages.
-_ENDS_AND_COUNT = re.compile(rb"[\r\n\0]*([1-9][0-9]{0,9}) (%b)?" % _BEGINNING)
+# Workaround: some senders write an end after a counted message, and a count of zero for an empty one.
+# Limit: of a run of such zeros the next 15 are read for each of them.
+_ZEROS = rb"(?:0 ){0,15}"
+_ENDS_AND_COUNT = re.compile(rb"[\r\n\0]*(0|[1-9][0-9]{0,9}) (%b)?" % _BEGINNING)
 ENDS = re.compile(rb"[\r\n\0]*")
-_COUNT = re.compile(rb"([1-9][0-9]{0,9}) (%b)" % _BEGINNING)
-_PARTIAL_COUNT = re.compile(rb"(?:\r|([1-9][0-9]{0,9})(?: (?:<[0-9]{0,3}|zx?)?)?)?\Z")
+_COUNT = re.compile(rb"%b([1-9][0-9]{0,9}) (%b)" % (_ZEROS, _BEGINNING))
+_BARE_COUNT = re.compile(rb"%b[1-9][0-9]{0,9} " % _ZEROS)
+_PARTIAL_COUNT = re.compile(rb"%b(?:0|\r|([1-9][0-9]{0,9})(?: (?:<[0-9]{0,3}|zx?)?)?)?\Z" % _ZEROS)
 _TEXT_STOP = re.compile(rb"\n|(?<![0-9])([1-9][0-9]{0,9}) (%b)" % _BEGINNING)
 
 
@@ -238,6 +241,9 @@ class CountedStream:
 
     def _is_count(self, match: re.Match[bytes]) -> bool:
         count = int(match[1])
+        if not count:  # "0 errors" is text
+            following = _COUNT if self._needs_pri else _BARE_COUNT
+            return following.match(match.string, match.end(1) + 1) is not None
         if not self._needs_pri:
             return count <= self._max_line
         return count <= self._max_line and match[2] is not None and count >= len(match[2])

@@ -48,6 +48,8 @@ STALL_TIME_S = 2.0
 _ANY_END = re.compile(rb"[\n\0]")
 _END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
+_ENDS_BEFORE_COUNT = re.compile(rb"(?:\r?\n|\0)+(?=[1-9][0-9]{0,9} %b)" % PRI)
+_NULS = re.compile(rb"\0*")
 _FEW_ENDS = re.compile(rb"(?:\r?\n|\0){0,2}")
 """Limit: ends after the first message of a connection; an endless run of them must not be buffered."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -71,7 +73,8 @@ class LineSplitter:
             self._framed = CountedStream(max_line, needs_pri=False)
         elif framing != "auto":
             self._framed = DelimitedStream(max_line, LF if framing == "lf" else NUL)
-        self._beginning: bytearray | None = bytearray() if framing in ("auto", "octet") else None
+        self._beginning: bytearray | None = bytearray()
+        self._may_be_counted = framing in ("auto", "octet")
         self._undecided = bytearray()
         self._has_end = False  # the undecided bytes have an end of a line
         self._follows_counted = False  # the only message so far stated its length
@@ -107,7 +110,7 @@ class LineSplitter:
         """Return the lines that ``chunk`` completes; they are copied out of it."""
         if self._beginning is not None:
             self._beginning += chunk
-            span = preamble_span(self._beginning)
+            span = preamble_span(self._beginning, self._may_be_counted)
             return Lines(NO_LINES) if span is None else self._feed_beginning(*span)
         if self._framed:
             return self._framed.feed(chunk)
@@ -132,12 +135,14 @@ class LineSplitter:
         return append_lines(header, self.feed(beginning[begin:]))
 
     def _take_empty_lines(self) -> Lines:
-        """Remove newlines before the first message: they do not show what ends the messages."""
-        newlines = None if self._follows_counted else _NEWLINES.match(self._undecided)
-        if newlines is None:
+        """Remove newlines, and NULs in front of a count, before the first message: they show no framing."""
+        if self._follows_counted:
             return Lines(NO_LINES)
-        count = newlines[0].count(LF)
-        del self._undecided[: newlines.end()]
+        ends = _ENDS_BEFORE_COUNT.match(self._undecided) or _NEWLINES.match(self._undecided)
+        if ends is None:
+            return Lines(NO_LINES)
+        count = ends[0].count(LF) + ends[0].count(NUL)
+        del self._undecided[: ends.end()]
         return Lines(pa.array([b""] * count, pa.binary()))
 
     def settle(self) -> Lines:
@@ -197,7 +202,7 @@ class LineSplitter:
         else:
             _, after = self._counted_first()
             if not after:
-                return None if may_be_count(buffer, 0) else "lf"
+                return None if may_be_count(buffer, skip_ends(_NULS, buffer, 0)) else "lf"
             if after > len(buffer):
                 return None
             after = skip_ends(_FEW_ENDS, buffer, after)
@@ -237,15 +242,17 @@ class LineSplitter:
         return append_lines(Lines(NO_LINES, skipped_bytes=end.start()), lines)
 
 
-def preamble_span(beginning: bytes | bytearray) -> tuple[int, int] | None:
+def preamble_span(beginning: bytes | bytearray, may_be_counted: bool = True) -> tuple[int, int] | None:
     """Return the end of a proxy's header and the offset of the first message, or None if more bytes are needed.
+
+    Lines of text keep their byte order mark: it is removed only if messages ``may_be_counted``.
 
     Senders and proxies put bytes in front of the first message that do not show how messages are framed: the header of
     the PROXY protocol, which is kept as a line because it has the sender's address, and .NET's byte order mark in front
     of a count. If they decided, all messages of the connection would become one.
     """
     size = len(beginning)
-    if beginning.startswith(_BYTE_ORDER_MARK):
+    if may_be_counted and beginning.startswith(_BYTE_ORDER_MARK):
         is_counted = beginning[len(_BYTE_ORDER_MARK) : len(_BYTE_ORDER_MARK) + 1].isdigit()
         return None if size == len(_BYTE_ORDER_MARK) else (0, len(_BYTE_ORDER_MARK) if is_counted else 0)
     if beginning.startswith(_PROXY_V2_START):
@@ -259,7 +266,7 @@ def preamble_span(beginning: bytes | bytearray) -> tuple[int, int] | None:
         if match := _PROXY_V1.match(beginning):
             return match.end(), match.end()
         return (0, 0) if size >= _PROXY_V1_BYTES or LF in beginning else None
-    starts = (_BYTE_ORDER_MARK, _PROXY_V1_START, _PROXY_V2_START)
+    starts = (_PROXY_V1_START, _PROXY_V2_START, *([_BYTE_ORDER_MARK] if may_be_counted else ()))
     return None if any(start.startswith(beginning) for start in starts) else (0, 0)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.counts import Counts, open_books
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.lines import LineSplitter, line_counts
+from penstock.wire.lines import Framing, LineSplitter, line_counts
 from penstock.wire.syslog.codec import SyslogDecoder
 
 MAX_LINE = 1000
@@ -30,6 +30,7 @@ class Connection:
     pieces: Sequence[bytes]
     messages: Sequence[bytes]
     header: dict[str, str] = field(default_factory=dict)
+    framing: Framing = "auto"
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,43 @@ CONNECTIONS = [
         "syslog-ng/syslog-ng#4211 (lines behind the header of a proxy, version 2)",
         [PROXY_V2 + FIRST + b"\n" + SECOND + b"\n"],
         [PROXY_V2, FIRST, SECOND],
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#4211 (a setting says what ends the lines behind the header of a proxy)",
+        [PROXY_V2[:5], PROXY_V2[5:] + FIRST + b"\n" + SECOND + b"\n"],
+        [PROXY_V2, FIRST, SECOND],
+        framing="lf",
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#4388 (NULs behind the header of a proxy, version 1)",
+        [PROXY_V1[:-1], PROXY_V1[-1:] + FIRST + b"\0" + TRACEBACK + b"\0"],
+        [PROXY_V1[:-2], FIRST, TRACEBACK],
+        framing="nul",
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#4211 (NULs behind the header of a proxy, version 2)",
+        [PROXY_V2 + FIRST + b"\0" + TRACEBACK + b"\0"],
+        [PROXY_V2, FIRST, TRACEBACK],
+        framing="nul",
+    ),
+    Connection(
+        "rsyslog/rsyslog#5078 (an empty message states the length 0)",
+        [counted(FIRST) + b"0 " + counted(SECOND), b"0 ", b"0 33 " + SECOND + b"0 errors\n"],
+        [FIRST, SECOND, SECOND, b"0 errors"],
+    ),
+    Connection(
+        "rsyslog/rsyslog#5078 (an empty message first)", [b"0 " + counted(FIRST, TRACEBACK)], [FIRST, TRACEBACK]
+    ),
+    Connection(
+        "rsyslog/rsyslog#5078 (an empty message, and no PRI)",
+        [b"3 one0 3 two"],
+        [b"one", b"two"],
+        framing="octet",
+    ),
+    Connection(
+        "fluent/fluentd#1270 (a NUL in front of the first count)",
+        [b"\0" + counted(FIRST, TRACEBACK)],
+        [FIRST, TRACEBACK],
     ),
     Connection(
         "syslog-ng/syslog-ng#4388 (an unknown sender; text that only looks like a header is text)",
@@ -658,7 +696,7 @@ def header_of(annotations: list[tuple[str, str]]) -> dict[str, str]:
 
 @pytest.mark.parametrize("report", CONNECTIONS, ids=lambda report: report.reference)
 def test_connection_gives_the_messages_that_were_sent(report: Connection) -> None:
-    splitter, counts, arrays = LineSplitter(MAX_LINE, "auto"), Counts(), []
+    splitter, counts, arrays = LineSplitter(MAX_LINE, report.framing), Counts(), []
     for piece in report.pieces:
         for lines in (splitter.feed(piece), splitter.settle()):
             messages, _, of_lines = line_counts(lines, SyslogDecoder().statistics)

@@ -122,7 +122,7 @@ def test_a_wrong_length_costs_a_message_and_not_the_connection() -> None:
     frames = b"".join(b"%d <13>message %d" % (len(str(i)) + 12, i) for i in range(3))
     expected = [b"<13>message 0", b"<13>message 1", b"<13>message 2"]
     for garbage in (b"", b"garbage", b"garbage\n", b"0 ", b"\0\r\n\n", b"99999999999999 <1>x"):
-        text = [garbage.strip(b"\n")] if garbage.strip(b"\r\n\0") else []
+        text = [garbage.strip(b"\n0 ")] if garbage.strip(b"\r\n\0") else []
         assert split([frames, garbage, frames], framing="octet") == (expected + text + expected, 0)
         assert split([frames + garbage + frames], framing="auto") == (expected + text + expected, 0)
 
@@ -401,6 +401,30 @@ def test_counts_are_read_behind_the_header_of_a_proxy_and_a_byte_order_mark(
     messages = [b"<13>a 12 <14>b", b"<13>c\nd", b"<13>e"]
     stream = beginning + b"".join(b"%d %b" % (len(message), message) for message in messages)
     assert split(cut(stream, sizes), framing=framing) == ([*header, *messages], 0)
+
+
+@pytest.mark.parametrize("framing", ["lf", "nul"])
+@pytest.mark.parametrize(("beginning", "header"), [(PROXY_V1 + b"\r\n", PROXY_V1), (PROXY_V2, PROXY_V2[:-2])])
+@given(st.lists(st.integers(1, 9), max_size=20))
+def test_lines_are_read_behind_the_header_of_a_proxy(
+    framing: str, beginning: bytes, header: bytes, sizes: list[int]
+) -> None:
+    end = b"\n" if framing == "lf" else b"\0"
+    stream = beginning + b"<13>a" + end + b"b" + end + b"\xef\xbb\xbfc" + end
+    assert split(cut(stream, sizes), framing=framing) == ([header, b"<13>a", b"b", b"\xef\xbb\xbfc"], 0)
+
+
+@given(st.lists(st.integers(1, 9), max_size=20), st.integers(0, 3), st.integers(0, 15))
+def test_counts_of_zero_are_empty_lines(sizes: list[int], first: int, between: int) -> None:
+    stream = b"0 " * first + b"5 <13>a" + b"0 " * between + b"8 <13>b\n\n0" + b"5 <13>c"
+    lines, overlong = split(cut(stream, sizes), framing="auto")
+    assert ([line for line in lines if line], overlong) == ([b"<13>a", b"<13>b\n\n0", b"<13>c"], 0)
+
+
+@given(st.lists(st.integers(1, 9), max_size=20), st.integers(1, 20))
+def test_nuls_before_the_first_count_are_empty_lines(sizes: list[int], nuls: int) -> None:
+    stream = b"\0" * nuls + b"5 <13>a7 <13>b\nc"
+    assert split(cut(stream, sizes), framing="auto") == ([*[b""] * nuls, b"<13>a", b"<13>b\nc"], 0)
 
 
 @pytest.mark.parametrize("text", [b"PROXY TCP4 is up", b"PROX", b"\r\n\r\n\0\r\nQUI", b"\xef\xbb", b"PROXY " * 20])
