@@ -128,8 +128,9 @@ def _run_child(
     status = EXIT_SOFTWARE
     try:
         _detach_from_parent(streams, inherited)
-        setthreadtitle(short_name(module))  # unlike the title it always fits; lock holders are recognised by it
         setproctitle(f"{module}: {title}")
+        # Order: after the title, which replaces the short name where it has room. It identifies holders of locks.
+        setthreadtitle(short_name(module))
         sys.argv = [module, *arguments]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         status = _run_main(module)

@@ -68,13 +68,15 @@ def _bind_port() -> socket.socket:
             return sock
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 60, what: str = "") -> Any:
-    """Return the first true outcome of ``condition``. Raises PipeFailed after ``seconds``."""
+def wait_until(condition: Callable[[], Any], seconds: float = 60, what: str = "", pause: float = 0.05) -> Any:
+    """Return the first true outcome of ``condition``, asked every ``pause`` seconds. Raises PipeFailed after
+    ``seconds``.
+    """
     end = time.monotonic() + seconds
     while not (outcome := condition()):
         if time.monotonic() > end:
             raise PipeFailed(f"not within {seconds} s: {what or condition}")
-        time.sleep(0.05)
+        time.sleep(pause)
     return outcome
 
 

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from penstock.handover.lock_holder import end_holder, lock_holder
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +62,8 @@ print(child.wait(20))
 """
 
 
-def test_forked_process_is_identified_by_its_short_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", [{}, {"ROOM": "x" * 2000}], ids=["title without room", "title with room"])
+def test_forked_process_is_identified_by_its_short_name(tmp_path: Path, environment: dict[str, str]) -> None:
     """With an empty environment the title has only the room of the command line."""
     (tmp_path / "holds.py").write_text(
         "import fcntl, sys, time\ndef main():\n    file = open(sys.argv[1])\n    fcntl.flock(file, 2)\n"
@@ -70,7 +73,7 @@ def test_forked_process_is_identified_by_its_short_name(tmp_path: Path) -> None:
     path.touch()
     code = f"import sys, penstock; penstock.__path__.append({str(tmp_path)!r})\n{FORKED}"
     command = [sys.executable, "-c", code, str(path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={}, cwd=ROOT) as parent:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, cwd=ROOT) as parent:
         assert parent.stdout
         while not path.with_name("lock.held").exists():
             time.sleep(0.01)

@@ -6,12 +6,15 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from penstock.handover.lock_holder import lock_holder
+from penstock.handover.paths import LOG, position_file
 from penstock.testing.pipe import Pipe, wait_until
 from tests.system.test_balance_handlers import TCP, folder, lines, route, wayward  # noqa: F401 - a fixture
 
@@ -68,6 +71,44 @@ def test_other_handlers_continue_and_each_message_has_a_fate(then: signal.Signal
     assert fates["log"]["delivered"] + fates["log"]["policy_drop"] == LINES + 1
     assert (balance["unaccounted"], fates["log"]["corrupt"]) == (0, 0)
     assert (folder / "taken").read_bytes() == lines(0, LINES + 1)
+    assert max(Counter(entries(pipe)).values()) == 1
+
+
+def test_daemon_that_is_stopped_while_it_holds_its_lock_is_replaced(pipe: Pipe, folder: Path) -> None:  # noqa: F811
+    pid, lock = pipe.pid("log daemon"), position_file(pipe.data_dir / "buffers", TCP, LOG)
+    is_stopped, sent = threading.Event(), 0
+
+    def keep_sending() -> None:
+        nonlocal sent
+        while not is_stopped.is_set():
+            send(pipe, folder, sent, sent + 50)
+            sent += 50
+
+    def stop_with_lock() -> bool:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.002)  # it takes the signal at its next step
+        if lock_holder(lock) == pid:
+            return True
+        os.kill(pid, signal.SIGCONT)
+        return False
+
+    sender = threading.Thread(target=keep_sending)
+    sender.start()
+    try:
+        wait_until(stop_with_lock, what="the daemon is stopped while it holds the lock", pause=0.003)
+    finally:
+        is_stopped.set()
+        sender.join(60)
+    total = sent + LINES
+    send(pipe, folder, sent, total)
+    wait_until(lambda: pipe.endpoints()["pids"].get("log daemon") not in (None, pid), what="the daemon is replaced")
+    wait_until(pipe.answers, 60, "the new daemon answers")
+    wait_until(lambda: pipe.counts(TCP)["accepted"] == total, 60)
+    balance = pipe.settled(60)
+    fates = {name: route(balance, name) for name in ("log", "console", "wayward")}
+    assert [fates[name]["delivered"] for name in ("console", "wayward")] == [total, total]
+    assert fates["log"]["delivered"] + fates["log"]["policy_drop"] == total
+    assert (balance["unaccounted"], fates["log"]["corrupt"]) == (0, 0)
     assert max(Counter(entries(pipe)).values()) == 1
 
 
