@@ -183,7 +183,8 @@ class Origin:
 
     ``bucket`` is the start of its minute in seconds since the epoch; ``first`` and ``last`` are receive times in
     microseconds. ``begin`` and ``end`` bound its frames in log buffer ``buffer`` (stream positions, end exclusive). For
-    a batch that entered by an API both are 0 and ``buffer`` is empty.
+    a batch that entered by an API both are 0 and ``buffer`` is empty. ``hops`` are the topics in which relayed rows
+    were before, each INSTANCE/TOPIC, the first one first.
     """
 
     source: str
@@ -195,6 +196,7 @@ class Origin:
     buffer: str = ""
     begin: int = 0
     end: int = 0
+    hops: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return a mapping for JSON without empty fields."""
@@ -208,6 +210,7 @@ class Origin:
             "buffer": self.buffer,
             "begin": self.begin,
             "end": self.end,
+            "hops": self.hops,
         }
         return {k: v for k, v in full.items() if v or k in ("source", "bucket", "first", "last")}
 
@@ -224,6 +227,7 @@ class Origin:
             buffer=str(document.get("buffer", "")),
             begin=int(document.get("begin", 0)),
             end=int(document.get("end", 0)),
+            hops=tuple(map(str, document.get("hops", ()))),
         )
 
 

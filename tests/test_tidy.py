@@ -108,6 +108,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/console/people.py": "imported by the login, the pages and a command",
     "penstock/console/pages/configuration.py": "one page",
     "penstock/console/pages/not_found.py": "one page",
+    "penstock/handover/disk_id.py": "a file of its own, which relays and the daemon read",
     "penstock/handover/frame_size.py": "used by the supervisor, which runs without numpy and Arrow",
     "penstock/handover/held_frames.py": "a file format of its own",
     "penstock/handover/lock_holder.py": "reads /proc, apart from who asks",

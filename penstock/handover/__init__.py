@@ -7,7 +7,8 @@ table) and ``stored_waits`` (acknowledgements of senders),
 ``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log daemon's reader) with
 ``splitter``, ``topic_requests`` and ``listener_drains``; ``held_frames`` saves claimed frames of a stopped daemon,
 ``lock_holder`` kills a reader that holds its lock too long, ``heartbeat`` shows that a process is stopped,
-``lost_position`` restores a lost position file. Imports ``records``, ``errors``, ``config``,
+``lost_position`` restores a lost position file, ``disk_id`` identifies the data directory.
+Imports ``records``, ``errors``, ``config``,
 ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``; every room of the pipe
 after it imports it.
 

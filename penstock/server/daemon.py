@@ -12,6 +12,7 @@ from penstock.process.tuning import freeze_loaded_objects, tune
 tune("log daemon")
 
 import asyncio
+import functools
 import json
 import logging
 import signal
@@ -23,8 +24,9 @@ from penstock.config import OtelConfig, Settings, split_address
 from penstock.config.daemon_access import internal_token
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.files.change_log import ChangeLog
+from penstock.handover.disk_id import load_disk_id
 from penstock.handover.listener_drains import Drains
-from penstock.handover.paths import listeners_in
+from penstock.handover.paths import RELAYS_FOLDER, listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.event_recorder import EventRecorder
 from penstock.ledger.ledger import Ledger
@@ -91,7 +93,9 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     )
     alarms = make_alarms(settings.alarms, log.clock, reports, register, delivery)
     changes = ChangeLog(settings.data_dir)
-    api = EntriesApi(log, TokenAuthenticator.from_config(settings.security, internal), reports.post, changes)
+    disk_id = functools.cache(lambda: load_disk_id(settings.data_dir / RELAYS_FOLDER))
+    guard = TokenAuthenticator.from_config(settings.security, internal)
+    api = EntriesApi(log, guard, reports.post, changes, disk_id=disk_id)
     sweeper, keeper, recorder = (
         Sweeper(log),
         CheckpointKeeper(ledger),

@@ -61,18 +61,20 @@ class AppendRequest(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., transaction_id: _Optional[str] = ..., producer_id: _Optional[str] = ..., sequence: _Optional[int] = ..., origin: _Optional[_Union[Origin, _Mapping]] = ...) -> None: ...
 
 class Origin(_message.Message):
-    __slots__ = ("source", "bucket", "first", "last", "codec")
+    __slots__ = ("source", "bucket", "first", "last", "codec", "hops")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     BUCKET_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     CODEC_FIELD_NUMBER: _ClassVar[int]
+    HOPS_FIELD_NUMBER: _ClassVar[int]
     source: str
     bucket: int
     first: int
     last: int
     codec: str
-    def __init__(self, source: _Optional[str] = ..., bucket: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., codec: _Optional[str] = ...) -> None: ...
+    hops: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, source: _Optional[str] = ..., bucket: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., codec: _Optional[str] = ..., hops: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
     __slots__ = ("offsets", "durability", "error")

@@ -16,6 +16,8 @@ from starlette.requests import Request
 
 from penstock.config import SecurityConfig
 from penstock.files.change_log import ChangeLog
+from penstock.handover.disk_id import load_disk_id
+from penstock.handover.paths import RELAYS_FOLDER
 from penstock.log import Log, TopicSettings
 from penstock.process.http_limits import HttpLimits
 from penstock.server.api.entries import EntriesApi
@@ -75,6 +77,7 @@ class Running:
             TokenAuthenticator.from_config(self._security, INTERNAL_TOKEN),
             self._post,
             self.changes,
+            disk_id=lambda: load_disk_id(self.folder.parent / RELAYS_FOLDER),
         )
 
         async def stat() -> dict[str, int]:

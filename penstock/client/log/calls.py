@@ -122,7 +122,12 @@ def append_batch(
 
 def _encode_origin(origin: Origin) -> pb.Origin:
     return pb.Origin(
-        source=origin.source, bucket=origin.bucket, first=origin.first, last=origin.last, codec=origin.codec
+        source=origin.source,
+        bucket=origin.bucket,
+        first=origin.first,
+        last=origin.last,
+        codec=origin.codec,
+        hops=origin.hops,
     )
 
 

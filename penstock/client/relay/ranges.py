@@ -1,4 +1,4 @@
-"""Ranges of a topic that travel as one append: consecutive batches with one source, minute and codec."""
+"""Ranges of a topic that travel as one append: consecutive batches with one source, minute, codec and path."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def _continues(previous: StoredBatch, stored: StoredBatch) -> bool:
     return stored.base == previous.end and _key(stored.origin) == _key(previous.origin)
 
 
-def _key(origin: Origin) -> tuple[str, int, str]:
-    return origin.source, origin.bucket, origin.codec
+def _key(origin: Origin) -> tuple[object, ...]:
+    return origin.source, origin.bucket, origin.codec, origin.hops
 
 
 def _join(batches: Sequence[StoredBatch]) -> Range:
     bodies = [pa.RecordBatch.from_arrays(stored.batch.columns[-len(BODY) :], schema=BODY) for stored in batches]
     origins = [stored.origin for stored in batches]
     first, last = min(origin.first for origin in origins), max(origin.last for origin in origins)
-    origin = Origin(origins[0].source, origins[0].bucket, first, last, origins[0].codec)
+    origin = Origin(origins[0].source, origins[0].bucket, first, last, origins[0].codec, hops=origins[0].hops)
     return Range(batches[0].base, batches[-1].end, concatenated(bodies), origin)
 
 

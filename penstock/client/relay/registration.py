@@ -8,12 +8,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 from penstock import __version__
@@ -26,9 +24,7 @@ from penstock.config import RelayConfig, Settings
 from penstock.config.daemon_access import Access
 from penstock.counts import Counts
 from penstock.errors import PenstockError
-from penstock.files.checked_document import read_document, write_document
-from penstock.files.errors import DamagedFile
-from penstock.files.file_system import OS
+from penstock.handover.disk_id import load_disk_id
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.ledger.host_posts import HostPost, ListenerReport, add_report
 from penstock.ledger.receipt import losses_of
@@ -37,8 +33,6 @@ POST_INTERVAL_S = 5.0
 """Interval of posts: at most what was accepted since the last one is not known if the disk is lost."""
 LOSSES_INTERVAL_S = 60.0
 """Interval at which the host's balance is read for its losses and what senders report."""
-DISK_FILE = "disk.json"
-"""File in the folder with the id of this data directory; a new disk has none."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -180,22 +174,3 @@ class Registration:
 def _sent(sent: Mapping[str, int] | None) -> int | None:
     """Return the messages that senders report; None if no sender reports."""
     return None if sent is None else sent.get("messages", sent.get("datagrams", sent.get("lines", 0)))
-
-
-def load_disk_id(folder: Path) -> str:
-    """Return the id of this data directory; a new one gets an id. Raises OSError and UnknownFormat."""
-    path = folder / DISK_FILE
-    with contextlib.suppress(FileNotFoundError):
-        try:
-            return str(read_document(path)["disk"])
-        except (DamagedFile, KeyError) as error:
-            OS.rename(path, path.with_suffix(".damaged"))
-            _LOGGER.error("the id of this data directory is lost, so entries that wait seem lost: %s", error)
-    draft = folder / f"disk.{os.getpid()}.tmp"
-    write_document(draft, {"disk": uuid.uuid4().hex})
-    # Another relay of this host may begin at the same time: the first one names the disk.
-    with contextlib.suppress(FileExistsError):
-        os.link(draft, path)
-    OS.remove(draft)
-    OS.sync_directory(folder)
-    return str(read_document(path)["disk"])

@@ -35,6 +35,7 @@ from penstock.config import RelayConfig, Settings
 from penstock.errors import PenstockError
 from penstock.files.errors import FileError
 from penstock.files.file_system import OS, make_folder
+from penstock.handover.disk_id import hop_of, load_disk_id
 from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import RELAYS_FOLDER, relay_state_file
 from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, StatePage
@@ -104,6 +105,7 @@ class TopicRelay:
     def __init__(self, config: RelayConfig, topic: str, settings: Settings, local: Log, remote: Log) -> None:
         self._topic, self._target = topic, config.to_topic or topic
         self._host, self._to = config.host_name, config.to
+        self._hop = hop_of(load_disk_id(settings.data_dir / RELAYS_FOLDER), topic)
         self._cursor = f"relay-{config.name}"
         self._folder, self._local, self._remote = settings.topics / topic, local, remote
         self._file = RelayPositionFile(settings.data_dir / RELAYS_FOLDER / config.name / f"{topic}.json")
@@ -311,7 +313,7 @@ class TopicRelay:
 
     def _append(self, pending: RelayPosition, batches: Range, *, is_whole: bool) -> bool:
         """Append a range; report whether it is stored. If it is not, it is sent again as another producer."""
-        origin, number = relayed_origin(self._host, batches.origin), (pending.producer, pending.sequence)
+        origin, number = relayed_origin(self._host, batches.origin, self._hop), (pending.producer, pending.sequence)
         self._may_be_stored = True
         try:
             self._remote.append_batch(self._target, batches.rows, number, origin)

@@ -33,10 +33,13 @@ class OffsetReader(Protocol):
         """Return the rows of [offset, end) by source and bucket."""
 
 
-def relayed_origin(host: str, origin: Origin) -> Origin:
-    """Return the origin of relayed rows: its source is ``HOST/SOURCE``, cut to MAX_SOURCE_BYTES."""
+def relayed_origin(host: str, origin: Origin, hop: str) -> Origin:
+    """Return the origin of relayed rows: its source is ``HOST/SOURCE``, cut to MAX_SOURCE_BYTES.
+
+    ``hop`` is the topic that they leave, the last one of its hops.
+    """
     source = _cut(f"{host}/{origin.source or 'unknown'}")
-    return Origin(source, origin.bucket, origin.first, origin.last, _cut(origin.codec))
+    return Origin(source, origin.bucket, origin.first, origin.last, _cut(origin.codec), hops=(*origin.hops, hop))
 
 
 def relayed_listener(host: str, source: str) -> str:

@@ -110,7 +110,7 @@ class _Run:
 
 
 def _origin_key(origin: Origin) -> tuple[object, ...]:
-    return origin.source, origin.bucket, origin.codec, origin.buffer
+    return origin.source, origin.bucket, origin.codec, origin.buffer, origin.hops
 
 
 @dataclass(slots=True)

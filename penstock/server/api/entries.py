@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.counts import BucketClock
 from penstock.files.change_log import ChangeLog
+from penstock.handover.disk_id import hop_of
 from penstock.log import Appended, Log, LogError, ProducerSequence, Topic, TopicReader
 from penstock.server.api.administration import AdminApi, Post
 from penstock.server.auth.permitted_topics import PermittedTopics, api_error
@@ -60,7 +61,9 @@ class EntriesApi:
         post: Post | None = None,
         changes: ChangeLog | None = None,
         clock: BucketClock | None = None,
+        disk_id: Callable[[], str] = str,
     ) -> None:
+        """``disk_id`` returns the id of the data directory, which recognises entries that were relayed from it."""
         self.topics = PermittedTopics(log, clock)
         self.topics.on_deleted = self._wake_streams_of
         self.guard = guard or TokenAuthenticator()
@@ -72,7 +75,7 @@ class EntriesApi:
         self._arrivals: LoopFutures | None = None
         self._shared_pages, self._followed = SharedPages(), FollowedTopics()
         self._wakes: set[Wake] = set()
-        self._closed = False
+        self._closed, self._disk_id = False, disk_id
 
     @property
     def open_streams(self) -> int:
@@ -108,6 +111,7 @@ class EntriesApi:
         producer = _producer(request)
         if request.origin is not None:
             caller.check_relay()
+            self._check_circle(request.origin.hops, request.topic)
         if request.transaction_id:
             if request.origin is not None:
                 raise BadRequest("An append of a transaction has no origin")
@@ -117,6 +121,22 @@ class EntriesApi:
         if not request.body.num_rows:
             return Accepted(range(0), "synced" if topic.settings.durability == "synced" else "written")
         return self.topics.append(topic, request.body, source, producer, request.origin)
+
+    def _check_circle(self, hops: Sequence[str], topic: str) -> None:
+        """Raise BadRequest if relayed entries were in the topic before: they would circulate without end."""
+        # The id is read when it is needed: most instances receive no relay.
+        if not hops or (own := hop_of(self._disk_id(), topic)) not in hops:
+            return
+        others = len(hops) - 1 - hops.index(own)
+        if not others:
+            raise BadRequest(
+                f"relay.to is the Penstock that relays, and topic {topic} would be copied into itself: "
+                "set relay.to to another one, or relay.to_topic to another topic"
+            )
+        raise BadRequest(
+            f"The entries come from topic {topic} of this Penstock, through {others} other: the relays form a circle; "
+            "remove the topic from relay.topic on one of them, or set relay.to_topic"
+        )
 
     def hand_over(
         self, request: Append, source: str, caller: Principal, on_outcome: Callable[[Accepted | ApiError], None]

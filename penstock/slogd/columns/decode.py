@@ -30,6 +30,10 @@ MAX_ENTRIES = 1_000_000
 """Limit: entries of one append; an empty one takes two bytes in a request, and 250 in memory."""
 MAX_SOURCE = 32
 """Limit: bytes of the source and of the codec of relayed entries, the same as in the index of a segment."""
+MAX_HOPS = 16
+"""Limit: relays that an entry passes one after the other; each batch stores them."""
+MAX_HOP_LENGTH = 32 + 1 + 249
+"""Limit: of an instance's id and a topic."""
 MAX_TIME_S = 253_370_764_800
 """Limit: seconds since the epoch in an origin, the year 9999, so that no date is out of range."""
 TOO_MANY_ENTRIES = f"An append may have {MAX_ENTRIES} entries"
@@ -76,7 +80,9 @@ def _parse_origin(origin: pb.Origin) -> Origin:
     has_minute = origin.bucket % BUCKET_SECONDS == 0 and 0 <= origin.bucket <= MAX_TIME_S
     if not (has_minute and 0 <= origin.first <= origin.last <= MAX_TIME_S * 1_000_000):
         raise BadRequest("An origin has the start of a minute, and a first receive time that is not after the last")
-    return Origin(origin.source, origin.bucket, origin.first, origin.last, origin.codec)
+    if len(origin.hops) > MAX_HOPS or not all(0 < len(hop) <= MAX_HOP_LENGTH for hop in origin.hops):
+        raise BadRequest(f"An origin has at most {MAX_HOPS} hops, each of at most {MAX_HOP_LENGTH} characters")
+    return Origin(origin.source, origin.bucket, origin.first, origin.last, origin.codec, hops=tuple(origin.hops))
 
 
 def _is_short(text: str) -> bool:

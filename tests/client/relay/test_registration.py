@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from penstock.client import Log
-from penstock.client.relay import registration, tally
+from penstock.client.relay import tally
 from penstock.client.relay.clients import remote_client
-from penstock.client.relay.registration import Registration, load_disk_id
+from penstock.client.relay.registration import Registration
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.ledger.balance import HostListener
@@ -213,11 +213,3 @@ def test_new_disk_of_a_host_closes_the_former_one(central: Central) -> None:
     (entry,) = central.hosts()
     assert entry.on_host is not None
     assert (entry.on_host.accepted, entry.on_host.pending, entry.on_host.lost_with_disk) == (10, 5, 5)
-
-
-def test_data_directory_keeps_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    disk = load_disk_id(tmp_path)
-    assert load_disk_id(tmp_path) == disk
-    (tmp_path / registration.DISK_FILE).write_bytes(b"damaged")
-    assert load_disk_id(tmp_path) != disk
-    assert "the id of this data directory is lost" in caplog.text

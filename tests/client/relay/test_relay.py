@@ -27,6 +27,7 @@ from penstock.client.relay.relay import (
 from penstock.client.relay.tally import relayed_origin
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.counts import Name, Origin
+from penstock.handover.disk_id import load_disk_id
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, StatePage
 from penstock.records import BODY, body
@@ -69,6 +70,11 @@ class Pair:
         """Append entries on the host as a listener does."""
         topic = self.host.log.topic("t", create=True)
         topic.append(body(list(payloads)) if rows is None else rows, origin).result(30)
+
+    @property
+    def hop(self) -> str:
+        """The hop of entries that leave the host's topic."""
+        return f"{load_disk_id(self._settings.data_dir / RELAYS_FOLDER)}/t"
 
     @property
     def arrived(self) -> list[bytes]:
@@ -118,7 +124,8 @@ def test_entries_arrive_once_with_their_source_and_minute(pair: Pair) -> None:
     relay_all(pair.relay())
     first, second = pair.batches()
     assert first.batch.select(BODY.names).to_pylist() == rows.to_pylist()
-    assert first.origin == replace(ORIGIN, source="web1/events-udp", counts={Name.SEEN: 2, Name.ACCEPTED: 2})
+    counts = {Name.SEEN: 2, Name.ACCEPTED: 2}
+    assert first.origin == replace(ORIGIN, source="web1/events-udp", counts=counts, hops=(pair.hop,))
     assert (second.origin.source, second.origin.bucket) == ("web1/events-udp", 180)
     assert (pair.arrived, pair.cursor()) == ([b"x", None, b"y"], 3)
 
@@ -318,7 +325,7 @@ def test_part_of_a_range_is_sent_as_another_producer_if_its_number_is_unknown(pa
     pair.host.api.topics.forget("t")
     pair.store(b"c")
     pair.file.write(RelayPosition("p", 7, 0, 3, 0))  # the other side was restored: it knows only number 1
-    pair.relay()._remote.append_batch("central-t", body([b"x"]), ("p", 1), relayed_origin("web1", ORIGIN))
+    pair.relay()._remote.append_batch("central-t", body([b"x"]), ("p", 1), relayed_origin("web1", ORIGIN, "d/t"))
     relay_all(pair.relay())
     assert (pair.arrived, pair.cursor()) == ([b"x", b"c"], 3)
 
@@ -352,7 +359,7 @@ def test_expired_part_of_a_range_is_counted_once_if_the_position_cannot_be_writt
     pair.store(b"c")
     pair.file.write(RelayPosition("p", 7, 0, 3, 0, "events-udp", 3, {}))
     relay = pair.relay()
-    relay._remote.append_batch("central-t", body([b"x"]), ("p", 1), relayed_origin("web1", ORIGIN))
+    relay._remote.append_batch("central-t", body([b"x"]), ("p", 1), relayed_origin("web1", ORIGIN, "d/t"))
     fail_writes(pair, relay)
     wait_until(lambda: relay.relay_once() or pair.cursor() == 3)
     report = relay.count()[0]["events-udp"]
@@ -392,3 +399,45 @@ def test_renewed_token_is_noticed_once(pair: Pair) -> None:
     assert not credentials.have_changed()
     os.utime(pair.token, ns=(1, 1))
     assert (credentials.have_changed(), credentials.have_changed()) == (True, False)
+
+
+PLAIN = {"token_file": None, "tls_ca": None, "to_topic": None}
+
+
+def test_relay_to_its_own_instance_is_refused(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a")
+    relay = pair.relay(**PLAIN, to=pair.host.bound.grpc)
+    relay_all(relay)
+    assert [row.batch.num_rows for row in pair.host.log.topic("t").reader().read(0)] == [1]
+    (line,) = lines(caplog)
+    assert "relay.to is the Penstock that relays, and topic t would be copied into itself" in line
+    assert (pair.cursor(), relay.statistics.refusals) == (0, 1)
+    # Into another topic it is a copy that ends.
+    relay_all(pair.relay(**PLAIN | {"to_topic": "copy"}, to=pair.host.bound.grpc))
+    assert [row.batch.num_rows for row in pair.host.log.topic("copy").reader().read(0)] == [1]
+
+
+def test_entries_do_not_circulate_between_two_instances(
+    pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Running(tmp_path / "other" / "topics")
+    try:
+        pair.store(b"a")
+        relay_all(pair.relay(**PLAIN, to=other.bound.grpc))
+        config = RelayConfig(name="back", topic=("t",), host="web2", to=pair.host.bound.grpc)
+        with Log(other.bound.grpc) as local, remote_client(config) as remote:
+            back = TopicRelay(config, "t", Settings(data_dir=tmp_path / "other"), local, remote)
+            relay_all(back)
+            (line,) = lines(caplog)
+            assert "come from topic t of this Penstock, through 1 other: the relays form a circle" in line
+            assert [row.batch.num_rows for row in pair.host.log.topic("t").reader().read(0)] == [1]
+            assert {cursor.name: cursor.offset for cursor in local.cursors("t")} == {"relay-back": 0}
+    finally:
+        other.stop()
+
+
+def test_batches_with_other_paths_are_not_joined(pair: Pair) -> None:
+    for hop in ("a/t", "b/t"):
+        pair.store(b"x", origin=replace(ORIGIN, source="web0/udp", hops=(hop,)))
+    relay_all(pair.relay())
+    assert [stored.origin.hops for stored in pair.batches()] == [("a/t", pair.hop), ("b/t", pair.hop)]

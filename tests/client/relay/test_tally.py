@@ -71,8 +71,10 @@ def test_listeners_beyond_the_limit_are_summed(topic: Topic, monkeypatch: pytest
 
 def test_relayed_origin_names_the_host_and_fits_into_the_index() -> None:
     origin = Origin("events-udp", 60, 1, 2, "plog", {"accepted": 3}, "buffer", 4, 5)
-    assert relayed_origin("web1", origin) == Origin("web1/events-udp", 60, 1, 2, "plog")
-    assert relayed_origin("h" * 20, Origin("s" * 32, 60, 1, 2)).source == f"{'h' * 20}/{'s' * 11}"
-    assert relayed_origin("web1", Origin("", 60, 1, 2)).source == "web1/unknown"
+    assert relayed_origin("web1", origin, "d/t") == Origin("web1/events-udp", 60, 1, 2, "plog", hops=("d/t",))
+    again = relayed_origin("web2", relayed_origin("web1", origin, "d/t"), "e/t")
+    assert (again.source, again.hops) == ("web2/web1/events-udp", ("d/t", "e/t"))
+    assert relayed_origin("h" * 20, Origin("s" * 32, 60, 1, 2), "d/t").source == f"{'h' * 20}/{'s' * 11}"
+    assert relayed_origin("web1", Origin("", 60, 1, 2), "d/t").source == "web1/unknown"
     assert relayed_listener("h" * 20, "s" * 32) == "s" * 11
     assert relayed_listener("web1", "") == "unknown"

@@ -70,10 +70,11 @@ def test_last_of_repeated_fields_counts() -> None:
 
 
 def test_origin_of_relayed_entries_is_parsed() -> None:
-    origin = pb.Origin(source="host/udp", bucket=120, first=121_000_000, last=122_000_000, codec="plog")
+    times = {"bucket": 120, "first": 121_000_000, "last": 122_000_000}
+    origin = pb.Origin(source="host/udp", **times, codec="plog", hops=["a/t", "b/t"])
     request = AppendRequest(topic="t", logs=[LogEntry()], origin=origin)
     append = parse_append(request.SerializeToString())
-    assert append.origin == Origin("host/udp", 120, 121_000_000, 122_000_000, "plog")
+    assert append.origin == Origin("host/udp", **times, codec="plog", hops=("a/t", "b/t"))
     assert parse_append(AppendRequest(topic="t").SerializeToString()).origin is None
 
 
@@ -85,6 +86,7 @@ def test_origin_of_relayed_entries_is_parsed() -> None:
         *({"first": first} for first in (-1, 3)),
         {"last": 1 << 62},
         {"codec": "x" * 33},
+        *({"hops": hops} for hops in (["a/t"] * 17, [""], ["x" * 283])),
     ],
     ids=str,
 )

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.handover.disk_id import DISK_FILE, hop_of, load_disk_id
+
+
+def test_data_directory_keeps_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = load_disk_id(tmp_path)
+    assert load_disk_id(tmp_path) == disk
+    (tmp_path / DISK_FILE).write_bytes(b"damaged")
+    assert load_disk_id(tmp_path) != disk
+    assert "the id of this data directory is lost" in caplog.text
+
+
+def test_hop_differs_by_data_directory_and_topic(tmp_path: Path) -> None:
+    disk = load_disk_id(tmp_path)
+    assert len({hop_of(disk, "a"), hop_of(disk, "b"), hop_of(load_disk_id(tmp_path / "other"), "a")}) == 3
