@@ -358,6 +358,7 @@ NO_PARSERS = {
     "drill/faults.py": "the drill's own word to its processes",
     "files/file_system.py": PASSED_ON,
     "files/regular_files.py": PASSED_ON,
+    "handover/disk_id.py": "a text beneath a checksum that ``files.checked_document`` has checked",
     "handover/lock_holder.py": KERNEL,
     "ingest/receiver.py": PARENT,
     "ingest/local_sockets.py": KERNEL,

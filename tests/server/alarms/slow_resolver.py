@@ -1,14 +1,17 @@
-"""A program for namespaces of its own: delivers alarms to a host name that its resolver knows after ten seconds.
+"""A program that delivers alarms to a host name that its resolver knows after ten seconds.
 
+It makes namespaces for a resolver of its own. Where the kernel permits none, getaddrinfo takes ten seconds instead.
 Prints the seconds until another destination has tried every alarm, and until the delivery has ended.
 """
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import json
+import os
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -32,6 +35,26 @@ ALARM = {
 }
 ALARMS = 20
 """More than asyncio's default pool has threads."""
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x20000, 0x10000000, 0x40000000
+MS_BIND, PRIVATE = 0x1000, 0x44000
+"""``PRIVATE`` is MS_REC | MS_PRIVATE: what is mounted stays in the namespace."""
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def enter_namespaces() -> bool:
+    """Become root in a network and mount namespace; report whether the kernel permits it.
+
+    It needs a process with one thread, and neither ``unshare`` nor ``ip``.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    if _LIBC.unshare(CLONE_NEWNS | CLONE_NEWNET | (CLONE_NEWUSER if uid else 0)):
+        return False
+    if uid:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    return not _LIBC.mount(b"none", b"/", None, PRIVATE, None)
 
 
 def answer_slowly(server: socket.socket) -> None:
@@ -45,15 +68,41 @@ def answer_slowly(server: socket.socket) -> None:
         timer.start()
 
 
-def main() -> None:
-    """Run in a network and mount namespace, as root of it, in an empty folder."""
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+def resolve_by(server: socket.socket) -> None:
+    """Let this namespace resolve names by ``server``, which gets port 53 of loopback."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
     Path("resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:30\n")
-    subprocess.run(["mount", "--bind", "resolv.conf", "/etc/resolv.conf"], check=True)
-    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    if _LIBC.mount(b"resolv.conf", b"/etc/resolv.conf", None, MS_BIND, None):
+        raise OSError(ctypes.get_errno(), "the resolver's file cannot be replaced")
     server.bind(("127.0.0.1", 53))
     threading.Thread(target=answer_slowly, args=[server], daemon=True).start()
 
+
+SLOW_LOOKUPS = f"""
+import socket, time
+fast = socket.getaddrinfo
+def look_up(host, *rest, **options):
+    if host == "slow.example":
+        time.sleep({RESOLVES_AFTER_S})
+        host = "127.0.0.1"
+    return fast(host, *rest, **options)
+socket.getaddrinfo = look_up
+"""
+
+
+def delay_lookups() -> None:
+    """Let getaddrinfo take ten seconds for a name, as with a slow resolver, in the processes that deliver."""
+    Path("sitecustomize.py").write_text(SLOW_LOOKUPS)
+    os.environ["PYTHONPATH"] = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+
+
+def main() -> None:
+    """Run in an empty folder, as a process of its own."""
+    if enter_namespaces():
+        resolve_by(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    else:
+        delay_lookups()
     # Nothing listens on port 9: an alarm for Slack fails as soon as its name is resolved, from the file of hosts.
     config = AlarmsConfig(webhook="http://slow.example:9/", slack="http://localhost:9/", timeout=60, retry_for=0)
     delivery = AlarmDelivery(config)
