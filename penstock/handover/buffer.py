@@ -180,18 +180,19 @@ def parameters_of(listener: ListenerConfig, term_length: int) -> Parameters:
     return Parameters(term_length, mtu_for(frame_length(term_length)), session_id, STREAM_ID, 0)
 
 
-def epoch_of(page: StatePage, inode: int) -> str:
-    """Return the name of the period in which positions are unique; it starts with the file or with the machine.
+def epoch_of(page: StatePage, inode: int, position: int) -> tuple[str, int]:
+    """Return the name of the period in which positions are unique, and the position at which the machine was restarted.
 
-    Crash: after a power failure a buffer may continue at positions that were already used for other frames. ``inode``
-    distinguishes files.
+    The period starts with the file or with the machine; ``inode`` distinguishes files. ``position`` is that of the next
+    frame. Crash: after a power failure a buffer may continue at positions that were already used for other frames.
     """
     boot = boot_id()
     epoch = page.read(EPOCH)
     if not epoch or (epoch["boot"], epoch["made"]) != (boot, inode):
-        epoch = {"boot": boot, "made": inode, "epoch": f"{time.time_ns():x}"}
+        begin = position if epoch and epoch["boot"] != boot else 0
+        epoch = {"boot": boot, "made": inode, "epoch": f"{time.time_ns():x}", "begin": begin}
         page.write(EPOCH, epoch)
-    return str(epoch["epoch"])
+    return str(epoch["epoch"]), int(epoch.get("begin", 0))
 
 
 def _reopen(path: Path, readers: Sequence[int], parameters: Parameters) -> Publication | None:

@@ -75,9 +75,11 @@ class Drain(FrameReader):
             raise
         # Order: all appends are synced before the position moves; a crash before this line stores nothing twice.
         position.position = group.end
-        # The saved frames are stored by now; the file would only be read again.
-        with contextlib.suppress(FileNotFoundError):
-            self._held_file.unlink()
+        # The saved frames are stored by now; the file would only be read again. But after a restart of the machine the
+        # writer may have saved frames behind this group, and passed them.
+        if not position.was_advanced:
+            with contextlib.suppress(FileNotFoundError):
+                self._held_file.unlink()
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
         """Store the saved frames of a stopped predecessor. Raises RoutesUnknown while the topics are unknown."""

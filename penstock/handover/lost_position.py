@@ -63,30 +63,36 @@ def restore_lost(folder: Path, listener: str, reader: str, publication: Publicat
 def _restore_log(file: Path, held: Path, missed: Move, publication: Publication, total: int) -> None:
     """Save all frames that the log may not have stored; the log skips the stored ones by their position."""
     end = publication.position
-    frames = {frame.begin: frame for frame in [*read_held_frames(held)[0], *_remaining_frames(publication, missed.to)]}
+    frames = uncertain_frames(held, publication, missed.to, end)
     try:
-        write_held_frames(held, [frames[begin] for begin in sorted(frames)], total)
+        write_held_frames(held, frames, total)
     except OSError as error:
         _LOGGER.warning("frames of the log daemon cannot be saved: %s; it reads them again", error)
         begin = two_terms_before(end, publication.parameters.term_length)
         create_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
         return
-    create_position(file, min(frames, default=end), end, UNKNOWN, end, total)
+    create_position(file, frames[0].begin if frames else end, end, UNKNOWN, end, total)
 
 
-def _remaining_frames(publication: Publication, begin: int) -> list[Frame]:
-    """Return copies of the frames from ``begin`` on that the buffer still has."""
+def uncertain_frames(held: Path, publication: Publication, begin: int, end: int) -> list[Frame]:
+    """Return the frames of the file ``held``, and copies of the frames that begin in [begin, end)."""
+    frames = {frame.begin: frame for frame in [*read_held_frames(held)[0], *_copy_frames(publication, begin, end)]}
+    return [frames[begin] for begin in sorted(frames)]
+
+
+def _copy_frames(publication: Publication, begin: int, end: int) -> list[Frame]:
+    """Return copies of the frames that begin in [begin, end) and that the buffer still has."""
     begin = max(begin, two_terms_before(publication.position, publication.parameters.term_length))
     copies: list[Frame] = []
     with Subscription(publication.path, begin, in_order=True) as frames:
         before = -1
-        while before < frames.position < publication.position:
+        while before < frames.position < end:
             before = frames.position
             try:
                 copies += [frame._replace(data=memoryview(bytes(frame.data))) for frame in frames.poll()]
             except Lapped:
-                frames.position = frames.oldest() or publication.position
-    return copies
+                frames.position = frames.oldest() or end
+    return [frame for frame in copies if frame.begin < end]
 
 
 def _restore_forwarder(file: Path, missed: Move, publication: Publication, account: Account) -> None:

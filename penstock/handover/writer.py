@@ -21,6 +21,7 @@ from penstock.handover.frame import encode_frame, published
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import write_held_frames
 from penstock.handover.lock_holder import end_holder
+from penstock.handover.lost_position import uncertain_frames
 from penstock.handover.paths import LOG, held_file
 from penstock.handover.position import UNKNOWN
 from penstock.handover.sender_table import Arrivals, SenderTable
@@ -85,7 +86,7 @@ class FrameWriter:
         self._locked_since = 0.0
         self._stalled_position, self._stalled_since, self._held_mark = UNKNOWN, 0.0, UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
-        self._epoch = epoch_of(page, publication.path.stat().st_ino)
+        self._epoch, self._restarted_at = epoch_of(page, publication.path.stat().st_ino, publication.position)
         self._publish_newest(frame)
         self._raise_limit()
 
@@ -200,7 +201,9 @@ class FrameWriter:
         """Move the slowest reader on if it may miss frames, or else wait briefly."""
         slowest = min(self._readers, key=lambda reader: reader.reached)
         with slowest.position.try_lock() as is_locked:
-            may_skip = is_locked and slowest.drop and (_knows_its_frames(slowest) or self._save_if_stalled(slowest))
+            may_skip = (
+                is_locked and slowest.drop and (self._knows_its_frames(slowest) or self._save_if_stalled(slowest))
+            )
             if may_skip:
                 self._skip(slowest)
         if is_locked:
@@ -227,7 +230,7 @@ class FrameWriter:
             end_holder(reader.position.path, DAEMON if is_daemon else FORWARDER, only_stopped=is_daemon)
 
     def _save_if_stalled(self, reader: HandlerPosition) -> bool:
-        """Save the claimed frames of a log daemon that has not moved for PATIENCE_S; report whether they are saved.
+        """Save the uncertain frames of a log daemon that has not moved for PATIENCE_S; report whether they are saved.
 
         A slow daemon moves and is waited for, one group at a time.
         """
@@ -238,19 +241,21 @@ class FrameWriter:
         if now - self._stalled_since <= PATIENCE_S:
             return False
         self._stalled_since = now
-        return self._save_claimed(reader, position, reader.position.claim)
+        return self._save(reader, position, max(reader.position.claim, self._restarted_at))
 
-    def _save_claimed(self, reader: HandlerPosition, begin: int, end: int) -> bool:
-        collected: list[Frame] = []
+    def _save(self, reader: HandlerPosition, begin: int, end: int) -> bool:
+        held = held_file(reader.position.path.parent, self._source)
+        frames = uncertain_frames(held, self._publication, begin, end)
+        self._held_mark = missed_counts(frames, reader)[1]
         try:
-            with Subscription(self._publication.path, begin, in_order=True) as frames:
-                while frames.position < end:
-                    collected += [frame for frame in frames.poll(end - frames.position) if frame.begin < end]
-            self._held_mark = missed_counts(collected, reader)[1]
-            write_held_frames(held_file(reader.position.path.parent, self._source), collected, self._held_mark)
-        except (OSError, Lapped) as error:
-            _LOGGER.warning("claimed frames of the log daemon cannot be saved: %s; waiting for it", error)
+            write_held_frames(held, frames, self._held_mark)
+        except OSError as error:
+            _LOGGER.warning("frames of the log daemon cannot be saved: %s; waiting for it", error)
             return False
+        if end > reader.reached:
+            # Order: the saved frames, then the mark, then the floor, from which on the daemon reads only saved frames.
+            reader.position.floor_mark = self._held_mark
+            reader.position.floor = end
         return True
 
     def _skip(self, reader: HandlerPosition) -> None:
@@ -264,7 +269,7 @@ class FrameWriter:
                 end = frames.position
             except Lapped:  # overwritten already; the total shows the number of messages
                 missed_frames, end = [], frames.oldest() or self._publication.position
-            mark = reader.mark if _knows_its_frames(reader) else self._held_mark
+            mark = reader.mark if self._knows_its_frames(reader) else self._held_mark
             counts, mark_after = missed_counts(missed_frames, reader, mark)
             # Order: counts, then the floor mark, then the floor. A crash in between leaves counts that the floor
             # confirms.
@@ -274,13 +279,17 @@ class FrameWriter:
         self._missed.confirm_skip()
         self.on_skip(reader.name, start, end)
 
+    def _knows_its_frames(self, reader: HandlerPosition) -> bool:
+        """Report whether the reader's position says which frames it has handled.
 
-def _knows_its_frames(reader: HandlerPosition) -> bool:
-    """Report whether the reader has claimed nothing, or knows by itself what it has handled.
-
-    A log daemon that died while storing frames does not know which of them are stored.
-    """
-    return reader.name != LOG or reader.position.claim <= reader.position.position
+        Crash: that of a log daemon that died while storing frames does not, and neither does one from before a power
+        failure, which may have taken its page back, unless saved frames before it still wait. The topics know the
+        stored frames.
+        """
+        if reader.name != LOG or reader.position.position >= max(reader.position.claim, self._restarted_at):
+            return True
+        held = held_file(reader.position.path.parent, self._source)
+        return reader.reached == reader.position.floor and reader.position.was_advanced and held.exists()
 
 
 def _published(frame: Frame) -> tuple[int, int]:

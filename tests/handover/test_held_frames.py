@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
-from penstock.handover import writer
+from penstock.handover import buffer, writer
 from penstock.handover.drain import Drain
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import held_file
-from penstock.handover.position import UNKNOWN
+from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.reader import FrameGroup
 from penstock.log import Log
 from tests.fuzzed import RAW
 from tests.handover.test_drain import payloads
@@ -177,6 +178,38 @@ def test_writer_waits_for_a_slow_daemon(life: Life, held: Path, monkeypatch: pyt
         time.sleep(0.01)
         life.position.claim = max(life.publication.position, life.position.position)
     assert not held.exists()
+
+
+@pytest.mark.parametrize("is_storing", [False, True])
+def test_frames_stored_before_a_power_failure_are_not_dropped(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_storing: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first", b"second")
+    drain(tmp_path, log)
+    publish(life, b"third")
+    life.position.position, life.position.mark, life.position.claim = 0, 0, 0  # the page was not on the disk
+    life.end()
+    monkeypatch.setattr(buffer, "boot_id", lambda: "next")
+    life = live(tmp_path, LISTENER)
+
+    class BusyDrain(Drain):
+        def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
+            if group.begin == 0:
+                overflow(life)
+            super().handle(group, position)
+
+    if not is_storing:
+        overflow(life)
+    successor = (BusyDrain if is_storing else Drain)(LISTENER.name, tmp_path, log, None)
+    successor._group_bytes = 1  # a group is one frame
+    successor.stop()
+    successor.run()
+    collected, total = payloads(log), counts(log)
+    assert collected[:3] == [b"first", b"second", b"third"]
+    assert collected.count(b"first") == 1
+    assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (153, 153 - len(collected), 0)
+    assert not held_file(tmp_path, "events").exists()
 
 
 @given(st.lists(RAW | st.binary(min_size=24, max_size=24), max_size=4).map(b"".join))

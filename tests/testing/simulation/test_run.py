@@ -32,6 +32,8 @@ CASES: list[dict[str, Any]] = [
     {"seed": 100181, "steps": 72, "messages": 8, "faults": [3, 4, 5, 6, 7]},
     {"seed": 200047},
     {"seed": 910328, "steps": 107, "messages": 4, "faults": [1, 2, 3, 8, 9, 11, 13, 14]},
+    {"seed": 8300190, "steps": 271, "messages": 25, "faults": [0, 1]},
+    {"seed": 8300469},
     {"seed": 1066},
     {"seed": 1073},
     {"seed": 1333},
