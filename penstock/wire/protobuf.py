@@ -18,10 +18,15 @@ from penstock.records import from_numpy
 from penstock.wire.datagrams import Ints, spans
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_GROUP, _GROUP_END = 3, 4
 MAX_FIELDS = 1 << 20
 """Limit: fields of one kind of message in one request; a field of two bytes takes 32 bytes here."""
 MAX_LOOPED_MESSAGES = 24
 """Fast path: up to so many messages, a loop over their fields is as fast as numpy."""
+MAX_GROUP_FIELDS = 1 << 16
+"""Limit: fields in groups of a request, which Python skips one by one; senders of OTLP and Loki have none."""
+_MAX_GROUP_DEPTH = 100
+"""Limit: protobuf's own."""
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _MAX_VARINT_BYTES = 10
 _MAX_LENGTH = np.uint64(1 << 40)
@@ -109,6 +114,7 @@ class Message:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
+        self._group_fields = 0
         # Padding: a varint at the end is read beyond it, and judged afterwards.
         self._octets = np.frombuffer(data + bytes(2 * _MAX_VARINT_BYTES), np.uint8)
 
@@ -185,6 +191,10 @@ class Message:
             if wire_type == BYTES:
                 begin = next_position
                 next_position = begin + np.minimum(value, _MAX_LENGTH).astype(np.int64)
+        elif wire_type == _GROUP:
+            of_group = np.full(len(position), tag >> 3) if numbers is None else numbers
+            rows_of_group = zip(position.tolist(), end.tolist(), of_group.tolist(), strict=True)
+            next_position = np.array([self._group_end(*row) for row in rows_of_group], np.int64)
         else:
             raise Malformed("a field is of no known kind")
         if (next_position > end).any():
@@ -207,6 +217,34 @@ class Message:
             raise Malformed("a number does not end")
         return value, width
 
+    def _group_end(self, position: int, end: int, number: int) -> int:
+        """Return the end of the group of field ``number`` whose fields begin at ``position``. Raises Malformed.
+
+        Groups of unknown fields are skipped, as protobuf and the Collector do.
+        """
+        data, open_groups = self.data, [number]
+        while open_groups:
+            self._group_fields += 1
+            if self._group_fields > MAX_GROUP_FIELDS:
+                raise TooManyFields(f"more than {MAX_GROUP_FIELDS} fields in groups")
+            if position >= end:
+                raise Malformed("a group does not end")
+            tag, position = _varint(data, position, end)
+            number, wire_type = tag >> 3, tag & 7
+            if wire_type == _GROUP and len(open_groups) < _MAX_GROUP_DEPTH:
+                open_groups.append(number)
+            elif wire_type == VARINT:
+                _, position = _varint(data, position, end)
+            elif wire_type == BYTES:
+                position = sum(_varint(data, position, end))
+            elif wire_type in _FIXED:
+                position += _FIXED[wire_type]
+            elif wire_type != _GROUP_END or number != open_groups.pop():
+                raise Malformed("a field of a group is of no known kind")
+            if not number:
+                raise Malformed("a field has no number")
+        return position
+
     def _loop_over_fields(self, fields: Fields, owner: int, position: int, end: int) -> None:
         """Decode the fields of one message from ``position`` on."""
         data, by_tag, count = self.data, dict[int, tuple[list[int], list[int], list[int]]](), 0
@@ -224,6 +262,8 @@ class Message:
                 value, position = _varint(data, position, end)
             elif wire_type in _FIXED:
                 position += _FIXED[wire_type]
+            elif wire_type == _GROUP:
+                position = self._group_end(position, end, tag >> 3)
             else:
                 raise Malformed("a field is of no known kind")
             count += 1

@@ -263,6 +263,13 @@ REQUESTS = [
     ),
     # OTLP
     Report(
+        "grafana/loki#24423 (bytes that are no UTF-8, in JSON)",
+        OTLP,
+        otlp('{"body":{"stringValue":"before-%-after"}}').encode().replace(b"%", b"\xff\xfe"),
+        [],
+        400,
+    ),
+    Report(
         "quickwit-oss/quickwit#6786, openai/codex#30936 (no time but that of the observation)",
         OTLP,
         otlp('{"timeUnixNano":"0","observedTimeUnixNano":"1767225600000000000","body":{"stringValue":"x"}}'),
@@ -855,3 +862,11 @@ def test_otlp_scopes_of_old_senders_are_refused() -> None:
     old = b"\xc2\x3e" + bytes([len(records)]) + records
     with pytest.raises(Refused, match="instrumentationLibraryLogs"):
         logs_of(b"\x0a" + bytes([len(old)]) + old, 1 << 20)
+
+
+def test_otlp_body_that_is_not_utf8_is_stored_as_it_was_sent() -> None:
+    """open-telemetry/opentelemetry-collector#11449, grafana/loki#24423 (replaced), mulgadc/predastore#55 (all lost)."""
+    records = [LogRecord(body=AnyValue(string_value=text)) for text in ("before-%%-after", "good")]
+    request = ExportLogsServiceRequest(resource_logs=[ResourceLogs(scope_logs=[ScopeLogs(log_records=records)])])
+    logs = logs_of(request.SerializeToString().replace(b"%%", b"\xff\xfe"), 1 << 20)
+    assert [row["payload"] for row in as_batch(logs.body).to_pylist()] == [b"before-\xff\xfe-after", b"good"]

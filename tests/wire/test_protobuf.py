@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire import protobuf
-from penstock.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed, Message, take_or_null
+from penstock.wire.protobuf import BYTES, FIXED32, FIXED64, VARINT, Malformed, Message, TooManyFields, take_or_null
 
 NUMBER = st.integers(1, 40)
 VALUE = st.one_of(
@@ -19,7 +19,9 @@ VALUE = st.one_of(
     st.tuples(NUMBER, st.just(FIXED32), st.integers(0, (1 << 32) - 1)),
     st.tuples(NUMBER, st.just(BYTES), st.binary(max_size=200)),
 )
-MESSAGES = st.lists(st.lists(VALUE, max_size=5), max_size=60)
+GROUP = st.tuples(NUMBER, st.just(3), st.lists(VALUE, max_size=3))
+GROUP |= st.tuples(NUMBER, st.just(3), st.lists(VALUE | GROUP, max_size=3))
+MESSAGES = st.lists(st.lists(VALUE | GROUP, max_size=5), max_size=60)
 
 
 def varint(value: int) -> bytes:
@@ -36,6 +38,8 @@ def encoded(number: int, kind: int, value: Any) -> bytes:
         return tag + varint(value)
     if kind == BYTES:
         return tag + varint(len(value)) + value
+    if kind == 3:
+        return tag + b"".join(encoded(*field) for field in value) + varint(number << 3 | 4)
     return tag + int(value).to_bytes(8 if kind == FIXED64 else 4, "little")
 
 
@@ -95,6 +99,12 @@ def test_any_bytes_are_fields_or_malformed(bodies: list[bytes]) -> None:
     [
         b"\x0b",
         b"\x0f",
+        b"\x0c",
+        b"\x0b\x08\x01",
+        b"\x0b\x14",
+        b"\x0b\x02\x00\x0c",
+        b"\x0b\x0a\x05abc\x0c",
+        b"\x0b" * 101 + b"\x0c" * 101,
         b"\x02\x01",
         b"\x0a\x05abc",
         b"\x08",
@@ -107,6 +117,17 @@ def test_any_bytes_are_fields_or_malformed(bodies: list[bytes]) -> None:
 def test_bytes_that_are_no_message_are_malformed(data: bytes, copies: int) -> None:
     ends = np.arange(1, copies + 1) * len(data)
     with pytest.raises(Malformed):
+        Message(data * copies).fields(ends - len(data), ends)
+
+
+@pytest.mark.parametrize("copies", [1, 40])
+def test_more_fields_in_groups_than_the_limit_are_malformed(monkeypatch: pytest.MonkeyPatch, copies: int) -> None:
+    data = b"\x7b" + b"\x08\x01" * 99 + b"\x7c"
+    ends = np.arange(1, copies + 1) * len(data)
+    monkeypatch.setattr(protobuf, "MAX_GROUP_FIELDS", 100 * copies)
+    Message(data * copies).fields(ends - len(data), ends)
+    monkeypatch.setattr(protobuf, "MAX_GROUP_FIELDS", 100 * copies - 1)
+    with pytest.raises(TooManyFields, match="fields in groups"):
         Message(data * copies).fields(ends - len(data), ends)
 
 

@@ -262,7 +262,7 @@ def _decode(message: Message, records: Values) -> Decoded:
     """Decode records without what they share. Raises Malformed if one of them cannot be decoded."""
     count = len(records.owner)
     fields = message.fields(records.begin, records.end)
-    payloads = merged_texts(message, fields.with_tag(_BODY, BYTES), count).fill_null("").cast(pa.binary())
+    payloads = merged_texts(message, fields.with_tag(_BODY, BYTES), count, pa.binary()).fill_null(b"")
     attributes = decode_attributes(message, fields.with_tag(_ATTRIBUTES, BYTES))
     attributes = Attributes(attributes.owner, prefixed("attributes.", attributes.names), attributes.texts)
     of_fields, malformed_ids = _field_annotations(message, fields, count)

@@ -27,6 +27,7 @@ from penstock.wire.sender_text import strings
 _TEXT, _BOOL, _INT, _DOUBLE, _ARRAY, _MAP, _BYTES = range(1, 8)
 _KEY, _VALUE = 1, 2
 _Message = TypeVar("_Message", bound=ProtobufMessage)
+_STRING = pa.string()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,15 @@ def decode_attributes(message: Message, pairs: Values) -> Attributes:
     return Attributes(pairs.owner, names, texts)
 
 
-def merged_texts(message: Message, values: Values, count: int) -> pa.Array[Any]:
+def merged_texts(message: Message, values: Values, count: int, as_type: pa.DataType = _STRING) -> pa.Array[Any]:
     """Return the AnyValue of each of ``count`` messages as text; null without a value. Raises Malformed.
 
-    A value that occurs more than once is merged, as protobuf demands. Concatenated bytes are a merged message.
+    Bytes that are not UTF-8 do not change in binary, and become U+FFFD in strings. A value that occurs more than
+    once is merged, as protobuf demands. Concatenated bytes are a merged message.
     """
     last = values.last(count)
     if len(values.owner) == np.count_nonzero(last >= 0):  # fast path: serializers repeat none
-        return take_or_null(value_texts(message, values.begin, values.end), last)
+        return take_or_null(value_texts(message, values.begin, values.end, as_type), last)
     values = values.in_order()
     values = values.select(np.argsort(values.owner, kind="stable"))
     spans = zip(values.begin.tolist(), values.end.tolist(), strict=True)
@@ -66,10 +68,10 @@ def merged_texts(message: Message, values: Values, count: int) -> pa.Array[Any]:
     last, offsets = values.last(count), np.concatenate([[0], np.cumsum(values.end - values.begin)])
     ends = offsets[last[last >= 0] + 1]
     rows = np.where(last >= 0, np.cumsum(last >= 0) - 1, -1)
-    return take_or_null(value_texts(merged, np.concatenate([[0], ends[:-1]]), ends), rows)
+    return take_or_null(value_texts(merged, np.concatenate([[0], ends[:-1]]), ends, as_type), rows)
 
 
-def value_texts(message: Message, begins: Ints, ends: Ints) -> pa.Array[Any]:
+def value_texts(message: Message, begins: Ints, ends: Ints, as_type: pa.DataType = _STRING) -> pa.Array[Any]:
     """Return the AnyValues at [begins, ends) as texts; null without a value. Raises Malformed."""
     fields = message.fields(begins, ends)
     # Row of each value in the concatenated parts, and the position of the field that it was read from.
@@ -80,15 +82,16 @@ def value_texts(message: Message, begins: Ints, ends: Ints) -> pa.Array[Any]:
         if len(values.owner):
             # Of a repeated oneof the last field counts; fields are read by type, so their positions decide.
             values = values.select(values.begin > positions[values.owner])
-            parts.append(read(message, values, begins, ends))
+            texts = read(message, values, begins, ends)
+            parts.append(strings(texts) if number == _TEXT and as_type == _STRING else texts.cast(as_type))
             rows[values.owner] = row_count + np.arange(len(values.owner))
             positions[values.owner] = values.begin
             row_count += len(values.owner)
-    return take_or_null(pa.concat_arrays(parts), rows) if parts else pa.nulls(len(begins), pa.string())
+    return take_or_null(pa.concat_arrays(parts), rows) if parts else pa.nulls(len(begins)).cast(as_type)
 
 
 def _texts(message: Message, values: Values, begins: Ints, ends: Ints) -> pa.Array[Any]:
-    return strings(message.texts(values.begin, values.end))
+    return message.texts(values.begin, values.end)
 
 
 def _bools(message: Message, values: Values, begins: Ints, ends: Ints) -> pa.Array[Any]:

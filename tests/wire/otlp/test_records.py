@@ -190,6 +190,21 @@ def test_record_with_bad_value_is_refused_alone(bad: bytes, good: int) -> None:
     assert logs.first_error.startswith("record 2: ")
 
 
+@pytest.mark.parametrize("good", [1, 300])
+def test_body_that_is_not_utf8_is_stored_as_it_was_sent(good: int) -> None:
+    logs = read_logs(with_bad_record(encoded(1, 2, b"before-\xff\xfe-after"), good), MAX_MESSAGE_BYTES)
+    assert logs.body["payload"].to_pylist()[1] == b"before-\xff\xfe-after"
+    assert not logs.refused
+
+
+@pytest.mark.parametrize("good", [1, 300])
+def test_unknown_group_is_skipped(good: int) -> None:
+    group = b"\x7b" + encoded(1, 2, b"x") + b"\x0b\x08\x01\x0c" + b"\x7c"
+    logs = read_logs(with_bad_record(group + encoded(1, 2, b"known") + group, good) + group, MAX_MESSAGE_BYTES)
+    assert logs.body["payload"].to_pylist()[1] == b"known"
+    assert not logs.refused
+
+
 def test_bad_attribute_refuses_its_record_alone() -> None:
     attribute = encoded(1, 2, b"k") + encoded(2, 2, BAD_VALUES["list with invalid UTF-8"])
     records = [encoded(2, 2, encoded(5, 2, encoded(1, 2, b"good"))), encoded(2, 2, encoded(6, 2, attribute))]
