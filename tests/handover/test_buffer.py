@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.handover.buffer import open_buffer
+from penstock.handover.buffer import epoch_of, open_buffer
 from penstock.handover.held_frames import read_held_frames
-from penstock.handover.paths import buffer_file, held_file, position_file
+from penstock.handover.paths import buffer_file, held_file, position_file, state_file
+from penstock.handover.position import UNKNOWN
+from penstock.handover.state_page import EPOCH, StatePage
 from penstock.logbuffer.subscription import Subscription
 
 LISTENER = ListenerConfig(name="events", protocol="udp")
@@ -72,4 +75,34 @@ def test_unreadable_log_position_saves_the_unstored_frames(tmp_path: Path, caplo
     remaining, _ = read_held_frames(held_file(tmp_path, "events"))
     assert (remaining[0].begin, remaining[-1].end) == (0, end)
     assert "renamed to" in caplog.messages[0]
+    publication.close()
+
+
+@pytest.mark.parametrize("number", ["position", "claim"])
+def test_reader_behind_the_end_is_reset_and_misses_no_frame(
+    tmp_path: Path, number: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = offered(tmp_path)
+    with contextlib.closing(StatePage(state_file(tmp_path, "events"))) as page:
+        epoch_of(page, 1)
+    publication, readers = open_buffer(tmp_path, LISTENER, TERM)
+    setattr(readers[0].position, number, end + 1024)
+    publication.close()
+    publication, readers = open_buffer(tmp_path, LISTENER, TERM)
+    position = readers[0].position
+    assert (publication.position, position.position, position.claim, position.mark) == (end, 0, 0, UNKNOWN)
+    assert "no frame can be at" in caplog.messages[0]
+    publication.close()
+
+
+def test_position_behind_the_end_holds_after_a_restart_of_the_machine(tmp_path: Path) -> None:
+    """The machine may have lost the end of the buffer, and its frames were read."""
+    end = offered(tmp_path)
+    with contextlib.closing(StatePage(state_file(tmp_path, "events"))) as page:
+        page.write(EPOCH, {"boot": "an earlier one", "made": 1, "epoch": "1"})
+    publication, readers = open_buffer(tmp_path, LISTENER, TERM)
+    readers[0].position.position = end + 1024
+    publication.close()
+    publication, readers = open_buffer(tmp_path, LISTENER, TERM)
+    assert (publication.position, readers[0].position.position) == (end + 1024, end + 1024)
     publication.close()
