@@ -71,8 +71,7 @@ def append_lines(path: Path, documents: Iterable[Mapping[str, Any]], fs: FileSys
     file = fs.open(path, create=True)
     try:
         size = fs.size(path)
-        # Crash: a crash may have torn the last line. A newline first keeps the torn bytes from swallowing this line.
-        text = text if _ends_with_newline(path, size) else b"\n" + text
+        # Crash: a crash may have torn the last line; readers find the start of this line behind the torn bytes.
         try:
             # Order: data, then its sync, then the name of a new file. On an error before the sync nothing was
             # acknowledged.
@@ -86,14 +85,6 @@ def append_lines(path: Path, documents: Iterable[Mapping[str, Any]], fs: FileSys
             raise
     finally:
         file.close()
-
-
-def _ends_with_newline(path: Path, size: int) -> bool:
-    if not size:
-        return True
-    with open(path, "rb") as file:
-        file.seek(size - 1)
-        return file.read(1) == b"\n"
 
 
 def _undo_append(file: File, size: int, length: int) -> None:
@@ -178,7 +169,7 @@ def _convert(convert: Callable[[dict[str, Any]], T], document: dict[str, Any]) -
 
 
 def _intact_documents(line: bytes, path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the object of a line; several objects when the newline between them is damaged."""
+    """Yield the object of a line; several objects when the newline between them is damaged, or torn off."""
     document = _document(line, path)
     if document is not None:
         yield document

@@ -67,11 +67,13 @@ def test_only_the_owner_cuts_a_torn_end(tmp_path: Path) -> None:
     assert (tmp_path / "j").read_bytes() == content[:begin]
 
 
-def test_append_starts_a_new_line_after_a_torn_end(tmp_path: Path) -> None:
-    append_lines(tmp_path / "j", WRITTEN[:2])
-    (tmp_path / "j").write_bytes((tmp_path / "j").read_bytes()[:-3])
-    append_lines(tmp_path / "j", WRITTEN[2:])
-    assert numbers(tmp_path / "j") == [0, 2, 3, 4]
+def test_torn_end_costs_only_its_line_whatever_is_torn_off(tmp_path: Path) -> None:
+    for torn in range(1, len(encode_line(WRITTEN[1]))):
+        path = tmp_path / str(torn)
+        append_lines(path, WRITTEN[:2])
+        path.write_bytes(path.read_bytes()[:-torn])
+        append_lines(path, WRITTEN[2:])
+        assert numbers(path) == [0, 2, 3, 4]
 
 
 def test_object_of_another_kind_is_skipped_and_not_cut(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_reader_behind_the_end_is_reset_and_misses_no_frame(
 ) -> None:
     end = offered(tmp_path)
     with contextlib.closing(StatePage(state_file(tmp_path, "events"))) as page:
-        epoch_of(page, 1)
+        epoch_of(page, 1, 0)
     publication, readers = open_buffer(tmp_path, LISTENER, TERM)
     setattr(readers[0].position, number, end + 1024)
     publication.close()
