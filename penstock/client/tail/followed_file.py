@@ -16,7 +16,7 @@ from penstock.client.tail.file_content import (
     Lines,
     split_lines,
 )
-from penstock.client.tail.positions import FileIdentity, FilePosition
+from penstock.client.tail.positions import COPIED, FileIdentity, FilePosition
 
 HEAD_BYTES = 256
 """Bytes at its beginning by which a file is recognised."""
@@ -53,7 +53,8 @@ class FollowedFile:
 
     ``grown_at``: the monotonic time of the last change of its size. ``is_own``: the file is known not to be a copy of
     another one. ``is_held``: it is not read before that is known. ``original``: a file that was read before this one
-    appeared, and whose copy this one's name says it is; ``is_copy``: so far its content says the same.
+    appeared, and whose copy this one's name says it is; ``is_copy``: so far its content says the same. A copy has
+    ``min_copied_bytes`` or more.
     ``complete_bytes`` returns how many bytes of whole lines may be read together, 0 if their messages need more lines.
     Owned by the tailer's thread.
     """
@@ -72,6 +73,7 @@ class FollowedFile:
         self.position = positions.get(identity) or FilePosition(path, *identity)
         self.grown_at, self.is_own, self.is_held = now, False, False
         self.original: FileIdentity | None = None
+        self.min_copied_bytes = 0
         self.is_copy = False
         self._size = status.st_size
         # Reading starts only at a change of size or time: an idle file costs one system call per poll.
@@ -98,6 +100,7 @@ class FollowedFile:
         if size > original.position.offset:
             return False
         self.advance(size)
+        self.position.renamed = COPIED
         return True
 
     def skip_to_end(self) -> None:
@@ -131,6 +134,11 @@ class FollowedFile:
             and crc32c(self.bytes_at(0, position.head_length)) == position.head
             and crc32c(self.bytes_at(position.offset - position.window_length, position.offset)) == position.window
         )
+
+    def is_copy_of(self, original: FollowedFile) -> bool:
+        """Whether the content says, as far as it goes, that this file is a copy of ``original``."""
+        size = os.fstat(self._descriptor).st_size
+        return size >= max(self.min_copied_bytes, 1) and self.is_beginning_of(original)
 
     def is_beginning_of(self, original: FollowedFile) -> bool:
         """Whether all of this file is what ``original`` begins with, as of a copy that is being made."""

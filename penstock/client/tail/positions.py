@@ -22,6 +22,8 @@ FileIdentity = tuple[int, int]
 """Device and inode."""
 MAX_FINGERPRINT_BYTES = 1 << 16
 """Limit: longest part of a file that a position may ask to compare."""
+COPIED = 2
+"""``FilePosition.renamed`` of a copy."""
 State = TypeVar("State")
 
 
@@ -39,7 +41,8 @@ class FilePosition:
 
     ``head``: CRC32C of its first ``head_length`` bytes. ``window``: CRC32C of the ``window_length`` bytes before
     ``offset``. Together they detect a file that was cut and written again, even if it begins with a constant header.
-    ``renamed``: 1 once the file has had another name, so that its writer will leave it.
+    ``renamed``: 1 once the file has had another name, so that its writer will leave it. COPIED if its content was
+    left out as a copy of another file: the next copy may be written into the same file.
     """
 
     path: str

@@ -28,6 +28,7 @@ from penstock.client.tail.discovery import (
 from penstock.client.tail.file_content import SIGNATURE_BYTES, compression_of
 from penstock.client.tail.followed_file import FollowedFile, Span
 from penstock.client.tail.positions import (
+    COPIED,
     FileIdentity,
     FilePosition,
     InterruptedAppend,
@@ -103,9 +104,14 @@ class Tailer:
         # is made again, as its bytes may be in a copy by now.
         self._detect_cuts(now)
         for identity, file in list(self._files.items()):
-            if not file.position.offset and not file.is_own:
-                with self._guarded(identity):
+            with self._guarded(identity):
+                if not file.position.offset and not file.is_own:
                     self._settle_origin(file, unmatched, now, is_final)
+                elif (
+                    file.position.renamed == COPIED and file.unread_bytes
+                ):  # a later copy is being written into the file
+                    self._name_original(file)
+                    self._settle_copy(file, now, is_final)
         self._drop_missing_files()
         self._retry_pending()
         self._retry_interrupted()
@@ -180,25 +186,31 @@ class Tailer:
         if position.identity in self._files:  # renamed since it was listed
             file.close()
             return
-        # A known file is none: two files of equal lines may have been rotated before the present one was read.
-        if position.identity not in self._positions.files:
-            file.original = self._original_of(path)
+        # A renamed file is none: two files of equal lines may have been rotated before the present one was read.
+        if position.path == path and not position.renamed and not position.offset:
+            self._name_original(file)
         if position.path != path:
             position.path, position.renamed = path, 1
         self._files[position.identity] = file
         self._positions.files[position.identity] = position
 
-    def _original_of(self, path: str) -> FileIdentity | None:
-        """Return the file that a new file may be a copy of, as logrotate's ``copy`` makes them: by its name."""
+    def _name_original(self, file: FollowedFile) -> None:
+        """Note the file that ``file`` may be a copy of, as logrotate's ``copy`` makes them: by its name."""
+        path, file.original = file.position.path, None
         original = name_before_rotation(path)
-        if original == path or not path.startswith(original):
-            return None
+        if original == path:
+            return
         try:
             status = os.stat(original)
         except OSError:
-            return None
+            return
         position = self._positions.files.get((status.st_dev, status.st_ino))
-        return position.identity if position is not None and position.offset else None
+        if position is None or not position.offset:
+            return
+        file.original = position.identity
+        # A name such as app.1.log may be another program's, whose file begins with the same lines: a copy has all of
+        # the original. Its size is not less than what was read when the copy appeared.
+        file.min_copied_bytes = 0 if path.startswith(original) else max(position.offset, MIN_UNIQUE_BYTES)
 
     def _warn_unreadable(self, path: str, error: OSError) -> None:
         self._warnings.report(("open", path), f"{path} cannot be read: {error.strerror}; trying again")
@@ -227,6 +239,7 @@ class Tailer:
             return
         _LOGGER.warning("%s was cut after %d bytes: reading it from its beginning", before.path, before.offset)
         self._drop_cuts({identity})
+        self._name_original(file)  # an older copy may be overwritten by the next one
         self._positions.cut.append(before)
         self._cut_at[identity] = now
 
@@ -265,7 +278,7 @@ class Tailer:
         Crash: until then its offset is 0. If the original is cut, the copy goes on where the original was read to.
         """
         original = self._files.get(file.original) if file.original is not None else None
-        file.is_copy = original is not None and bool(file.beginning()) and file.is_beginning_of(original)
+        file.is_copy = original is not None and file.is_copy_of(original)
         if original is None or not file.is_copy:
             return False
         is_complete = is_final or now - file.grown_at >= COPY_WAIT_S
