@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import mmap
 import os
 import time
@@ -106,6 +107,19 @@ def replace_durably(fs: FileSystem, path: Path, data: Bytes, *, draft: str = "",
         raise
     if synced:
         fs.sync_directory(path.parent)
+
+
+def set_aside(path: Path, fs: FileSystem) -> Path:
+    """Rename a damaged file and return its new name, with a number behind it if there are earlier ones.
+
+    Crash: a rename that a power failure undoes is repeated by the next reading. Raises OSError.
+    """
+    # A file that was damaged before may hold the only copy of its counts, so it is not replaced.
+    earlier = set(fs.names(path.parent))
+    names = (f"{path.stem}.damaged{number}" for number in itertools.chain([""], itertools.count(2)))
+    renamed = path.with_name(next(name for name in names if name not in earlier))
+    fs.rename(path, renamed)
+    return renamed
 
 
 def create_like(path: Path, model: Path, flags: int, mode: int = FILE_MODE) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.files.file_system import OS, make_folder
+from penstock.files.file_system import OS, make_folder, set_aside
 
 DISK_FILE = "disk.json"
 """File in the folder with the id of this data directory; a new disk has none."""
@@ -25,7 +25,7 @@ def load_disk_id(folder: Path) -> str:
         try:
             return str(read_document(path)["disk"])
         except (DamagedFile, KeyError) as error:
-            OS.rename(path, path.with_suffix(".damaged"))
+            set_aside(path, OS)
             _LOGGER.error("the id of this data directory is lost, so entries that wait seem lost: %s", error)
     draft = folder / f"disk.{os.getpid()}.tmp"
     write_document(draft, {"disk": uuid.uuid4().hex})

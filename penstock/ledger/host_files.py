@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile, UnknownFormat
-from penstock.files.file_system import OS, make_folder
+from penstock.files.file_system import OS, make_folder, set_aside
 from penstock.ledger.posts import BadPost
 
 MAX_HOSTS = 1_000
@@ -60,8 +60,8 @@ class HostFiles(Generic[State]):
             self.states[path.stem] = self._parse(read_document(path))
         except (DamagedFile, BadPost, KeyError, TypeError, ValueError, AttributeError) as error:
             # The host posts its counts again within seconds; only sums of its former disks are lost.
-            path.replace(path.with_suffix(".damaged"))
-            _LOGGER.error("the counts of host %s are set aside: %s", path.stem, error)
+            renamed = set_aside(path, OS)
+            _LOGGER.error("the counts of host %s are set aside as %s: %s", path.stem, renamed.name, error)
 
     @property
     def has_hosts(self) -> bool:

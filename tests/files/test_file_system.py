@@ -6,7 +6,7 @@ import os
 import pytest
 
 from penstock.files.errors import Locked
-from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, create_once, map_file, replace_durably
+from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, create_once, map_file, replace_durably, set_aside
 from penstock.testing.crashes import CrashingFileSystem
 
 
@@ -96,3 +96,14 @@ def test_create_once_leaves_nothing_when_sync_fails(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="failed"):
         create_once(tmp_path / "f", b"data")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_each_damaged_file_is_set_aside_under_a_name_of_its_own(tmp_path):
+    path = tmp_path / "edge.1.json"
+    for number in range(12):
+        path.write_text(str(number))
+        set_aside(path, OS)
+    assert not path.exists()
+    assert sorted(int(renamed.read_text()) for renamed in tmp_path.iterdir()) == list(range(12))
+    names = {renamed.read_text(): renamed.name for renamed in tmp_path.iterdir()}
+    assert [names[number] for number in ("0", "1", "11")] == ["edge.1.damaged", "edge.1.damaged2", "edge.1.damaged12"]

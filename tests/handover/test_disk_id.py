@@ -10,9 +10,12 @@ from penstock.handover.disk_id import DISK_FILE, hop_of, load_disk_id
 def test_data_directory_keeps_its_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     disk = load_disk_id(tmp_path)
     assert load_disk_id(tmp_path) == disk
-    (tmp_path / DISK_FILE).write_bytes(b"damaged")
-    assert load_disk_id(tmp_path) != disk
+    for content in (b"damaged", b"damaged again"):
+        (tmp_path / DISK_FILE).write_bytes(content)
+        assert load_disk_id(tmp_path) != disk
     assert "the id of this data directory is lost" in caplog.text
+    assert (tmp_path / "disk.damaged").read_bytes() == b"damaged"
+    assert (tmp_path / "disk.damaged2").read_bytes() == b"damaged again"
 
 
 def test_hop_differs_by_data_directory_and_topic(tmp_path: Path) -> None:

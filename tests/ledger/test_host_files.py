@@ -74,9 +74,14 @@ def test_damaged_file_is_set_aside(registered: Registered, caplog: pytest.LogCap
     registered.restart()
     assert not registered.hosts()
     assert registered.path.with_suffix(".damaged").read_bytes() == b"damaged"
-    assert "the counts of host web1 are set aside" in caplog.text
+    assert "the counts of host web1 are set aside as web1.damaged: " in caplog.text
     assert registered.post(2)
     assert registered.hosts() == {"web1"}
+    registered.path.write_bytes(b"damaged again")
+    registered.restart()
+    assert not registered.hosts()
+    stored = {path.name: path.read_bytes() for path in registered.folder.iterdir()}
+    assert stored == {"web1.damaged": b"damaged", "web1.damaged2": b"damaged again"}
 
 
 def test_file_of_a_newer_format_is_not_replaced(registered: Registered, caplog: pytest.LogCaptureFixture) -> None:

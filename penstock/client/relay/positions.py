@@ -13,7 +13,7 @@ from typing import Any
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.files.file_system import OS, FileSystem
+from penstock.files.file_system import OS, FileSystem, set_aside
 
 
 class BadRelayPosition(PenstockError, ValueError):
@@ -65,9 +65,7 @@ class RelayPositionFile:
 
     def set_aside(self) -> Path:
         """Rename a damaged file, and return its new name."""
-        renamed = self._path.with_suffix(".damaged")
-        self._fs.rename(self._path, renamed)
-        return renamed
+        return set_aside(self._path, self._fs)
 
 
 def position_of(document: dict[str, Any]) -> RelayPosition:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.files.file_system import FileSystem, replace_durably
+from penstock.files.file_system import FileSystem, replace_durably, set_aside
 from penstock.log.commit.batching import PreparedBatch, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.documents import decode, encode
@@ -115,7 +115,7 @@ def undo_undecided(fs: FileSystem, intent: Path, topics: Path) -> None:
     except (KeyError, TypeError, ValueError, AttributeError):
         _LOGGER.error("log: %s cannot be read; a transaction may be stored in part", intent)
         # The damaged intent is preserved for inspection; the log must start without it.
-        fs.rename(intent, intent.with_suffix(".damaged"))
+        set_aside(intent, fs)
         return
     # Order: all cuts before the intent is removed. Crash: the next start repeats them.
     for files, length, batches in lengths:

@@ -26,10 +26,11 @@ def test_written_position_is_read(tmp_path: Path) -> None:
 
 def test_damaged_file_is_set_aside(tmp_path: Path) -> None:
     file = RelayPositionFile(tmp_path / "t.json")
-    (tmp_path / "t.json").write_bytes(b"damaged")
-    with pytest.raises(DamagedFile):
-        file.read()
-    assert file.set_aside() == tmp_path / "t.damaged"
+    for renamed in ("t.damaged", "t.damaged2"):
+        (tmp_path / "t.json").write_bytes(b"damaged")
+        with pytest.raises(DamagedFile):
+            file.read()
+        assert file.set_aside() == tmp_path / renamed
     assert file.read() is None
 
 
