@@ -458,6 +458,7 @@ def test_broker_that_ends_during_the_audit_leaves_it_undecided(tmp_path: Path, m
     assert "decided: 10 absent records and 0 doubled in all partitions; not decided: their causes" in line
 
 
+@pytest.mark.survives("audit", "peer away")
 def test_broker_that_restarts_during_the_audit_is_waited_for(
     kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -489,6 +490,7 @@ def test_broker_that_restarts_during_the_audit_is_waited_for(
     assert (status, report.get("missing")) == (1, 10), errors
 
 
+@pytest.mark.survives("audit", "peer away")
 def test_store_and_file_that_vanish_during_the_audit_leave_it_undecided(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -247,6 +247,7 @@ def test_planted_fault_is_found_with_its_commit(
     assert (sum(part["orphans"].values()), len(report["lost_files"])) == (fault.orphan_rows, fault.lost_files)
 
 
+@pytest.mark.survives("audit", "foreign writer")
 @pytest.mark.parametrize("lake_type", [DeltaLake, IcebergLake])
 def test_table_that_changes_during_the_audit_is_read_at_the_opened_version(
     orders: tuple[Topics, str, list[Row]], tmp_path: Path, lake_type: type[Lake]

@@ -39,6 +39,7 @@ def test_buffer_continues_at_its_end(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert caplog.messages == []
 
 
+@pytest.mark.survives("log buffer", "changed configuration")
 def test_new_term_length_waits_until_everything_is_read(tmp_path: Path) -> None:
     end = offered(tmp_path)
     publication, readers = open_buffer(tmp_path, LISTENER, 2 * TERM)

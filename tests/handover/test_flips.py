@@ -173,6 +173,7 @@ def test_flipped_bit_of_the_metadata_keeps_frames_small(pipe: Pipe) -> None:
         life.end()
 
 
+@pytest.mark.survives("log buffer", "damaged bytes")
 def test_flipped_bit_of_a_frame_costs_at_most_that_frame(pipe: Pipe) -> None:
     path, chance = buffer_file(pipe.folder, "events"), random.Random(4)
     data = path.read_bytes()[: 3 * TERM]
@@ -186,6 +187,7 @@ def test_flipped_bit_of_a_frame_costs_at_most_that_frame(pipe: Pipe) -> None:
     assert losses <= {0, 2}
 
 
+@pytest.mark.survives("log buffer", "damaged bytes")
 @pytest.mark.parametrize("name", ["position", "state", "logbuffer"])
 def test_truncated_or_zeroed_file_is_survived(pipe: Pipe, name: str) -> None:
     paths = {

@@ -169,6 +169,7 @@ def test_writer_waits_if_frames_cannot_be_saved(life: Life, held: Path) -> None:
     assert not writing.is_alive()
 
 
+@pytest.mark.survives("log buffer", "slow peer")
 def test_writer_waits_for_a_slow_daemon(life: Life, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "PATIENCE_S", 30.0)
     writing = threading.Thread(target=overflow, args=[life])
@@ -180,6 +181,7 @@ def test_writer_waits_for_a_slow_daemon(life: Life, held: Path, monkeypatch: pyt
     assert not held.exists()
 
 
+@pytest.mark.survives("log buffer", "power cut")
 @pytest.mark.parametrize("is_storing", [False, True])
 def test_frames_stored_before_a_power_failure_are_not_dropped(
     tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_storing: bool

@@ -137,6 +137,7 @@ class Recorder:
         self._copy()
 
 
+@pytest.mark.survives("log buffer", "SIGKILL")
 def test_a_kill_at_any_moment_counts_a_round_exactly_if_its_frame_is_written(listener: Listener) -> None:
     listener.hear("a", "b", "c", times=3)
     copies: list[Path] = []
@@ -319,6 +320,7 @@ def test_bursts_are_no_rhythm(listener: Listener) -> None:
     assert listener.names(Senders.is_silent) == []
 
 
+@pytest.mark.survives("log buffer", "wrong clock")
 def test_an_outage_of_the_receiver_or_of_the_clock_makes_no_sender_silent(listener: Listener) -> None:
     listener.hear("a", times=600, after=1.0)
     listener.clock.now += 30

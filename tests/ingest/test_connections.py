@@ -34,6 +34,7 @@ def is_closed(connection: socket.socket) -> bool:
         return False
 
 
+@pytest.mark.survives("connections", "flood")
 def test_beyond_the_limit_the_connection_with_most_unfinished_bytes_goes(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, max_connections=3)
     idle, small, large = connect(sock), connect(sock), connect(sock)

@@ -127,6 +127,7 @@ def _sent(path: Path) -> object:
     return Resender(path, Sink())
 
 
+@pytest.mark.survives("landing from the log", "damaged bytes")
 @pytest.mark.parametrize("read", [_map, _requests, _sent], ids=lambda read: read.__name__[1:])
 def test_no_flip_and_no_truncation_raises_anything_but_our_errors(
     tmp_path: Path, read: Callable[[Path], object]

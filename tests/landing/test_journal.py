@@ -111,6 +111,7 @@ def test_torn_line_is_written_again(table: HandWritten) -> None:
         assert table.layout.journal.read_bytes() == whole
 
 
+@pytest.mark.survives("landing from the log", "full disk")
 def test_update_on_full_disk_enters_nothing(table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
     three_batches(table)
     journal = Journal(table.layout)

@@ -134,6 +134,7 @@ def test_start_after_a_clean_end_reads_no_batch(daemon: Daemon, monkeypatch: pyt
     daemon.check_equals_rebuild()
 
 
+@pytest.mark.survives("ledger", "SIGKILL")
 def test_start_after_a_crash_reads_the_batches_after_the_checkpoint(daemon: Daemon) -> None:
     fill(daemon)
     daemon.ledger.write_checkpoint()

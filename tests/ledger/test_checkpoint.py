@@ -73,6 +73,7 @@ def test_random_bytes_are_not_a_checkpoint(data: bytes) -> None:
         parse(data)
 
 
+@pytest.mark.survives("ledger", "damaged bytes")
 @given(st.integers(0, 8 * len(KEPT) - 1))
 def test_flipped_bit_is_detected(bit: int) -> None:
     data = bytearray(KEPT)

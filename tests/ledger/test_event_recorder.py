@@ -176,6 +176,7 @@ def test_continuing_loss_is_not_stored_every_second(watched: Watched) -> None:
     assert event.losses == {"kernel_dropped": 50}
 
 
+@pytest.mark.survives("alarms", "full disk")
 def test_full_disk_has_a_beginning_and_an_end(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.log.close()

@@ -69,6 +69,7 @@ def of_newer_format(content: bytes) -> bytes:
     return b"%08x" % crc32c(text) + text
 
 
+@pytest.mark.survives("hosts", "damaged bytes")
 def test_damaged_file_is_set_aside(registered: Registered, caplog: pytest.LogCaptureFixture) -> None:
     registered.path.write_bytes(b"damaged")
     registered.restart()

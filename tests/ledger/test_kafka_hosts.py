@@ -246,6 +246,7 @@ def test_new_disks_and_their_listeners_are_limited(tmp_path: Path) -> None:
     assert central.post({}, disk="last")
 
 
+@pytest.mark.survives("hosts", "wrong clock")
 def test_posts_after_a_clock_step_back_are_not_settled_by_earlier_ends(tmp_path: Path) -> None:
     central = Central(tmp_path)
     central.post({M: (5, 0)})

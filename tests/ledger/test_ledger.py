@@ -91,6 +91,7 @@ def test_files_of_topics_without_waiting_rows_are_not_opened(
     assert (before.unaccounted, before.pending, len(before.topics)) == (0, 0, 2)
 
 
+@pytest.mark.survives("ledger", "changed configuration")
 def test_invalid_post_of_an_earlier_version_does_not_stop_the_start(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     append(log)
@@ -212,6 +213,7 @@ def killed_before_the_last_was_published(topics: Path, name: str, unpublished: C
     write_synced(OS, files, *synced)
 
 
+@pytest.mark.survives("ledger", "full disk")
 def test_topic_repaired_after_a_full_disk_is_counted_like_one_repaired_at_opening(
     tmp_path: Path,
 ) -> None:
@@ -273,6 +275,7 @@ def test_kafka_partition_has_its_posted_counts(log: Log, tmp_path: Path) -> None
     assert reloaded.snapshot().landed["events/0"].through == 11
 
 
+@pytest.mark.survives("ledger", "wrong clock")
 def test_wrong_clock_stops_the_roll_up_and_an_early_roll_up_is_reverted(
     tmp_path: Path,
 ) -> None:

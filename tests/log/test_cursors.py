@@ -15,6 +15,7 @@ from tests.fuzzed import documents
 from tests.log.log_helpers import UNSYNCED, fill, opened
 
 
+@pytest.mark.survives("cursors", "SIGKILL")
 def test_cursor_survives_a_restart_and_can_be_removed(tmp_path):
     with opened(tmp_path) as topic:
         assert topic.cursors.offsets() == {}
@@ -34,6 +35,7 @@ def test_bad_names_and_offsets_are_value_errors(tmp_path, name, offset):
         topic.cursors.commit(name, offset)
 
 
+@pytest.mark.survives("cursors", "damaged bytes")
 def test_damaged_or_lost_cursor_is_restored_from_its_copy(tmp_path, caplog):
     with opened(tmp_path) as topic:
         folder = topic.path / "cursors"
@@ -76,6 +78,7 @@ def test_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
         pass
 
 
+@pytest.mark.survives("cursors", "power cut")
 def test_power_cut_leaves_the_old_or_the_new_offset(tmp_path):
     for stop in range(6):
         fs = CrashingFileSystem(tmp_path, seed=stop)
@@ -93,6 +96,7 @@ def test_power_cut_leaves_the_old_or_the_new_offset(tmp_path):
             assert topic.cursors.offsets()["a"] in ((2,) if written else (1, 2))
 
 
+@pytest.mark.survives("cursors", "full disk")
 def test_old_offset_stays_on_a_full_disk(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs) as topic:

@@ -41,6 +41,7 @@ def take_the_rest(path):
             pass
 
 
+@pytest.mark.survives("log", "full disk")
 def test_appends_fail_on_a_full_disk_and_work_again_without_a_restart(small_disk):
     log = Log(small_disk / "topics", TopicSettings(segment_size_limit=500_000))
     topic = log.topic("t", create=True)
@@ -74,6 +75,7 @@ def test_appends_fail_on_a_full_disk_and_work_again_without_a_restart(small_disk
     log.close()
 
 
+@pytest.mark.survives("log", "full disk")
 def test_log_opens_on_a_full_disk_and_retention_frees_space(small_disk):
     log = Log(small_disk / "topics", TopicSettings(segment_size_limit=300_000))
     append_until_full(log.topic("t", create=True), 0)

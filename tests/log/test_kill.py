@@ -108,6 +108,7 @@ def run(folder, lives):
     assert {answer["name"].split(".")[1] for answer in answers} == {"a", "b", "x"}
 
 
+@pytest.mark.survives("log", "SIGKILL")
 def test_acknowledged_rows_are_complete_and_stored_once_after_sigkill(tmp_path):
     run(tmp_path, 3)
 

@@ -173,6 +173,7 @@ def test_preallocated_space_does_not_count_towards_the_limit(log):
     assert abs(log._shared.budget.used - counted) < 1000
 
 
+@pytest.mark.survives("log", "changed configuration")
 def test_settings_change_during_appends(log):
     topic = log.create("t")
     fill(topic, [b"x" * 2000])

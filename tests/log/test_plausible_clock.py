@@ -43,6 +43,7 @@ def times(topic):
     return [stored.first / 1e6 for stored in topic.reader().read(0)]
 
 
+@pytest.mark.survives("log", "wrong clock")
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("file_kept", [False, True])
 def test_clock_a_year_ahead_drops_nothing_and_recovers(tmp_path, clock, restarted, file_kept, caplog):
@@ -174,6 +175,7 @@ def test_clock_that_was_never_set_is_never_trusted(tmp_path, clock):
     log.close()
 
 
+@pytest.mark.survives("transactions", "wrong clock")
 def test_clock_jump_neither_forgets_producers_nor_ends_transactions(tmp_path, clock):
     log = Log(tmp_path, SETTINGS, clock=clock, fs=UNSYNCED, transactions=Limits(timeout=60))
     topic = log.topic("t", create=True)

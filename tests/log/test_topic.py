@@ -216,6 +216,7 @@ def test_failed_new_segment_on_a_full_disk_leaves_no_files(tmp_path):
         assert (payloads(topic), topic.gaps()) == ([b"a", b"b", b"c"], [])
 
 
+@pytest.mark.survives("log", "failing disk")
 def test_failed_sync_is_undone_and_reported(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, fs=fs) as topic:

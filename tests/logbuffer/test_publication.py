@@ -85,6 +85,7 @@ def test_existing_file_is_not_created_again(tmp_path: Path) -> None:
         create(tmp_path / "log")
 
 
+@pytest.mark.survives("log buffer", "full disk")
 def test_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

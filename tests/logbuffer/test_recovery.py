@@ -47,6 +47,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.survives("log buffer", "SIGKILL")
 @settings(max_examples=80, deadline=None)
 @given(steps=STEPS, kill=st.integers(1, 400), recovery_store=st.integers(1, 20), cleaning=st.sampled_from(Cleaning))
 def test_writer_killed_in_any_store_neither_loses_nor_repeats_messages(
@@ -84,6 +85,7 @@ def recovered_twice(path: Path, rest: Path, stream: Stream, kill: int, cleaning:
         return reopen(rest, stream, cleaning)
 
 
+@pytest.mark.survives("log buffer", "power cut")
 @settings(max_examples=60, deadline=None)
 @given(steps=STEPS, pages=st.sets(st.integers(0, 48), max_size=12), old=st.integers(0, 60), ahead=st.booleans())
 def test_writer_continues_after_a_power_cut_with_any_old_pages(

@@ -30,6 +30,7 @@ def nonzero_bytes(path: Path) -> list[int]:
     return [index for index in range(len(data)) if data[index]]
 
 
+@pytest.mark.survives("handlers", "damaged bytes")
 @pytest.mark.parametrize("name", ["account", "position", "state", "logbuffer"])
 def test_flipped_bit_invents_no_message_and_the_route_closes(tmp_path: Path, name: str) -> None:
     folder, backup = tmp_path / "buffers", tmp_path / "kept"

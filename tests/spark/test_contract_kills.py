@@ -102,6 +102,7 @@ def read_rows(query: str, layout: Layout) -> list[tuple[Any, ...]]:
     return duckdb.sql(query.format(read)).fetchall()
 
 
+@pytest.mark.survives("typed tables and contracts", "SIGKILL")
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
 def test_violations_are_counted_and_placed_exactly_after_kills_in_commits(

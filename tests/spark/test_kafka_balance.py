@@ -165,6 +165,7 @@ def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(kafka_brok
     assert rebuilt["unaccounted"] == 0
 
 
+@pytest.mark.survives("hosts", "SIGKILL")
 def test_hosts_of_records_count_once_after_kills_around_the_post_and_in_a_rebuild(
     kafka_broker: Broker, tmp_path: Path
 ) -> None:

@@ -94,6 +94,7 @@ def proved_to(layout: Layout) -> int:
     return max((proof.end for proofs in read_proofs(layout) for proof in proofs), default=0)
 
 
+@pytest.mark.survives("landing from the log", "SIGKILL")
 @pytest.mark.spark
 def test_pipeline_killed_in_a_batch_continues_exactly_and_stops_cleanly(tmp_path: Path, running: Daemon) -> None:
     layout = Layout.for_tables(tmp_path / "tables")
@@ -389,6 +390,7 @@ def test_bad_transformation_is_refused_before_the_start(tmp_path: Path) -> None:
     assert not (tmp_path / "tables").exists()
 
 
+@pytest.mark.survives("landing from the log", "damaged bytes")
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_lost_checkpoint_is_made_again_and_each_message_lands_once(tmp_path: Path, running: Daemon) -> None:

@@ -61,6 +61,7 @@ def away(s3: S3Server, seconds: float) -> Iterator[None]:
         yield
 
 
+@pytest.mark.survives("landing from the log", "peer away")
 @pytest.mark.spark
 @pytest.mark.timeout(4000)
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=SOAK)])

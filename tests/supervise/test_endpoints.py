@@ -21,6 +21,7 @@ def test_valid_document_is_returned(tmp_path: Path) -> None:
     assert endpoints(tmp_path) == DOCUMENT
 
 
+@pytest.mark.survives("supervisor", "damaged bytes")
 @pytest.mark.parametrize("bit", range(8))
 def test_flipped_bit_is_no_error(tmp_path: Path, bit: int) -> None:
     content = json.dumps(DOCUMENT).encode()

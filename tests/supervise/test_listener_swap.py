@@ -45,6 +45,7 @@ def test_unchanged_listeners_are_not_touched(intakes: dict[str, ListenerProcesse
     assert swap.carry_out(lambda: None) == intakes
 
 
+@pytest.mark.survives("supervisor", "full disk")
 def test_full_disk_does_not_stop_a_swap(
     intakes: dict[str, ListenerProcesses],
     tmp_path: Path,

@@ -183,6 +183,7 @@ def test_message_refused_by_the_topic_has_failed(narrow: Pipe) -> None:
     assert grown(narrow, before)["handler_failed.log"] == 1
 
 
+@pytest.mark.survives("datagrams", "peer away")
 def test_network_loss_is_known_if_every_sender_counts(shared: Pipe) -> None:
     received = shared.counts("syslog-udp")["taken"]
     post = {
@@ -200,6 +201,7 @@ def test_network_loss_is_known_if_every_sender_counts(shared: Pipe) -> None:
     assert shared.settled()["unaccounted"] == 0
 
 
+@pytest.mark.survives("datagrams", "SIGKILL")
 def test_messages_open_in_a_killed_receiver_are_incomplete_by_crash(pipe: Pipe) -> None:
     pipe.datagrams(*PARTS[:3])
     wait_until(lambda: pipe.counts(UDP)["open"] == 1)
@@ -209,6 +211,7 @@ def test_messages_open_in_a_killed_receiver_are_incomplete_by_crash(pipe: Pipe) 
     assert pipe.settled()["unaccounted"] == 0
 
 
+@pytest.mark.survives("datagrams", "SIGKILL")
 def test_datagrams_queued_for_a_killed_receiver_are_not_lost(pipe: Pipe) -> None:
     pipe.datagrams(b"before")
     wait_until(lambda: pipe.counts(UDP)["accepted"] == 1)
@@ -242,6 +245,7 @@ def logged(pipe: Pipe, topic: str = "events") -> int:
     return sum(int(entry["logged"]) for entry in pipe.balance()["topics"] if entry["topic"] == topic)
 
 
+@pytest.mark.survives("log", "SIGKILL")
 def test_killed_log_daemon_neither_loses_nor_repeats_messages(shared: Pipe) -> None:
     accepted, logged_before = shared.counts(UDP)["accepted"], logged(shared)
     shared.datagrams(*[b"before"] * 50)
@@ -292,6 +296,7 @@ def flip(pipe: Pipe, text: bytes) -> None:
         file.write(bytes([text[0] ^ 0xFF]))
 
 
+@pytest.mark.survives("log", "damaged bytes")
 def test_flipped_byte_in_a_segment_becomes_a_gap_with_its_count(pipe: Pipe) -> None:
     for number in range(5):
         pipe.datagrams(*(b"%d flip me %d" % (number, i) for i in range(10)))

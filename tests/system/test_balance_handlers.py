@@ -160,6 +160,7 @@ def test_batch_that_its_handler_never_survives_has_failed(
     assert log_text in pipe.output.read_text()
 
 
+@pytest.mark.survives("handlers", "SIGKILL")
 def test_repeatedly_killed_handler_counts_each_message_once(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder))
     with socket.create_connection(pipe.address(TCP)) as sock:
@@ -197,6 +198,7 @@ def stuck(request: pytest.FixtureRequest, pipes: Callable[..., Pipe], folder: Pa
         set_mode(folder, "good")
 
 
+@pytest.mark.survives("handlers", "slow peer")
 def test_slow_handler_drops_by_policy_without_cost_for_other_handlers(stuck: Pipe, folder: Path) -> None:
     send_paced(stuck, 1, 8001)
     wait_until(lambda: stuck.counts(TCP)["accepted"] == 8001, 60)
@@ -228,6 +230,7 @@ def test_slow_handler_drops_by_policy_without_cost_for_other_handlers(stuck: Pip
     assert (folder / "taken").read_bytes().endswith(lines(8000, 1))
 
 
+@pytest.mark.survives("connections", "slow peer")
 def test_blocking_handler_stops_the_senders_and_loses_nothing(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder, overflow="block", timeout=600), "listener.events-tcp.so_rcvbuf=64KiB")
     set_mode(folder, "hang")

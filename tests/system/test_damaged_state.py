@@ -43,6 +43,7 @@ def invert(path: Path, dice: random.Random) -> None:
     path.write_bytes(bytes(byte ^ 0xAA for byte in path.read_bytes()))
 
 
+@pytest.mark.survives("supervisor", "damaged bytes")
 @pytest.mark.parametrize("damage", [zero, replace_by_garbage, empty, invert])
 def test_start_names_each_damaged_file_and_loses_no_message(
     tmp_path: Path, damage: Callable[[Path, random.Random], None]

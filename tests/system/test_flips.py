@@ -28,6 +28,7 @@ def flip(path: Path, byte: int, mask: int) -> None:
         file.write(bytes([value ^ mask]))
 
 
+@pytest.mark.survives("log", "damaged bytes")
 def test_start_after_a_flipped_bit_neither_hides_nor_invents_messages(pipe: Pipe) -> None:
     buffers, sent = pipe.data_dir / "buffers", 0
     flips = [

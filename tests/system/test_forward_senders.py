@@ -199,6 +199,7 @@ def kill_and_check(pipe: Pipe, kills: int) -> None:
     assert len(uuids) == len({number for number, _ in uuids}), "a repeat that nobody can know"
 
 
+@pytest.mark.survives("requests", "SIGKILL")
 def test_acknowledged_records_survive_kills(here: Pipe) -> None:
     kill_and_check(here, 4)
 

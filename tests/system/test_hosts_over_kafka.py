@@ -220,6 +220,7 @@ def test_missing_and_doubled_records_are_named_by_host_and_the_sums_close(scene:
     assert (row["accepted"], row["lost_with_disk"], row["in_kafka"]) == (EVENTS + 5, 0, 0)
 
 
+@pytest.mark.survives("hosts", "peer away")
 def test_messages_that_a_host_counts_as_failed_while_kafka_is_away_are_told_from_those_that_it_stored(
     scene: Scene, kafka_broker: Broker
 ) -> None:

@@ -231,6 +231,7 @@ def killed_under_load(pipe: Pipe, kills: int) -> None:
     assert acknowledged <= numbers, "acknowledged, and lost"
 
 
+@pytest.mark.survives("requests", "SIGKILL")
 def test_acknowledged_messages_survive_kills(pipe: Pipe) -> None:
     killed_under_load(pipe, 3)
 
@@ -241,6 +242,7 @@ def test_acknowledged_messages_survive_thirty_kills(pipe: Pipe) -> None:
     killed_under_load(pipe, 30)
 
 
+@pytest.mark.survives("requests", "SIGSTOP")
 def test_senders_wait_without_acknowledgements_while_the_log_is_stopped(shared: Pipe) -> None:
     pipe = shared
     assert by_json(pipe, 1)
@@ -251,6 +253,7 @@ def test_senders_wait_without_acknowledgements_while_the_log_is_stopped(shared: 
     assert pipe.settled()["unaccounted"] == 0
 
 
+@pytest.mark.survives("requests", "changed configuration")
 def test_listeners_are_added_changed_and_removed_at_run_time(pipe: Pipe) -> None:
     assert by_json(pipe, 1)
     assert pipe.config

@@ -101,6 +101,7 @@ def _each_progressed(senders: list[Sending], before: list[int]) -> bool:
     return all(len(sender.acknowledged) > count + 25 for sender, count in zip(senders, before, strict=True))
 
 
+@pytest.mark.survives("Kafka protocol", "SIGKILL")
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(1200)])])
 def test_acknowledged_messages_are_stored_once_and_in_order_after_kills(pipe: Pipe, kills: int) -> None:
     senders = [Sending(address(pipe), name) for name in ("a", "b")]

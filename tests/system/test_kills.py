@@ -211,6 +211,7 @@ def run(folder: Path, seed: int, rounds: int) -> None:
         check_everything(restored, flow.sent[: listener["counts"]["taken"]])
 
 
+@pytest.mark.survives("landing from the log", "SIGKILL")
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
 def test_each_message_is_in_the_tables_once_after_kills_restart_and_restore(tmp_path: Path) -> None:
@@ -230,6 +231,7 @@ def lines_received(pipe: Pipe) -> int:
     return newest.total if newest else 0
 
 
+@pytest.mark.survives("supervisor", "SIGKILL")
 @pytest.mark.timeout(400)
 def test_kill_of_all_processes_loses_no_received_message_and_delays_no_start(pipes: Callable[..., Pipe]) -> None:
     pipe = pipes()
@@ -253,6 +255,7 @@ def test_kill_of_all_processes_loses_no_received_message_and_delays_no_start(pip
     assert 203 <= counts["accepted"] <= 600
 
 
+@pytest.mark.survives("connections", "SIGKILL")
 @pytest.mark.timeout(200)
 def test_kill_of_receiver_and_daemon_under_load_loses_nothing(pipe: Pipe) -> None:
     dice = random.Random(os.urandom(4))
@@ -283,6 +286,7 @@ def test_stopped_pipe_leaves_no_process(pipe: Pipe) -> None:
     assert not any(alive(pid) for pid in pids)
 
 
+@pytest.mark.survives("supervisor", "SIGKILL")
 def test_children_end_with_a_killed_supervisor(pipe: Pipe) -> None:
     pids = list(pipe.endpoints()["pids"].values())
     assert pipe.process

@@ -95,6 +95,7 @@ def kill_under_load(pipe: Pipe, rounds: int) -> None:
     assert {entry.offset: entry.raw_bytes.decode() for entry in logs} == expected
 
 
+@pytest.mark.survives("log", "SIGKILL")
 def test_acknowledged_entries_survive_kills_and_are_stored_once(pipe: Pipe) -> None:
     kill_under_load(pipe, 3)
 
@@ -116,6 +117,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", topics], check=True)
 
 
+@pytest.mark.survives("log", "full disk")
 def test_reads_continue_on_a_full_disk_and_appends_resume_without_a_restart(small_disk: Path, tmp_path: Path) -> None:
     pipe = Pipe(tmp_path, "log.topic_defaults.segment_size_limit=256KiB")
     pipe.start()

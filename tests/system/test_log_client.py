@@ -6,12 +6,15 @@ import threading
 import time
 from itertools import islice
 
+import pytest
+
 from penstock.client import Log
 from penstock.testing.pipe import Pipe
 
 ROUNDS = 2
 
 
+@pytest.mark.survives("client", "SIGKILL")
 def test_appends_and_transactions_survive_a_killed_daemon(pipe: Pipe) -> None:
     stop = threading.Event()
     appended: list[bytes] = []

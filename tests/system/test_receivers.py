@@ -79,6 +79,7 @@ def check(pipe: Pipe, last: int) -> set[str]:
     return {source for source, _, _ in messages}
 
 
+@pytest.mark.survives("datagrams", "SIGKILL")
 def test_each_sender_has_one_receiver_and_a_killed_receiver_loses_nothing(pipe: Pipe) -> None:
     with senders(pipe) as socks:
         send(socks, 0)

@@ -96,6 +96,7 @@ def listener(name: str, more: str = "", port: int = 0, protocol: str = "udp", ha
     )
 
 
+@pytest.mark.survives("connections", "changed configuration")
 def test_listeners_are_added_removed_and_changed_without_loss(configured: Configured) -> None:
     pipe, ports = configured.pipe, free_ports(2)
     configured.write(
@@ -163,6 +164,7 @@ def relay_metrics(pipe: Pipe) -> dict[str, float]:
     return Counter({name: float(number) for name, number in samples})
 
 
+@pytest.mark.survives("relay", "changed configuration")
 def test_relays_are_added_changed_and_removed(configured: Configured) -> None:
     pipe = configured.pipe
     relay = '[[relay]]\nname = "up"\ntopic = "one"\nto = "127.0.0.1:1"\nhost = "web1"\n'
@@ -356,6 +358,7 @@ def test_reload_refuses_other_type_of_an_existing_typed_column(configured: Confi
     assert configured.reloaded().applied == ["pipeline.retention.event", "pipeline.typed.click.columns.ms"]
 
 
+@pytest.mark.survives("supervisor", "changed configuration")
 def test_restart_applies_what_a_reload_cannot_and_refuses_what_would_not_start(configured: Configured) -> None:
     pipe = configured.pipe
     configured.write(listener("stays", handlers=DISCARD), listener("goes"))

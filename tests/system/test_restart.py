@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from penstock.client.send_many import DatagramBatch
 from penstock.ingest.sockets import granted_buffer, request_buffer
 from penstock.testing.pipe import Pipe, wait_until
@@ -64,6 +66,7 @@ def restart(pipe: Pipe) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
 
 
+@pytest.mark.survives("datagrams", "changed configuration")
 def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> None:
     listener = "listener.events-udp"
     pipe = pipes(

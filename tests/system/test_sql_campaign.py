@@ -154,6 +154,7 @@ def campaign(pipe: Pipe, driver: Driver, enough: int, dice: random.Random) -> li
     return answers
 
 
+@pytest.mark.survives("SQL", "SIGKILL")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "enough",

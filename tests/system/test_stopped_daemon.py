@@ -47,6 +47,8 @@ def send(pipe: Pipe, folder: Path, first: int, end: int) -> None:  # noqa: F811
         pipe.lines(lines(number, min(400, end - number)))
 
 
+@pytest.mark.survives("log", "SIGSTOP")
+@pytest.mark.survives("connections", "SIGSTOP")
 @pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["goes on", "is killed"])
 def test_other_handlers_continue_and_each_message_has_a_fate(then: signal.Signals, pipe: Pipe, folder: Path) -> None:  # noqa: F811
     pid = pipe.pid("log daemon")
@@ -74,6 +76,7 @@ def test_other_handlers_continue_and_each_message_has_a_fate(then: signal.Signal
     assert max(Counter(entries(pipe)).values()) == 1
 
 
+@pytest.mark.survives("log buffer", "SIGSTOP")
 def test_daemon_that_is_stopped_while_it_holds_its_lock_is_replaced(pipe: Pipe, folder: Path) -> None:  # noqa: F811
     pid, lock = pipe.pid("log daemon"), position_file(pipe.data_dir / "buffers", TCP, LOG)
     is_stopped, sent = threading.Event(), 0

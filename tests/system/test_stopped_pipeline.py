@@ -15,6 +15,7 @@ from tests.system.console_process import WAIT, opened, running_console
 from tests.system.landing import Driver
 
 
+@pytest.mark.survives("landing from the log", "SIGSTOP")
 @pytest.mark.spark
 def test_stopped_pipeline_is_shown_by_console_status_alarms_and_timeline(pipe: Pipe) -> None:
     pipe.datagrams(b"x")

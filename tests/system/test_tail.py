@@ -80,6 +80,8 @@ def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+@pytest.mark.survives("tail", "full disk")
+@pytest.mark.survives("tail", "failing disk")
 @pytest.mark.parametrize("fault", [Faults(full=True), Faults(failing=True)], ids=["full disk", "EIO"])
 @pytest.mark.parametrize("state", ["state.json", "data/state.json"], ids=["of the daemon", "of the state file too"])
 def test_tail_waits_for_a_full_or_failing_disk(faults: Path, tmp_path: Path, fault: Faults, state: str) -> None:
@@ -106,6 +108,8 @@ def test_tail_waits_for_a_full_or_failing_disk(faults: Path, tmp_path: Path, fau
         pipe.stop()
 
 
+@pytest.mark.survives("tail", "peer away")
+@pytest.mark.survives("tail", "SIGKILL")
 def test_killed_tail_neither_loses_nor_repeats_lines(pipe: Pipe, tmp_path: Path) -> None:
     folder, dice = tmp_path / "logs", random.Random(7)
     folder.mkdir()
@@ -129,6 +133,7 @@ def test_killed_tail_neither_loses_nor_repeats_lines(pipe: Pipe, tmp_path: Path)
     assert pipe.settled()["unaccounted"] == 0
 
 
+@pytest.mark.survives("tail", "SIGKILL")
 def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path: Path) -> None:
     folder, dice = tmp_path / "pods" / "shop_web_77" / "nginx", random.Random(8)
     folder.mkdir(parents=True)
@@ -150,6 +155,7 @@ def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path:
     assert {row["annotations"]["pod"] for row in rows} == {"web"}
 
 
+@pytest.mark.survives("tail", "SIGKILL")
 def test_killed_tail_of_the_journal_appends_each_entry_once(
     pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def test_reload_is_recorded_with_its_changes(pipe: Pipe) -> None:
     wait_until(lambda: text in happened(pipe), what="the reload is told")
 
 
+@pytest.mark.survives("datagrams", "SIGSTOP")
 def test_stopped_receiver_is_visible_and_named_as_the_cause_of_its_loss(pipe: Pipe) -> None:
     def silent_s() -> float:
         return float(pipe.get("/stat")["listeners"]["events-udp"]["silent_s"])

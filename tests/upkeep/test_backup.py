@@ -123,6 +123,7 @@ def test_restored_instance_has_the_balance_of_the_backup_under_load(
         restored.stop()
 
 
+@pytest.mark.survives("backup", "SIGKILL")
 @pytest.mark.parametrize("moment", ["before the pause", "in the pause"])
 def test_killed_backup_lets_everything_continue_and_is_repeated(
     moment: str, pipe: Pipe, load: Callable[[], int], tmp_path: Path
@@ -150,6 +151,7 @@ def test_killed_backup_lets_everything_continue_and_is_repeated(
     assert run_backup(pipe, str(folder)).returncode == 1  # it is complete
 
 
+@pytest.mark.survives("backup", "damaged bytes")
 def test_damaged_backup_and_used_folder_are_refused(pipe: Pipe, tmp_path: Path) -> None:
     folder, target = tmp_path / "backup", tmp_path / "restored"
     assert run_backup(pipe, str(folder)).returncode == 0

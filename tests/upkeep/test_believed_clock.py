@@ -80,6 +80,7 @@ def test_jump_while_running_is_noticed_though_daemon_vouches(
     assert believed.expected_micros() == START * 1e6
 
 
+@pytest.mark.survives("merge, deletion, restore", "wrong clock")
 def test_start_with_wrong_clock_is_noticed_by_time_of_last_life(
     layout: Layout, clock: FakeClock, daemon: DaemonAnswers
 ) -> None:

@@ -108,6 +108,7 @@ def campaign(folder: Path, kills: int, check_every: int, server: str = "") -> No
     check_that_an_altered_row_is_found(layout)
 
 
+@pytest.mark.survives("merge, deletion, restore", "SIGKILL")
 @pytest.mark.timeout(900)
 def test_table_and_copies_are_exact_after_fifty_kills(tmp_path: Path) -> None:
     campaign(tmp_path, 50, check_every=25)

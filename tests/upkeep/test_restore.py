@@ -264,6 +264,7 @@ def assert_accounted(landed: Landed) -> None:
     assert differences(landed.layout) == []
 
 
+@pytest.mark.survives("merge, deletion, restore", "damaged bytes")
 @pytest.mark.parametrize("kind", ["event", "message", "quarantine"])
 def test_rows_are_the_same_after_damage_of_any_column(landed: Landed, kind: str) -> None:
     before = dump(landed.layout)
@@ -352,6 +353,7 @@ def test_topic_that_was_created_again_does_not_give_other_rows(
     assert landed.state(name) == "reported"
 
 
+@pytest.mark.survives("merge, deletion, restore", "changed configuration")
 def test_changed_settings_do_not_change_rows(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
     name, before = landed.damage(flip_column, landed.file(), "payload"), table_of(landed.layout).active()
     landed.scrub(replace(landed.landing, transform=TransformRules(patterns=("web",))))
@@ -367,6 +369,7 @@ def test_changed_settings_do_not_change_rows(landed: Landed, caplog: pytest.LogC
     assert landed.state(name) == "repaired"
 
 
+@pytest.mark.survives("landing from Kafka", "peer away")
 def test_unavailable_kafka_is_reported_and_tried_again(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
     before = dump(landed.layout)
     name = landed.damage(flip_column, landed.file(), "payload")
@@ -391,6 +394,7 @@ def test_rows_in_an_object_store_are_the_same(landed_at_url: Landed, damage: Cal
     assert [path.name for path in landed.layout.keys.parent.glob("*.restore")] == []
 
 
+@pytest.mark.survives("merge, deletion, restore", "peer away")
 def test_unreachable_object_store_changes_nothing(landed_at_url: Landed, s3: S3Server) -> None:
     landed, before = landed_at_url, dump(landed_at_url.layout)
     name = landed.damage(zero_pages, landed.file())
@@ -725,6 +729,7 @@ def test_merged_file_with_rows_of_the_log_gets_them_from_the_log(
     assert dump(layout) == before
 
 
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
 def test_file_with_a_deletion_vector_of_another_program_stays(
     landed: Landed, foreign_spark: ForeignSpark, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -56,6 +56,7 @@ def check_all(layout: object, topics: Path | None) -> None:
         scrub.check_next()
 
 
+@pytest.mark.survives("merge, deletion, restore", "damaged bytes")
 @pytest.mark.parametrize("name", [0, -1])
 def test_each_flipped_bit_of_a_page_is_found(landed: HandWritten, name: int) -> None:
     path = landed.layout.landed / sorted(landed.files)[name]

@@ -63,6 +63,7 @@ def test_withheld_datagrams_are_counted() -> None:
     assert decoded(arrived)[0].total() < 200
 
 
+@pytest.mark.survives("datagrams", "flood")
 def test_full_loss_is_counted() -> None:
     arrived, counts = stressed(rate=0, stop_after=20, loss=1.0, max_size=200)
     assert (arrived, counts["datagrams"], counts["lost"], counts["messages"]) == ([], 0, 20, 20)

@@ -120,6 +120,7 @@ def test_unsynchronised_clock_is_a_warning(answer: int | None, state: str, monke
     assert (finding.state, bool(finding.advice)) == (state, state != "good")
 
 
+@pytest.mark.survives("supervisor", "wrong clock")
 def test_clock_jump_is_found_from_the_stored_state(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path)
     assert list(clock_jump(settings)) == []

@@ -71,6 +71,7 @@ def test_closed_client_refuses_calls(log: Log) -> None:
         log.append("t", [b"x"])
 
 
+@pytest.mark.survives("client", "peer away")
 def test_patience_ends_and_restarts_after_a_success() -> None:
     patience = RetryBackoff(0.2)
     assert patience.pause(ClientError("something else")) is None

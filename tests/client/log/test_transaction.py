@@ -91,6 +91,7 @@ def test_transaction_open_for_too_long_is_aborted(log: Log) -> None:
     assert log.topics() == []
 
 
+@pytest.mark.survives("transactions", "peer away")
 def test_broken_connections_neither_lose_nor_repeat_rows(proxy: Proxy, log: Log) -> None:
     for number in range(6):
         with log.transaction() as transaction:

@@ -130,6 +130,7 @@ def test_entries_arrive_once_with_their_source_and_minute(pair: Pair) -> None:
     assert (pair.arrived, pair.cursor()) == ([b"x", None, b"y"], 3)
 
 
+@pytest.mark.survives("relay", "peer away")
 def test_append_that_was_not_acknowledged_is_repeated_once(pair: Pair) -> None:
     pair.store(b"a", b"b")
     relay_all(pair.relay())
@@ -172,6 +173,7 @@ def test_token_without_the_right_is_refused_in_one_line(pair: Pair, caplog: pyte
     assert pair.cursor() == 0  # retention waits for what was not relayed
 
 
+@pytest.mark.survives("relay", "peer away")
 def test_entries_wait_while_the_other_side_is_away(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     (port,) = free_ports(1)
     pair.store(b"a", b"b")
@@ -282,6 +284,7 @@ def test_repetition_after_the_memory_of_producers_is_named(pair: Pair, caplog: p
     assert [line for line in caplog.messages if "transactions.producer_memory" in line]
 
 
+@pytest.mark.survives("relay", "damaged bytes")
 def test_damaged_position_continues_at_the_cursor(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.store(b"a", b"b")
     relay_all(pair.relay())
@@ -306,6 +309,7 @@ def test_outage_is_two_lines(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == ["topic t is not relayed: away; retrying", "topic t is relayed again after 0 s"]
 
 
+@pytest.mark.survives("relay", "damaged bytes")
 def test_damaged_entries_become_a_gap_and_the_others_arrive(pair: Pair) -> None:
     for payload in (b"first entry", b"second entry", b"third entry"):
         pair.store(payload)
@@ -338,6 +342,7 @@ def fail_writes(pair: Pair, relay: TopicRelay) -> None:
     hidden.rename(folder)
 
 
+@pytest.mark.survives("relay", "full disk")
 def test_expired_entries_are_counted_once_if_the_position_cannot_be_written(pair: Pair) -> None:
     pair.store(b"a")
     relay = pair.relay()

@@ -146,6 +146,7 @@ def test_long_line_of_utf16_is_cut_between_characters(here: Following) -> None:
     assert b"".join(appended).decode() == "x" + "\U0001f600" * MAX_LINE_BYTES
 
 
+@pytest.mark.survives("tail", "SIGKILL")
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_append_that_a_kill_interrupted_is_made_once(here: Following, moment: str) -> None:
     here.write(b"one\n")
@@ -339,6 +340,7 @@ def test_short_beginning_that_is_the_same_by_chance_is_no_copy(here: Following) 
     assert here.run() == [b"started", b"started", b"working"]
 
 
+@pytest.mark.survives("tail", "wrong clock")
 def test_clock_that_is_set_wrong_drops_no_position(here: Following, monkeypatch: pytest.MonkeyPatch) -> None:
     here.write(b"one\n")
     here.run()
@@ -363,6 +365,7 @@ def store_state(here: Following, state: dict[str, Any]) -> None:
     (here.folder / "state" / "positions.json").write_bytes(encode(state))
 
 
+@pytest.mark.survives("tail", "power cut")
 def test_device_number_that_changes_at_a_reboot_repeats_no_line(here: Following) -> None:
     here.write(b"one\n")
     here.run_once()
@@ -391,6 +394,7 @@ def test_position_of_a_file_system_that_is_not_mounted_is_retained(
     assert "gone/x.log is gone: what was not read of it cannot be" in caplog.text
 
 
+@pytest.mark.survives("tail", "damaged bytes")
 @pytest.mark.parametrize("damage", [b"", b"\0" * 300, b'{"producer": 5}'])
 def test_damaged_state_appends_nothing_and_says_what_to_do(here: Following, damage: bytes) -> None:
     here.write(b"one\n")

@@ -121,6 +121,7 @@ def test_post_that_does_not_arrive_is_retried(ledger: Ledger, caplog: pytest.Log
     assert ledger.audited_counts()["kafka", "kafka", "t"]["success"] == 3
 
 
+@pytest.mark.survives("large messages", "peer away")
 def test_unreachable_ledger_costs_the_client_nothing(caplog: pytest.LogCaptureFixture) -> None:
     auditor = _auditor(auditor_ledger_url="127.0.0.1:1", auditor_ledger_timeout_ms=200)
     _count_message(auditor)

@@ -169,6 +169,7 @@ producer.produce(sys.argv[2], os.urandom(60_000))
 """
 
 
+@pytest.mark.survives("large messages", "SIGKILL")
 def test_producer_killed_between_chunks(topics: Topics) -> None:
     topic = topics.new()
     command = [sys.executable, "-c", KILLED, topics.address, topic]
@@ -190,6 +191,7 @@ def test_producer_killed_between_chunks(topics: Topics) -> None:
     assert consumer.snapshot().bytes == 0
 
 
+@pytest.mark.survives("large messages", "SIGKILL")
 def test_consumer_killed_between_chunks_resumes_without_loss(topics: Topics) -> None:
     topic = topics.synthetic()
     script = (

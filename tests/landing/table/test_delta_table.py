@@ -246,6 +246,7 @@ def test_vacuum_removes_commits_after_the_checkpoint_is_synced(
     assert (DeltaTable(table.folder).newest(), read_offsets(table.folder)) == (99, list(range(100)))
 
 
+@pytest.mark.survives("landing from the log", "foreign writer")
 def test_newest_skips_commits_of_other_programs(table: DeltaTable) -> None:
     commit(table, 7, 1)
     opened = deltalake.DeltaTable(str(table.folder))
@@ -300,6 +301,7 @@ def test_statistics_of_a_file_need_no_memory_for_the_others(table: DeltaTable) -
     tracemalloc.stop()
 
 
+@pytest.mark.survives("landing from the log", "power cut")
 def test_batches_are_exact_after_random_crashes(tmp_path: Path) -> None:
     """Before the commit, after it, and with a commit that did not reach the disk whole."""
     chance, folder, batch, landed = random.Random(15), tmp_path / "landed", 0, list[int]()

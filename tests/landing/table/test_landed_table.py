@@ -35,6 +35,7 @@ def test_table_of_another_version_is_not_touched(layout: Layout) -> None:
     assert not layout.landed.exists()
 
 
+@pytest.mark.survives("SQL", "damaged bytes")
 def test_damaged_version_raises_its_file_name(layout: Layout) -> None:
     begin_table(layout)
     data = bytearray(layout.format.read_bytes())

@@ -88,6 +88,7 @@ def test_batch_is_repeated_with_the_files_of_its_tasks(layout: Layout, monkeypat
     assert uuids(layout.typed("click")) == uuids(layout.landed) == ["a"]
 
 
+@pytest.mark.survives("typed tables and contracts", "changed configuration")
 def test_tables_that_change_during_a_batch_have_its_rows_as_configured_now(layout: Layout) -> None:
     life = Life(layout)
     job = replace(life.job, typed=life.typed.writer())
@@ -124,6 +125,7 @@ def test_changed_tables_are_written_from_the_next_batch_on(layout: Layout) -> No
     assert [row["user"] for row in read(layout.typed("click"))] == [None, "ann", "bob"], "the tables are as before"
 
 
+@pytest.mark.survives("typed tables and contracts", "SIGKILL")
 def test_tables_agree_after_a_kill_between_commits(layout: Layout) -> None:
     life = Life(layout)
     life.land(0, [source([(0, event("a"))])])

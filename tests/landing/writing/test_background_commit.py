@@ -123,6 +123,7 @@ def test_error_of_commit_is_raised_by_next_batch_and_settle(slow: SlowTable, lan
     assert (slow.table.newest(), landing.under_way.batch) == (-1, 0)
 
 
+@pytest.mark.survives("landing from the log", "full disk")
 def test_commit_waits_for_space_on_a_full_disk(
     slow: SlowTable, landing: Landing, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -136,6 +137,7 @@ def test_commit_waits_for_space_on_a_full_disk(
     ]
 
 
+@pytest.mark.survives("landing from the log", "full disk")
 def test_task_on_a_full_disk_reports_the_folder_and_leaves_no_file(
     slow: SlowTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -274,6 +274,7 @@ def test_rebuilt_keys_match_stored_keys(landed: Landed, tmp_path: Path) -> None:
     assert 0 < sum(answers[0]) < 250
 
 
+@pytest.mark.survives("landing from the log", "changed configuration")
 def test_changed_window_rebuilds_keys(landed: Landed) -> None:
     landed.land(0, [source([(0, event("a"))])])
     wider = BatchCommit(landed.table, landed.layout.keys, 3 * WINDOW)

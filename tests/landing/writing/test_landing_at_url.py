@@ -69,6 +69,7 @@ def test_keys_are_rebuilt_from_the_table(landing: Landing) -> None:
     assert landing.uuids() == uuids_of(range(20))
 
 
+@pytest.mark.survives("landing from the log", "peer away")
 def test_batch_whose_answer_was_lost_is_in_the_keys(landing: Landing) -> None:
     """The table has the batch, and the driver does not know it yet."""
     parts = landing.parts(0, range(10))

@@ -207,6 +207,7 @@ def test_compaction_on_a_full_disk_changes_nothing(tmp_path):
         assert contents(topic) == before
 
 
+@pytest.mark.survives("log", "power cut")
 def test_power_cut_during_compaction_loses_no_row(tmp_path):
     for stop in range(0, 30, 2):
         folder = tmp_path / str(stop)

@@ -180,6 +180,7 @@ def test_retention_frees_a_full_disk(make_log, tmp_path):
     assert (tmp_path / "RESERVE").stat().st_size == RESERVE_BYTES
 
 
+@pytest.mark.survives("log", "power cut")
 def test_each_offset_is_a_row_or_in_a_gap_after_any_power_cut(tmp_path):
     for stop in range(0, 40, 2):
         folder = tmp_path / str(stop)

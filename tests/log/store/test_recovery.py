@@ -358,6 +358,7 @@ class UnreadableFiles(CrashingFileSystem):
         return super().size(path)
 
 
+@pytest.mark.survives("log", "failing disk")
 @pytest.mark.parametrize("settings", [None, SMALL], ids=["one segment", "many segments"])
 def test_failing_read_is_reported_and_nothing_is_taken_for_lost(tmp_path, settings):
     path = make(tmp_path / "whole", settings=settings)

@@ -151,6 +151,7 @@ def test_length_that_could_not_be_published_is_published_later(tmp_path):
     active.release()
 
 
+@pytest.mark.survives("log", "power cut")
 @pytest.mark.parametrize("topic", ["t", "_internal"])
 def test_append_leaves_no_gap_after_a_power_cut_at_any_operation(tmp_path, topic):
     for stop_after in range(6):

@@ -201,6 +201,7 @@ def test_commit_creates_a_topic_that_was_deleted(log):
     assert payloads(log.topic("a")) == [b"new"]
 
 
+@pytest.mark.survives("transactions", "SIGKILL")
 def test_restart_drops_open_transactions(tmp_path):
     log = Log(tmp_path, fs=UNSYNCED)
     transaction = log.transactions.begin()
@@ -215,6 +216,7 @@ def test_restart_drops_open_transactions(tmp_path):
     log.close()
 
 
+@pytest.mark.survives("transactions", "full disk")
 def test_failed_commit_on_a_full_disk_can_be_retried(tmp_path):
     fs = CrashingFileSystem(tmp_path)
     log = Log(tmp_path, fs=fs)
@@ -291,6 +293,7 @@ def cut_while_committing(folder, seed, stop):
     return stored, answered
 
 
+@pytest.mark.survives("transactions", "power cut")
 def test_transaction_is_whole_or_absent_after_any_power_cut(tmp_path):
     outcomes = set()
     for stop in range(34):
@@ -375,6 +378,7 @@ def test_intent_of_random_bytes_is_rolled_back_or_renamed(tmp_path_factory, data
         assert not intent.exists()
 
 
+@pytest.mark.survives("transactions", "damaged bytes")
 @given(st.data())
 def test_damaged_staged_rows_are_committed_unchanged_or_not_at_all(tmp_path_factory, data):
     log = Log(tmp_path_factory.mktemp("log"), fs=UNSYNCED, clock=FakeClock())

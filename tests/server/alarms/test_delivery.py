@@ -142,6 +142,7 @@ def try_once(config: AlarmsConfig, alarm: dict[str, object]) -> dict[str, str]:
     return asyncio.run(AlarmDelivery(config).try_once(alarm))
 
 
+@pytest.mark.survives("alarms", "peer away")
 def test_failing_webhook_is_given_up_counted_and_logged(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
     hook.statuses = [500] * 100
     config = AlarmsConfig(webhook=address(hook), retry_for=0.02)
@@ -191,6 +192,7 @@ def trickling(first: bytes) -> Iterator[str]:
     thread.join(10)
 
 
+@pytest.mark.survives("alarms", "slow peer")
 @pytest.mark.parametrize("first", [b"", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 100 Continue\r\n\r\n"])
 def test_slow_webhook_is_given_up_at_the_deadline(first: bytes, caplog: pytest.LogCaptureFixture) -> None:
     with trickling(first) as webhook:

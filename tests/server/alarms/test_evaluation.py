@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.server.alarms.evaluation import Evaluation, Moment
 from penstock.server.alarms.rules import Above, Behind, Growth, NotZero, Share, Stuck
 from penstock.server.metrics.prometheus import Family
@@ -66,6 +68,7 @@ def test_waiting_messages_without_progress_are_stuck() -> None:
     assert evaluation.holds(now(0, 6), moment(90)) == {}
 
 
+@pytest.mark.survives("alarms", "wrong clock")
 def test_growth_is_measured_by_the_monotonic_clock() -> None:
     evaluation = Evaluation(GROWTH)
     evaluation.holds(fates(lost=0), Moment(0, 1e9))

@@ -113,6 +113,7 @@ def test_alarm_that_is_acknowledged_before_its_delivery_is_not_delivered_after_a
     assert deliveries.delivered == [("begins", "web")]
 
 
+@pytest.mark.survives("alarms", "SIGKILL")
 def test_delivery_that_a_stop_interrupted_is_repeated_after_the_restart(deliveries: Deliveries) -> None:
     deliveries.enter("begins", outcome="")
     deliveries.restarted().enter([], [])
@@ -177,6 +178,7 @@ def test_state_of_a_version_that_stored_no_ends_is_read(deliveries: Deliveries) 
     assert (deliveries.firing()["delivered"], deliveries.firing()["given_up"]) == (True, False)
 
 
+@pytest.mark.survives("alarms", "changed configuration")
 def test_alarm_that_was_given_up_is_not_delivered_until_the_destinations_change(deliveries: Deliveries) -> None:
     deliveries.enter("begins", outcome=FAILED)
     assert (deliveries.firing()["delivered"], deliveries.firing()["given_up"]) == (False, True)
@@ -283,6 +285,7 @@ def test_missing_mute_cannot_be_ended_and_the_others_are_named(deliveries: Deliv
     assert [entry["state"] for entry in register.document()["history"]] == ["unmuted", "muted", "muted"]
 
 
+@pytest.mark.survives("alarms", "damaged bytes")
 def test_damaged_file_is_reported_and_forgotten(deliveries: Deliveries, caplog: pytest.LogCaptureFixture) -> None:
     deliveries.enter("begins")
     deliveries.path.write_bytes(deliveries.path.read_bytes()[:-1])

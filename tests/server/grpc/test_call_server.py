@@ -97,6 +97,7 @@ def test_waiting_appends_become_one_batch(running: Running, channel: grpc.Channe
     assert [stored.batch.num_rows for stored in topic.reader().read(0)] == [1, 10]
 
 
+@pytest.mark.survives("log", "failing disk")
 def test_slow_disk_delays_neither_other_calls_nor_topics(running: Running, channel: grpc.Channel) -> None:
     call = channel.unary_unary(SERVICE + "AppendLogs")
     for name in ("slow", "slower", "quick"):

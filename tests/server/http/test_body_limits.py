@@ -76,6 +76,7 @@ def test_missing_head_times_out(limited: Callable[[int, float], Running]) -> Non
     assert running.limits.refused == {"slow": 2}
 
 
+@pytest.mark.survives("requests", "slow peer")
 def test_slow_body_times_out(limited: Callable[[int, float], Running], caplog: pytest.LogCaptureFixture) -> None:
     running = limited(1 << 20, 0.5)
     is_over = threading.Event()
@@ -115,6 +116,7 @@ def test_rest_of_an_answered_body_is_not_awaited(limited: Callable[[int, float],
             pytest.fail("the connection is still there")
 
 
+@pytest.mark.survives("requests", "flood")
 def test_full_budget_ends_the_largest_incomplete_body(limited: Callable[[int, float], Running]) -> None:
     running = limited(10_000, 60)
     with connected(running) as large, connected(running) as small, connected(running) as newcomer:
@@ -140,6 +142,7 @@ def test_timely_bodies_share_one_connection(limited: Callable[[int, float], Runn
             assert answer(sock) == (200, False)
 
 
+@pytest.mark.survives("requests", "flood")
 def test_connection_limit_closes_the_longest_silent_one(
     limited: Callable[..., Running], caplog: pytest.LogCaptureFixture
 ) -> None:

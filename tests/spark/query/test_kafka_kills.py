@@ -49,6 +49,7 @@ def expected(sent: list[bytes]) -> Counter[tuple[str, str | None]]:
     return Counter(dict.fromkeys(rows, 1)) + Counter(("quarantine", None) for fate in fates if not fate)
 
 
+@pytest.mark.survives("landing from Kafka", "SIGKILL")
 @pytest.mark.spark
 @pytest.mark.parametrize(("count", "kills"), [(400, 1), pytest.param(200_000, 10, marks=pytest.mark.soak)])
 @pytest.mark.timeout(3000)

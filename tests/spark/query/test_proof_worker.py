@@ -56,6 +56,7 @@ def test_restart_proves_unproved_batches_and_finds_earlier_duplicates(landing: L
     assert (restarted.progress.batch, restarted.progress.rows, restarted.progress.unaccounted) == (1, 1, 0)
 
 
+@pytest.mark.survives("landing from the log", "peer away")
 def test_proofs_are_stored_while_the_daemon_is_unavailable_and_posted_later(
     tmp_path: Path, landing: Landing, table: HandWritten, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,6 +120,7 @@ def test_torn_proof_is_repeated(landing: Landing, table: HandWritten) -> None:
     assert list(read_lines(proofs, dict)) == complete != []
 
 
+@pytest.mark.survives("ledger", "full disk")
 def test_full_disk_is_logged_and_retried(
     landing: Landing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -83,6 +83,7 @@ def test_batch_is_repeated_after_a_crash_between_the_two_commits(
     assert {row["landed_at"] for row in read(typed)} == {row["landed_at"] for row in read(landed)}
 
 
+@pytest.mark.survives("typed tables and contracts", "changed configuration")
 def test_running_query_takes_over_changed_typed_tables(spark: SparkSession, topics: Path, tmp_path: Path) -> None:
     landing = Landing(topics, tmp_path / "tables", target_lag=0.2)
     layout = landing.layout

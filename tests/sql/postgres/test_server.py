@@ -84,6 +84,7 @@ def test_cancel_ends_the_running_query(sql_server: Server) -> None:
         assert connection.execute("select 1").fetchone() == (1,)
 
 
+@pytest.mark.survives("SQL", "peer away")
 def test_query_of_a_client_that_has_gone_is_ended(tmp_path: Path) -> None:
     with serving(tmp_path, sql={"max_queries": 1, "timeout": 600}) as server:
         gone = connect(server)
@@ -103,6 +104,7 @@ def test_query_over_its_time_is_an_error(tmp_path: Path) -> None:
         connection.execute(ENDLESS)
 
 
+@pytest.mark.survives("SQL", "flood")
 def test_limits_of_rows_text_and_connections_are_errors(tmp_path: Path) -> None:
     limits = {"max_rows": 10, "max_connections": 1, "max_queries": 1, "memory": "64MiB"}
     with serving(tmp_path, sql=limits) as server, connect(server) as connection:

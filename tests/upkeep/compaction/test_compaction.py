@@ -115,6 +115,7 @@ def test_merged_rows_are_sorted_by_type(table: DeltaTable) -> None:
     assert (added_file["num_records"], added_file["min.type"], added_file["max.type"]) == (18, "type-0", "type-2")
 
 
+@pytest.mark.survives("merge, deletion, restore", "SIGKILL")
 def test_killed_merge_changes_nothing(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
     for batch in range(3):
         table.commit(batch, [write_file(table, [batch])])

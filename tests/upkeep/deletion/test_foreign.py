@@ -48,6 +48,7 @@ BEFORE = {"landed.event": 5, "landed.message": 1}
 AFTER = {"landed.event": 3, "landed.message": 1, "deleted.foreign": 2}
 
 
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
 def test_next_balance_counts_rows_deleted_by_another_program(
     tmp_path: Path, topics: Path, table: HandWritten, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -106,6 +107,7 @@ def test_rows_in_other_files_are_not_deleted(
     assert rebuilt_sums(topics, table.layout)[0] == BEFORE
 
 
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
 def test_foreign_commit_is_counted_once_after_kill(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     delete_by_vector(table.layout.tables / "landed", file_of(table.layout, "y"), [0])

@@ -518,6 +518,7 @@ def test_maintenance_deletes_expired_rows_while_clock_is_trusted(
     assert len(load_deletions(table.layout)) == 1
 
 
+@pytest.mark.survives("merge, deletion, restore", "wrong clock")
 def test_maintenance_deletes_no_row_by_untrusted_clock(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     worker(topics, table)
     ages = dict.fromkeys(("event", "message", "quarantine"), 400.0 * DAY)

@@ -127,6 +127,7 @@ def test_rows_of_retention_stay_if_it_is_not_exported(life: typed_life.Life, tmp
     assert is_proved(export)
 
 
+@pytest.mark.survives("export", "changed configuration")
 def test_added_columns_of_typed_tables_are_added(life: typed_life.Life, tmp_path: Path, server: str) -> None:
     exports = [exported(kind, life.layout, tmp_path, server, source="events_click") for kind in KINDS]
     for export in exports:
@@ -277,6 +278,7 @@ def copied(export: Exported, client: Any) -> list[str]:
         return []
 
 
+@pytest.mark.survives("export", "SIGKILL")
 def test_rows_that_a_killed_sender_left_in_clickhouse_are_removed(life: typed_life.Life, tmp_path: Path) -> None:
     export = exported("clickhouse", life.layout, tmp_path)
     export.step()
@@ -336,6 +338,7 @@ def test_small_files_of_a_delta_copy_are_merged(life: typed_life.Life, tmp_path:
     assert is_proved(export)
 
 
+@pytest.mark.survives("export", "peer away")
 def test_target_that_is_away_is_reported_once_and_retried(
     life: typed_life.Life, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +384,7 @@ def test_daemon_and_pipeline_name_one_folder_of_states(tmp_path: Path) -> None:
     assert settings.export_states == Layout.for_tables(settings.tables).exports
 
 
+@pytest.mark.survives("export", "damaged bytes")
 @given(state=binary(max_size=64))
 def test_any_state_is_read_or_called_damaged(tmp_path_factory: pytest.TempPathFactory, state: bytes) -> None:
     layout = Layout.for_tables(tmp_path_factory.mktemp("tables"))

@@ -51,6 +51,7 @@ def test_thread_mirrors_what_landed_before_it_stops(table: DeltaTable) -> None:
     assert not is_behind(layout)
 
 
+@pytest.mark.survives("Iceberg mirror", "peer away")
 def test_unreachable_catalog_is_reported_once_and_retried(
     table: DeltaTable, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ def test_batch_that_only_typed_tables_have_is_not_mirrored(life: typed_life.Life
     assert clicks_of(life.layout) == uuids(0, 1, 2)
 
 
+@pytest.mark.survives("Iceberg mirror", "foreign writer")
 def test_columns_of_other_programs_are_added(life: typed_life.Life) -> None:
     mirror = mirror_of(life.layout.tables)
     mirror.step()
@@ -237,6 +238,7 @@ def test_replaced_snapshots_expire_with_their_metadata(life: typed_life.Life, mo
     assert {f"file://{path}" for path in folder.glob("*.avro")} == used
 
 
+@pytest.mark.survives("Iceberg mirror", "SIGKILL")
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 def test_step_after_kill_at_the_pointer_adds_no_file_twice(life: typed_life.Life, moment: str) -> None:
     mirror = mirror_of(life.layout.tables)

@@ -57,6 +57,7 @@ def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
     assert ProofWorker(landing, ledger).step()
 
 
+@pytest.mark.survives("promotion to Kafka", "SIGKILL")
 def test_killed_copy_resumes_and_copies_each_row_once(kafka_broker: Broker, tmp_path: Path) -> None:
     append(tmp_path / "topics", "t", *[[b"%d" % n for n in range(m, m + 1000)] for m in range(0, ROWS, 1000)])
     landing = Landing(tmp_path / "topics", tmp_path / "tables")

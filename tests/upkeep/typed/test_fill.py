@@ -124,6 +124,7 @@ def files_of(layout: Layout) -> list[TableFile]:
     return TypedDelta(layout.typed("click")).active()
 
 
+@pytest.mark.survives("typed tables and contracts", "damaged bytes")
 def test_damaged_file_is_replaced_by_its_rows_of_landed(layout: Layout) -> None:
     fill(layout, CLICK)
     rows, files = read(layout.typed("click")), files_of(layout)

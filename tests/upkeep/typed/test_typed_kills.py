@@ -68,6 +68,7 @@ def check_typed_table_lags_one_deletion(layout: Layout) -> None:
     assert len(landed) - len(typed) <= 3
 
 
+@pytest.mark.survives("typed tables and contracts", "SIGKILL")
 def test_typed_table_agrees_after_kills(tmp_path: Path) -> None:
     assert campaign(tmp_path / "tables", 5) > 2
 

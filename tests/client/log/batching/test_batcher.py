@@ -76,6 +76,7 @@ def test_flush_waits_for_all_entries() -> None:
     batcher.close()
 
 
+@pytest.mark.survives("client", "slow peer")
 def test_append_blocks_while_the_queue_is_full() -> None:
     sink = Sink()
     sink.go_on.clear()

@@ -167,6 +167,7 @@ async def test_request_without_answer_does_not_block_the_next() -> None:
         assert numbers(wire) == [1]
 
 
+@pytest.mark.survives("Kafka protocol", "slow peer")
 async def test_sending_pauses_for_a_client_that_does_not_receive() -> None:
     async with sender() as (client, wire):
         wire.frames.pause_writing()

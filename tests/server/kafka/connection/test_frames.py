@@ -289,6 +289,7 @@ async def test_announced_size_takes_no_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 
+@pytest.mark.survives("Kafka protocol", "flood")
 async def test_full_budget_ends_the_largest_incomplete_frame() -> None:
     limits = KafkaLimits(max_bytes=1_000_000)
     async with connected(limits) as (_, wire), connected(limits) as (second_frames, second):
@@ -309,6 +310,7 @@ async def test_full_budget_ends_the_frame_that_completes() -> None:
         assert limits.size == 400_000
 
 
+@pytest.mark.survives("Kafka protocol", "flood")
 async def test_full_budget_ends_a_connection_of_small_frames() -> None:
     limits = KafkaLimits(max_bytes=100_000)
     async with connected(limits) as (frames, wire):

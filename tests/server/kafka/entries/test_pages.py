@@ -82,6 +82,7 @@ def test_cached_rows_of_a_gap_are_not_served(endpoint: Running) -> None:
     assert read(pages, topic, 0)[0] == 100
 
 
+@pytest.mark.survives("Kafka protocol", "damaged bytes")
 def test_damaged_batch_becomes_a_gap_and_reading_continues(endpoint: Running) -> None:
     topic, pages = filled(endpoint), Pages(endpoint.api)
     flip(topic.path, b"000003")

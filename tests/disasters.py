@@ -1,0 +1,176 @@
+"""Prints the page of features and disasters from the tests' marks: ``python -m tests.disasters``.
+
+A test that shows what a feature does in a disaster has the mark ``survives(feature, disaster)``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "internals" / "disasters.md"
+DISASTERS = (
+    *("SIGKILL", "SIGSTOP", "power cut", "full disk", "failing disk", "damaged bytes", "wrong clock", "peer away"),
+    *("slow peer", "flood", "changed configuration", "foreign writer"),
+)
+_NO_FILES = "has no files of its own"
+_ONE_SHOT = "runs once and ends"
+_READS = "only reads"
+_LOG_BUFFER = "shown with the log buffer, its only file"
+_DELTA = "Delta's files are written by delta-rs, which syncs them itself; the order of commits is shown with SIGKILL"
+_DAEMON = "a part of the log daemon: shown with the log"
+_AGE = "compares no times"
+_INSIDE = "has no peer"
+_ONLY_WRITER = "is written by Penstock alone, under a lock"
+UNMARKED: dict[str, dict[str, str]] = {
+    "datagrams": {
+        **dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes"), _LOG_BUFFER),
+        "wrong clock": "minutes are given by the log's clock: shown with the log",
+        "slow peer": "datagrams have no slow senders",
+        "foreign writer": _LOG_BUFFER,
+    },
+    "connections": {
+        **dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes", "foreign writer"), _LOG_BUFFER),
+        "wrong clock": "minutes are given by the log's clock: shown with the log",
+    },
+    "requests": {
+        **dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes", "foreign writer"), _LOG_BUFFER),
+        "wrong clock": "minutes are given by the log's clock: shown with the log",
+        "peer away": "the sender repeats what was not acknowledged: shown with SIGKILL",
+    },
+    "tail": {"flood": "reads at its own speed", "foreign writer": "the files are foreign: each test of tail"},
+    "relay": {"flood": "reads at its own speed", "foreign writer": _ONLY_WRITER},
+    "log buffer": {"peer away": _INSIDE, "flood": "shown with datagrams", "foreign writer": _ONLY_WRITER},
+    "handlers": {
+        "power cut": _LOG_BUFFER,
+        "full disk": _LOG_BUFFER,
+        "wrong clock": _AGE,
+        "flood": "shown as slow peer",
+    },
+    "log": {
+        "peer away": _INSIDE,
+        "slow peer": "shown with requests and the Kafka protocol",
+        "foreign writer": _ONLY_WRITER,
+    },
+    "transactions": {
+        **dict.fromkeys(("SIGSTOP", "failing disk", "slow peer", "flood", "changed configuration"), _DAEMON),
+        "foreign writer": _ONLY_WRITER,
+    },
+    "cursors": {
+        **dict.fromkeys(
+            ("SIGSTOP", "failing disk", "peer away", "slow peer", "flood", "changed configuration"), _DAEMON
+        ),
+        "wrong clock": _AGE,
+        "foreign writer": _ONLY_WRITER,
+    },
+    "client": dict.fromkeys(
+        ("power cut", "full disk", "failing disk", "damaged bytes", "foreign writer", "changed configuration"),
+        _NO_FILES,
+    )
+    | {"wrong clock": _AGE},
+    "Kafka protocol": dict.fromkeys(("SIGSTOP", "power cut", "full disk", "failing disk", "wrong clock"), _DAEMON)
+    | {"peer away": "clients repeat what was not acknowledged: shown with SIGKILL", "foreign writer": _ONLY_WRITER},
+    "large messages": dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes"), "Kafka stores them")
+    | {"wrong clock": _AGE, "foreign writer": "Kafka's own clients write the records in each test"},
+    "ledger": dict.fromkeys(("SIGSTOP", "failing disk", "peer away", "slow peer", "flood"), _DAEMON)
+    | {
+        "power cut": "its posts are entries of the log, and its checkpoint is made again",
+        "foreign writer": _ONLY_WRITER,
+    },
+    "hosts": dict.fromkeys(("SIGSTOP", "failing disk", "slow peer", "changed configuration"), _DAEMON)
+    | {"foreign writer": _ONLY_WRITER},
+    "landing from the log": {"flood": "reads at its own speed", "slow peer": "reads at its own speed"},
+    "landing from Kafka": {
+        "flood": "reads at its own speed",
+        **dict.fromkeys(
+            ("power cut", "full disk", "failing disk", "damaged bytes", "foreign writer"),
+            "one code with the landing from the log",
+        ),
+    },
+    "typed tables and contracts": dict.fromkeys(
+        ("SIGSTOP", "power cut", "full disk", "failing disk", "peer away", "flood", "slow peer"),
+        "written in the batch of the landing: shown with it",
+    )
+    | {"wrong clock": _AGE},
+    "merge, deletion, restore": {"power cut": _DELTA, "slow peer": _INSIDE, "flood": _INSIDE},
+    "Iceberg mirror": {"power cut": _DELTA, "flood": _INSIDE, "wrong clock": _AGE, "slow peer": "shown as peer away"},
+    "promotion to Kafka": dict.fromkeys(("SIGSTOP", "wrong clock", "flood", "changed configuration"), _ONE_SHOT),
+    "backup": dict.fromkeys(
+        ("SIGSTOP", "wrong clock", "peer away", "slow peer", "flood", "changed configuration"), _ONE_SHOT
+    ),
+    "export": {"flood": "reads at its own speed", "wrong clock": _AGE},
+    "audit": dict.fromkeys(("SIGKILL", "SIGSTOP", "power cut", "full disk", "failing disk"), _READS)
+    | dict.fromkeys(("flood", "changed configuration"), _ONE_SHOT),
+    "alarms": {"flood": "alarms of one kind are one alarm", "foreign writer": _NO_FILES},
+    "SQL": dict.fromkeys(("power cut", "full disk", "failing disk", "wrong clock"), _READS),
+    "supervisor": {"peer away": _INSIDE, "slow peer": _INSIDE, "flood": _INSIDE, "foreign writer": _ONLY_WRITER},
+}
+"""Each feature, and the disasters that no test of it is marked with: why."""
+
+
+class Mark(NamedTuple):
+    """A mark of the test ``name`` in the file ``path``."""
+
+    feature: str
+    disaster: str
+    path: Path
+    name: str
+
+
+def marks() -> Iterator[Mark]:
+    """Yield the marks of all tests, in the order of their files. Raises SyntaxError."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        if "mark.survives(" in (text := path.read_text()):
+            for function in ast.parse(text).body:
+                if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield from _marks_of(function, path)
+
+
+def _marks_of(function: ast.FunctionDef | ast.AsyncFunctionDef, path: Path) -> Iterator[Mark]:
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.survives":
+            feature, disaster = map(ast.literal_eval, decorator.args)
+            yield Mark(feature, disaster, path, function.name)
+
+
+def page() -> str:
+    """Return the page in Markdown."""
+    tests: dict[tuple[str, str], list[Mark]] = defaultdict(list)
+    for mark in marks():
+        tests[mark.feature, mark.disaster].append(mark)
+    lines = [
+        "# Features and disasters",
+        "",
+        "What is tested: for each feature and disaster the number of tests that show what happens, `-` where it cannot",
+        "happen or is shown elsewhere (reasons below), and **open** where no test is known. Some tests show several.",
+        "Generated from the tests' marks by `python -m tests.disasters`.",
+        "",
+        f"| | {' | '.join(DISASTERS)} |",
+        f"| --- |{' --- |' * len(DISASTERS)}",
+    ]
+    for feature, reasons in UNMARKED.items():
+        cells = [
+            str(len(found)) if (found := tests[feature, disaster]) else "-" if disaster in reasons else "**open**"
+            for disaster in DISASTERS
+        ]
+        lines.append(f"| {feature} | {' | '.join(cells)} |")
+    for feature, reasons in UNMARKED.items():
+        lines += ["", f"## {feature[:1].upper()}{feature[1:]}", ""]
+        for disaster in DISASTERS:
+            for mark in tests[feature, disaster]:
+                name = mark.name.removeprefix("test_").replace("_", " ")
+                lines.append(f"- {disaster}: {name} (`{mark.path.relative_to(TESTS.parent)}`)")
+        by_reason: dict[str, list[str]] = defaultdict(list)
+        for disaster in DISASTERS:
+            if disaster in reasons:
+                by_reason[reasons[disaster]].append(disaster)
+        lines += [f"- Not here: {', '.join(disasters)}: {reason}." for reason, disasters in by_reason.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
