@@ -21,7 +21,7 @@ _NO_FILES = "has no files of its own"
 _ONE_SHOT = "runs once and ends"
 _READS = "only reads"
 _LOG_BUFFER = "shown with the log buffer, its only file"
-_DELTA = "Delta's files are written by delta-rs, which syncs them itself; the order of commits is shown with SIGKILL"
+_DELTA = "commits that a power cut tears are removed by the landing: shown with it"
 _DAEMON = "a part of the log daemon: shown with the log"
 _AGE = "compares no times"
 _INSIDE = "has no peer"
@@ -145,9 +145,9 @@ def page() -> str:
     lines = [
         "# Features and disasters",
         "",
-        "What is tested: for each feature and disaster the number of tests that show what happens, `-` where it cannot",
-        "happen or is shown elsewhere (reasons below), and **open** where no test is known. Some tests show several.",
-        "Generated from the tests' marks by `python -m tests.disasters`.",
+        "For each feature and disaster: the number of tests that show what happens, `-` where it cannot happen or is",
+        "shown elsewhere (the reasons are below), and **open** where no test is known. Some tests show several cells.",
+        "Generated from the marks of the tests by `python -m tests.disasters`.",
         "",
         f"| | {' | '.join(DISASTERS)} |",
         f"| --- |{' --- |' * len(DISASTERS)}",

@@ -188,7 +188,6 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
 
 
 @pytest.mark.survives("relay", "SIGKILL")
-@pytest.mark.survives("relay", "power cut")
 @pytest.mark.survives("hosts", "peer away")
 @pytest.mark.timeout(1200)
 def test_entries_of_hosts_arrive_once_through_partitions_kills_and_a_lost_disk(scene: Scene) -> None:
