@@ -80,7 +80,7 @@ def audit(
         _check(source, table, report, progress)
     except (SourceUnavailable, TableUnreadable) as error:
         raise type(error)(f"{error}; {_decided_part(report)}") from None
-    report.lost_files = table.lost_files
+    report.lost_files, report.unsearched = table.lost_files, table.unsearched
     return report
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -21,7 +22,7 @@ def dead_letter_origin(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str
     readers = [*(partial(_read_texts, prefix) for prefix in TEXT_ORIGINS), _read_spring]
     for read in readers:
         # A letter that went through several frameworks may have damaged headers of one.
-        with contextlib.suppress(KeyError, ValueError):
+        with contextlib.suppress(KeyError, ValueError, struct.error):
             topic, partition, offset = read(named)
             if 0 <= partition < PARTITIONS_END and 0 <= offset < OFFSETS_END:
                 return topic, partition, offset
@@ -30,9 +31,12 @@ def dead_letter_origin(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str
 
 def _read_texts(prefix: str, named: Mapping[str, bytes]) -> tuple[str, int, int]:
     topic, partition, offset = (named[f"{prefix}.{name}"] for name in ("topic", "partition", "offset"))
+    if not (partition.isdigit() and offset.isdigit()):
+        raise ValueError("no numbers")
     return topic.decode(), int(partition), int(offset)
 
 
 def _read_spring(named: Mapping[str, bytes]) -> tuple[str, int, int]:
-    partition, offset = (int.from_bytes(named[name], "big") for name in SPRING_NUMBERS)
-    return named[SPRING_TOPIC].decode(), partition, offset
+    # Exact lengths: an empty header, or one of another type, is not the number 0.
+    partition, offset = (named[name] for name in SPRING_NUMBERS)
+    return named[SPRING_TOPIC].decode(), *struct.unpack(">i", partition), *struct.unpack(">q", offset)

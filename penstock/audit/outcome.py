@@ -155,6 +155,8 @@ class Report:
     """Ids with more rows than stored records, which may have had more records: no finding."""
     lost_files: list[str] = field(default_factory=list)
     """Files that the table refers to and that do not exist."""
+    unsearched: list[str] = field(default_factory=list)
+    """Causes of findings that were not searched, each with the reason."""
     hours: list[HourCount] = field(default_factory=list)
     compared: tuple[FieldPair, ...] = ()
     compared_records: int = 0

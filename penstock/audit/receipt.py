@@ -66,6 +66,7 @@ def document(report: Report) -> dict[str, Any]:
         "differing": report.differing,
         "differing_hours": report.differing_hours,
         "lost_files": report.lost_files,
+        "unsearched": report.unsearched,
         "compared": [str(pair) for pair in report.compared],
         "compared_records": report.compared_records,
         "hours": [

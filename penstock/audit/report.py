@@ -78,6 +78,8 @@ def lines(report: Report, *, with_payloads: bool = True) -> Iterator[str]:
             yield from _partition_lines(part, with_payloads)
     for name in report.lost_files[:MAX_RANGES]:
         yield f"the table refers to {name}, which does not exist"
+    for cause in report.unsearched:
+        yield f"not searched: {cause}"
     if report.compared:
         columns = ", ".join(str(pair) for pair in report.compared)
         yield f"content of {report.compared_records:,} records compared: {columns}"

@@ -25,6 +25,7 @@ from penstock.audit.tables.table import open_table
 from penstock.kafka.broker import Broker
 from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit
 from tests.kafka.kafka_helpers import Topics
+from tests.object_store import BUCKET, S3Server
 
 Spans = list[list[int]]
 
@@ -277,3 +278,41 @@ def test_table_that_changes_during_the_audit_is_read_at_the_opened_version(
     assert (part.losses, part.orphans, report.lost_files) == ([], {}, [])
     status, now, errors = run_audit(topics, topic, lake.address)
     assert (status, now["missing"], now["partitions"][0]["doubled"]) == (1, 0, [[40, 60]]), errors
+
+
+def store_delta(s3: S3Server, address: str, topic: str, batches: Sequence[Sequence[Row]]) -> str:
+    for batch in batches:
+        deltalake.write_deltalake(address, rows_table(batch, topic), mode="append", storage_options=s3.options())
+    return address
+
+
+def store_iceberg(s3: S3Server, address: str, topic: str, batches: Sequence[Sequence[Row]]) -> str:
+    catalog = load_catalog("memory", type="in-memory", warehouse=address, **iceberg_options(s3))
+    catalog.create_namespace("shop")
+    table = catalog.create_table("shop.orders", schema=rows_table(batches[0]).schema, location=address)
+    for batch in batches:
+        table.append(rows_table(batch, topic))
+    return table.metadata_location
+
+
+def iceberg_options(s3: S3Server) -> dict[str, str]:
+    options = s3.options()
+    keys = {"s3.access-key-id": "AWS_ACCESS_KEY_ID", "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY"}
+    keys |= {"s3.endpoint": "AWS_ENDPOINT_URL", "s3.region": "AWS_REGION"}
+    return {name: options[key] for name, key in keys.items()}
+
+
+@pytest.mark.parametrize("store_table", [store_delta, store_iceberg])
+def test_orphan_in_an_object_store_is_named(
+    orders: tuple[Topics, str, list[Row]], s3: S3Server, tmp_path: Path, store_table: Callable[..., str]
+) -> None:
+    topics, topic, rows = orders
+    name = f"{BUCKET}/{tmp_path.name}/orders"
+    address = store_table(s3, f"s3://{name}", topic, [rows[:20], rows[40:]])
+    pq.write_table(rows_table(rows[20:30], topic), f"{name}/data/orphan.parquet", filesystem=s3.file_system())
+    settings = s3.options() if store_table is store_delta else iceberg_options(s3)
+    options = [text for key, setting in settings.items() for text in ("--store", f"{key}={setting}")]
+    status, report, errors = run_audit(topics, topic, address, *options)
+    assert (status, report.get("missing"), report.get("unsearched")) == (1, 20, []), errors
+    ((orphan, count),) = report["partitions"][0]["orphans"].items()
+    assert (orphan.removeprefix(f"s3://{name}/"), count) == ("data/orphan.parquet", 10)

@@ -14,7 +14,8 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from penstock.audit.columns import stored_columns
-from penstock.audit.tables.history import MAX_VERSIONS, Version, VersionedFile, VersionedTable
+from penstock.audit.tables.history import MAX_VERSIONS, StoredFile, Version, VersionedFile, VersionedTable
+from penstock.audit.tables.parquet_folder import SUFFIX, file_system, names_below
 from penstock.audit.tables.table import (
     BATCH_ROWS,
     TableUnreadable,
@@ -168,12 +169,12 @@ class DeltaTable(VersionedTable):
             table = deltalake.DeltaTable(str(self._folder), **delta_rs_options(self._folder))
             return {int(entry["version"]): entry for entry in table.history() if "version" in entry}
 
-    def stored_files(self) -> Iterable[tuple[str, Path]]:
-        """Return the Parquet files in the table's folder, by name; none of an object store."""
-        if not isinstance(self._folder, Path):
-            return []
-        names = [(str(path.relative_to(self._folder)), path) for path in sorted(self._folder.rglob("*.parquet"))]
-        return [(name, path) for name, path in names if not _is_hidden(name)]
+    def stored_files(self) -> Iterable[StoredFile]:
+        """Return the Parquet files in the table's folder."""
+        with translate_errors(self._folder):
+            system, root = file_system(self._folder)
+            names = [name for name in names_below(system, root, SUFFIX) if not _is_hidden(name)]
+        return [StoredFile(name, f"{root}/{name}", system) for name in names]
 
 
 def _is_hidden(name: str) -> bool:

@@ -6,8 +6,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -48,6 +47,14 @@ class Version(NamedTuple):
     after: Iterable[VersionedFile]
 
 
+class StoredFile(NamedTuple):
+    """A Parquet file in a table's folder: ``name`` as versions name it, ``path`` in ``system``, of Arrow."""
+
+    name: str
+    path: str
+    system: Any
+
+
 class VersionedTable(AuditedTable):
     """A table whose versions are lists of files. A kind of table has the methods below, and ``column_names``."""
 
@@ -74,8 +81,8 @@ class VersionedTable(AuditedTable):
         """Return a version with its operation, engine and time."""
 
     @abstractmethod
-    def stored_files(self) -> Iterable[tuple[str, Path]]:
-        """Return the Parquet files in the table's folder, by name in the report; none if it is not a local one."""
+    def stored_files(self) -> Iterable[StoredFile]:
+        """Return the Parquet files in the table's folder, also in an object store."""
 
     @abstractmethod
     def newest(self) -> VersionedTable:
@@ -121,11 +128,11 @@ class VersionedTable(AuditedTable):
 
     def losses(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Loss]:
         """Return the commits that removed rows with these offsets, the newest first."""
-        return [
-            Loss(self.describe(version.number), partition, ranges)
-            for version, lost in self.lost_rows(columns, topic, missing)
-            for partition, ranges in lost.items()
-        ]
+        losses = []
+        for version, lost in self.lost_rows(columns, topic, missing):
+            commit = self.describe(version.number)
+            losses += [Loss(commit, partition, ranges) for partition, ranges in lost.items()]
+        return losses
 
     def lost_rows(self, columns: OffsetColumns, topic: str, missing: Missing) -> Iterator[tuple[Version, Missing]]:
         """Yield the versions that removed rows with these offsets, the newest first, and the offsets.
@@ -167,23 +174,30 @@ class VersionedTable(AuditedTable):
     def orphans(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Orphan]:
         """Return files of the folder that no searched version has, and that hold missing rows."""
         orphans: list[Orphan] = []
-        # Order: list the folder first; all files that are in it by a commit are then in a version.
-        stored = list(self.stored_files())
-        if not stored:
+        try:
+            # Order: list the folder first; all files that are in it by a commit are then in a version.
+            stored = list(self.stored_files())
+            referenced = self.referenced_files() if stored else set()
+        except TableUnreadable as error:
+            # Reading a table needs no right to list its folder.
+            self.unsearched.append(f"files of no version: {error}")
             return []
-        listed = self._listed | self._newer_files()
-        for name, path in stored:
-            if name in listed:
+        for file in stored:
+            if file.name in referenced:
                 continue
             held = PartitionOffsets(missing)
             # A writer that was killed leaves torn files.
             with contextlib.suppress(TableUnreadable):
-                for batch in batches_of_file(path, columns.names, columns.dictionaries):
-                    held.add(offset_rows(name, batch, columns, topic))
+                for batch in batches_of_file(file.path, columns.names, columns.dictionaries, file.system):
+                    held.add(offset_rows(file.name, batch, columns, topic))
             orphans += [
-                Orphan(name, partition, count_offsets(ranges)) for partition, ranges in held.among(missing).items()
+                Orphan(file.name, partition, count_offsets(ranges)) for partition, ranges in held.among(missing).items()
             ]
         return orphans
+
+    def referenced_files(self) -> set[str]:
+        """Return the files of all searched versions and of those committed during the audit. Raises TableUnreadable."""
+        return self._listed | self._newer_files()
 
     def _newer_files(self) -> set[str]:
         """Return the files of versions that were committed during the audit."""

@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, schema_to_pyarrow
+from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, StaticTable, Table
+from pyiceberg.table.snapshots import Snapshot
 
 from penstock.audit.columns import stored_columns
-from penstock.audit.tables.history import MAX_VERSIONS, Version, VersionedFile, VersionedTable
+from penstock.audit.tables.history import MAX_VERSIONS, StoredFile, Version, VersionedFile, VersionedTable
+from penstock.audit.tables.parquet_folder import SUFFIX, names_below
 from penstock.audit.tables.table import (
     ICEBERG_METADATA,
     TableUnreadable,
@@ -104,56 +107,66 @@ class IcebergTable(VersionedTable):
             yield from scan.to_record_batches([referenced.task])
 
     def versions(self) -> Iterator[Version]:
-        """Yield the snapshots from the current one to its ancestors, until one has expired."""
-        after, snapshot_id = self._files, self._snapshot_id
-        for _ in range(MAX_VERSIONS):
-            snapshot = None if snapshot_id is None else self._table.metadata.snapshot_by_id(snapshot_id)
-            if snapshot is None:
+        """Yield the snapshots from the current one to its ancestors, until one has expired or cannot be planned."""
+        after = self._files
+        for snapshot_id in self._history[:MAX_VERSIONS]:
+            parent_id = self._snapshots[snapshot_id].parent_snapshot_id
+            if parent_id is not None and parent_id not in self._snapshots:
                 return
-            parent_id = snapshot.parent_snapshot_id
-            if parent_id is not None and self._table.metadata.snapshot_by_id(parent_id) is None:
+            try:
+                with translate_errors(f"snapshot {parent_id}", *_ERRORS):
+                    before = self._files_of(parent_id)
+            except TableUnreadable as error:
+                self._miss(error)
                 return
-            with translate_errors(f"snapshot {parent_id}", *_ERRORS):
-                before = self._files_of(parent_id)
-            yield Version(snapshot.snapshot_id, before, after)
-            after, snapshot_id = before, parent_id
+            yield Version(snapshot_id, before, after)
+            after = before
 
     def abandoned_versions(self) -> Iterator[Version]:
         """Yield the snapshots that lead neither to the audited nor to the current one."""
-        history = self._history | self._ancestors(self._table.metadata.current_snapshot_id)
-        snapshots = [each for each in self._table.metadata.snapshots if each.snapshot_id not in history]
+        history = {*self._history, *self._ancestors(self._table.metadata.current_snapshot_id)}
+        snapshots = [snapshot for number, snapshot in self._snapshots.items() if number not in history]
         snapshots.sort(key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
         for snapshot in snapshots[:MAX_VERSIONS]:
             parent_id = snapshot.parent_snapshot_id
             try:
                 with translate_errors(f"snapshot {snapshot.snapshot_id}", *_ERRORS):
                     after = self._files_of(snapshot.snapshot_id)
-                    # What a snapshot added is not known once its parent has expired; its files are no orphans.
-                    is_known = parent_id is None or parent_id in self._parents
-                    before = self._files_of(parent_id) if is_known else after
-            except TableUnreadable:
+                    # What a snapshot added is not known once its parent has expired.
+                    before = self._files_of(parent_id) if parent_id is None or parent_id in self._snapshots else after
+            except TableUnreadable as error:
                 # It decides nothing about the audited snapshot: PyIceberg plans no equality deletes, for example.
+                self._miss(error)
                 continue
             yield Version(snapshot.snapshot_id, before, after)
 
-    @cached_property
-    def _parents(self) -> dict[int, int | None]:
-        """The parent of each snapshot that has not expired."""
-        return {snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in self._table.metadata.snapshots}
+    def _miss(self, error: TableUnreadable) -> None:
+        if str(error) not in self.unsearched:
+            self.unsearched.append(str(error))
 
     @cached_property
-    def _history(self) -> set[int]:
+    def _snapshots(self) -> dict[int, Snapshot]:
+        """The snapshots that have not expired, by id."""
+        return {snapshot.snapshot_id: snapshot for snapshot in self._table.metadata.snapshots}
+
+    @cached_property
+    def _history(self) -> list[int]:
         """The audited snapshot and those before it."""
         return self._ancestors(self._snapshot_id)
 
-    def _ancestors(self, snapshot_id: int | None) -> set[int]:
+    @cached_property
+    def _branches(self) -> dict[str, set[int]]:
+        """The snapshots that lead to each branch or tag."""
+        return {name: {*self._ancestors(ref.snapshot_id)} for name, ref in self._table.metadata.refs.items()}
+
+    def _ancestors(self, snapshot_id: int | None) -> list[int]:
         """Return a snapshot and those before it; empty if it has expired."""
-        ancestors: set[int] = set()
+        ancestors: dict[int, None] = {}
         # Limit: a snapshot is visited once, also if damaged metadata name it as its own ancestor.
-        while snapshot_id is not None and snapshot_id in self._parents and snapshot_id not in ancestors:
-            ancestors.add(snapshot_id)
-            snapshot_id = self._parents[snapshot_id]
-        return ancestors
+        while snapshot_id is not None and snapshot_id in self._snapshots and snapshot_id not in ancestors:
+            ancestors[snapshot_id] = None
+            snapshot_id = self._snapshots[snapshot_id].parent_snapshot_id
+        return list(ancestors)
 
     def describe(self, number: int) -> str:
         """Return a snapshot with its operation, engine and time, and why the audited one does not follow it."""
@@ -161,13 +174,11 @@ class IcebergTable(VersionedTable):
             return self._describe(number)
         if any(entry.snapshot_id == number for entry in self._table.metadata.snapshot_log):
             return f"the rollback of {self._describe(number)}"
-        branches = [
-            name for name, ref in self._table.metadata.refs.items() if number in self._ancestors(ref.snapshot_id)
-        ]
-        return f"the missing publication of {self._describe(number)}" + "".join(f", of {name}" for name in branches)
+        branches = "".join(f", of {name}" for name, snapshots in self._branches.items() if number in snapshots)
+        return f"the missing publication of {self._describe(number)}{branches}"
 
     def _describe(self, number: int) -> str:
-        snapshot: Any = self._table.metadata.snapshot_by_id(number)
+        snapshot = self._snapshots[number]
         properties = snapshot.summary.additional_properties if snapshot.summary else {}
         operation = snapshot.summary.operation.value if snapshot.summary else "an unknown operation"
         engine = " ".join(filter(None, (properties.get("engine-name"), properties.get("engine-version"))))
@@ -175,14 +186,45 @@ class IcebergTable(VersionedTable):
         moment = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
         return f"snapshot {number}, {operation} by {engine} at {moment:%Y-%m-%d %H:%M:%S} UTC"
 
-    def stored_files(self) -> Iterable[tuple[str, Path]]:
-        """Return the Parquet files below the table's location, by name; none of an object store."""
-        location = self._table.location()
-        if "://" in location.removeprefix("file://"):
-            return []
-        prefix = "file://" if location.startswith("file://") else ""
-        folder = Path(location.removeprefix("file://"))
-        return [(f"{prefix}{path}", path) for path in sorted(folder.rglob("*.parquet"))]
+    def stored_files(self) -> Iterable[StoredFile]:
+        """Return the Parquet files below the table's location."""
+        location, io = self._table.location().rstrip("/"), self._table.io
+        if not isinstance(io, PyArrowFileIO):
+            raise TableUnreadable(f"{location} cannot be listed with {type(io).__name__}; set py-io-impl to PyArrow's")
+        with translate_errors(location, *_ERRORS):
+            scheme, host, root = io.parse_location(location, io.properties)
+            system = io.fs_by_scheme(scheme, host)
+            return [
+                StoredFile(self._stored_name(f"{root}/{name}"), f"{root}/{name}", system)
+                for name in names_below(system, root, SUFFIX)
+            ]
+
+    def referenced_files(self) -> set[str]:
+        """Return the files of all snapshots that have not expired, and of those committed during the audit.
+
+        The manifests name them, also where PyIceberg plans no scan.
+        """
+        referenced: set[str] = set()
+        manifests: set[str] = set()
+        for table in (self._table, self.newest()._table):
+            with translate_errors(table.location(), *_ERRORS):
+                for snapshot in table.metadata.snapshots:
+                    for manifest in snapshot.manifests(table.io):
+                        if manifest.manifest_path not in manifests:
+                            # Fast path: snapshots share manifests.
+                            manifests.add(manifest.manifest_path)
+                            entries = manifest.fetch_manifest_entry(table.io)
+                            referenced.update(self._stored_name(self._path(entry.data_file)) for entry in entries)
+        return referenced
+
+    def _path(self, file: DataFile) -> str:
+        """Return a file's path in its file system: writers name one folder by several schemes, as s3 and s3a."""
+        return PyArrowFileIO.parse_location(file.file_path, self._table.io.properties)[2]
+
+    def _stored_name(self, path: str) -> str:
+        """Return the name in the report of a path in the table's file system."""
+        location = self._table.location().rstrip("/")
+        return location.removesuffix(PyArrowFileIO.parse_location(location, self._table.io.properties)[2]) + path
 
 
 def _load(address: str, options: Mapping[str, str]) -> Table:

@@ -96,11 +96,11 @@ class ParquetFolder(AuditedTable):
 
     def __init__(self, path: TablePath) -> None:
         super().__init__()
-        self._system, self._root = _file_system(path)
+        self._system, self._root = file_system(path)
         self._name = _last_part(str(path).rstrip("/"))
         with translate_errors(path):
             is_file = self._system.get_file_info(self._root).is_file
-            names = [""] if is_file else _names_below(self._system, self._root)
+            names = [""] if is_file else names_below(self._system, self._root)
         for kind, pattern in _OTHER_FORMATS.items():
             if any(pattern.fullmatch(name) for name in names):
                 raise TableUnreadable(f"{path} is {kind}, of which files of earlier versions are no rows")
@@ -222,7 +222,7 @@ class ParquetFolder(AuditedTable):
         return f"{self._name}/{name}".rstrip("/")
 
 
-def _file_system(path: TablePath) -> tuple[Any, str]:
+def file_system(path: TablePath) -> tuple[Any, str]:
     """Return the file system of a folder, and the folder's name in it."""
     if isinstance(path, Path):
         return fs.LocalFileSystem(), str(path.absolute())
@@ -230,14 +230,14 @@ def _file_system(path: TablePath) -> tuple[Any, str]:
     return system, f"{prefix}{path.name}".rstrip("/")
 
 
-def _names_below(system: Any, root: str) -> list[str]:
-    """Return the names of all files below a folder, relative to it, sorted; none if there is no folder.
+def names_below(system: Any, root: str, suffix: str = "") -> list[str]:
+    """Return the names of the files below a folder, relative to it, sorted; none if there is no folder.
 
     Parquet files without any bytes are left out, as in Spark: a writer that was killed leaves them.
     """
     infos = system.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
     files = (info for info in infos if info.is_file and (info.size or not info.path.endswith(SUFFIX)))
-    return sorted(info.path.removeprefix(root).lstrip("/") for info in files)
+    return sorted(info.path.removeprefix(root).lstrip("/") for info in files if info.path.endswith(suffix))
 
 
 def _offsets_with_value(source: AuditSource, partition: int, begin: int, end: int) -> Offsets:

@@ -110,6 +110,8 @@ class AuditedTable(ABC):
     def __init__(self) -> None:
         self.lost_files: list[str] = []
         """Files that belong to the table and do not exist, found until now."""
+        self.unsearched: list[str] = []
+        """Causes that were not searched, each with the reason; the verdict does not depend on them."""
 
     @abstractmethod
     def column_names(self) -> list[str]:

@@ -17,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
+from penstock.audit.tables.iceberg import IcebergTable
 from tests.audit.audited import Row, filled_topic, rows_table, run_audit
 from tests.kafka.kafka_helpers import Topics
 
@@ -149,16 +150,43 @@ def test_rollback_and_batch_of_a_branch_are_named_with_their_snapshots(topics: T
     assert [loss["ranges"] for loss in report["partitions"][0]["losses"]] == [[[40, 50]]], errors
 
 
-def test_abandoned_snapshot_that_cannot_be_planned_decides_nothing(topics: Topics, catalog: Catalog) -> None:
+def test_files_of_an_abandoned_snapshot_that_cannot_be_planned_are_no_orphans(topics: Topics, catalog: Catalog) -> None:
     topic, rows = filled_topic(topics)
     table = write(catalog, topic, rows[:30])
     complete = table.refresh().current_snapshot()
     assert complete is not None
+    table.append(rows_table(rows[30:40], topic))
     deleted = pa.table({"kafka_offset": pa.array([7], pa.int64())})
-    append_deletes(table, DataFileContent.EQUALITY_DELETES, deleted)
+    append_deletes(table.refresh(), DataFileContent.EQUALITY_DELETES, deleted)
     table.refresh().manage_snapshots().rollback_to_snapshot(complete.snapshot_id).commit()
-    status, _, part = audit_newest(topics, topic, table)
-    assert (status, part["missing"]) == (1, [[30, 60]])
+    status, report, part = audit_newest(topics, topic, table)
+    assert (status, part["missing"], part["orphans"]) == (1, [[30, 60]], {})
+    # The snapshot before it can be planned.
+    assert [loss["ranges"] for loss in part["losses"]] == [[[30, 40]]]  # type: ignore[attr-defined]
+    assert "equality deletes" in str(report["unsearched"])
+
+
+def test_history_that_cannot_be_planned_ends_the_search_and_leaves_the_verdict(
+    topics: Topics, catalog: Catalog
+) -> None:
+    """A compaction has applied the equality deletes of a snapshot before it, and lost other rows."""
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:30])
+    append_deletes(table, DataFileContent.EQUALITY_DELETES, pa.table({"kafka_offset": pa.array([7], pa.int64())}))
+    # PyIceberg cannot plan this snapshot, and so not replace its files: the snapshot of another table does.
+    metadata = Path(table.refresh().metadata_location.removeprefix("file://"))
+    compacted = catalog.create_table("shop.compacted", schema=rows_table([(0, 0)]).schema)
+    compacted.append(rows_table([row for row in rows if row[1] != 31], topic))
+    document = json.loads(metadata.read_text())
+    (snapshot,) = json.loads(Path(compacted.metadata_location.removeprefix("file://")).read_text())["snapshots"]
+    document["snapshots"].append({**snapshot, "parent-snapshot-id": document["current-snapshot-id"]})
+    document["current-snapshot-id"] = snapshot["snapshot-id"]
+    document["refs"]["main"]["snapshot-id"] = snapshot["snapshot-id"]
+    metadata.write_text(json.dumps(document))
+    status, report, errors = run_audit(topics, topic, metadata)
+    (part,) = report["partitions"]
+    assert (status, part["missing"], part["losses"], part["orphans"]) == (1, [[31, 32]], [], {}), errors
+    assert "equality deletes" in str(report["unsearched"])
 
 
 def test_snapshots_that_name_themselves_as_parents_end_no_search(topics: Topics, catalog: Catalog) -> None:
@@ -171,6 +199,7 @@ def test_snapshots_that_name_themselves_as_parents_end_no_search(topics: Topics,
     metadata.write_text(json.dumps(document))
     status, report, errors = run_audit(topics, topic, metadata)
     assert (status, report["partitions"][0]["missing"]) == (1, [[30, 60]]), errors
+    assert len(list(IcebergTable(str(metadata), {}).versions())) == 1
 
 
 def test_evolved_columns_and_partitions_are_read(topics: Topics, catalog: Catalog) -> None:
