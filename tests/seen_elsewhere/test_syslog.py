@@ -198,6 +198,26 @@ CONNECTIONS = [
         framing="octet",
     ),
     Connection(
+        "vectordotdev/vector#4895 (a length that ends inside the PRI; it was an endless loop)",
+        [b"1 <23>4\n1 <23>4\n", b"1 <23>5\n"],
+        [b"1 <23>4", b"1 <23>4", b"1 <23>5"],
+    ),
+    Connection(
+        "vectordotdev/vector#3279 (lines that begin with a number)",
+        [b"2020-07-13,15:20:17,asdl\n2020-07-13,15:20:18,adfk\n"],
+        [b"2020-07-13,15:20:17,asdl", b"2020-07-13,15:20:18,adfk"],
+    ),
+    Connection(
+        "vectordotdev/vector#4852 (a number without a blank in front of the PRI)",
+        [b"5" + FIRST + b"\n6" + SECOND + b"\n"],
+        [b"5" + FIRST, b"6" + SECOND],
+    ),
+    Connection(
+        "wazuh/wazuh#4272 (several messages in one packet, and one over two)",
+        [FIRST + b"\n" + SECOND + b"\n" + FIRST[:9], FIRST[9:] + b"\n" + SECOND + b"\n"],
+        [FIRST, SECOND, FIRST, SECOND],
+    ),
+    Connection(
         "fluent/fluentd#1270 (a NUL in front of the first count)",
         [b"\0" + counted(FIRST, TRACEBACK)],
         [FIRST, TRACEBACK],
@@ -678,6 +698,32 @@ DATAGRAMS = [
         "syslog-ng/syslog-ng#3453 (an offset between time and host)",
         b"<13>2026-10-11 22:14:15 +0200 host app: text",
         fields("2026-10-11T20:14:15Z", "host", "app"),
+    ),
+    Datagram(
+        "rsyslog/rsyslog#4079 (a year behind a time with a fraction is no host)",
+        b"<14>Oct  1 22:14:15.123456 2024 h app: x",
+        fields("2024-10-01T22:14:15.123456Z", "h", "app"),
+    ),
+    Datagram(
+        "rsyslog/rsyslog#4079 (the year is known: the digits are a host)",
+        b"<14>Oct 11 2026 22:14:15.5 2018 app: x",
+        fields("2026-10-11T22:14:15.500000Z", "2018", "app"),
+    ),
+    Datagram(
+        "rsyslog/rsyslog (months in any case, as it reads them)",
+        b"<14>OCT 11 22:14:15 h app: x",
+        fields("2026-10-11T22:14:15Z", "h", "app"),
+    ),
+    Datagram(
+        "rsyslog/rsyslog (months in small letters)",
+        b"<14>oct 11 22:14:15 h app: x",
+        fields("2026-10-11T22:14:15Z", "h", "app"),
+    ),
+    Datagram("rsyslog/rsyslog (three letters and a blank)", b"<14>the quick: x", {}),
+    Datagram(
+        "rsyslog/rsyslog (a month in another language stays a text; the host is read)",
+        b"<14>Okt 11 22:14:15 h app: x",
+        fields("Okt 11 22:14:15", "h", "app"),
     ),
     Datagram("rsyslog/rsyslog#4079 (no mnemonic)", b"<13>Oct 11 22:14:15 UTC: x", fields("2026-10-11T22:14:15Z", "")),
     Datagram(

@@ -115,7 +115,9 @@ class Headers:
             is_unparsed[self._parse_by_pattern(_UNTIMED_CISCO, rows[is_unparsed[rows]])] = False
         if len(rows := _rows_with_two_percent_signs(self.octets, is_unparsed)):
             is_unparsed[self._parse_by_pattern(_COMWARE, rows)] = False
-        timed = self._parse_time(np.flatnonzero(is_unparsed & _BEFORE_TIME[first[:, 0]]))
+        # Fast path: few messages without a time have a blank behind three letters.
+        may_have_time = _BEFORE_TIME[first[:, 0]] | ((first[:, 3] == ord(" ")) & _is_letter(first[:, 0]))
+        timed = self._parse_time(np.flatnonzero(is_unparsed & may_have_time))
         repeated = timed[:0] if self._is_local else self._parse_host(self._parse_zone(timed))
         is_unparsed[timed] = False
         tagged = np.sort(np.concatenate([timed, np.flatnonzero(is_unparsed & has_priority)]))
@@ -193,9 +195,19 @@ class Headers:
         plain = stamped | dated
         self.fields["timestamp"].assign(rows[plain], begins[plain], ends[plain])
         by_pattern = self._parse_by_pattern(_RFC3164, rows[~plain])
+        self._parse_year_after(by_pattern)
         slashed = rows[~plain & ((head[:, 2] == ord("/")) | (head[:, 3] == ord("/")))]
         timed: Ints = np.sort(np.concatenate([rows[plain], by_pattern, self._parse_by_pattern(_NETSCALER, slashed)]))
         return timed
+
+    def _parse_year_after(self, rows: Ints) -> None:
+        """Add the year that follows the time of ``rows``, if the time is a month, a day and a clock without one."""
+        field = self.fields["timestamp"]
+        head = self.octets.head(field.begins[rows], field.ends[rows], 10)
+        lacks_year = _is_letter(head[:, 0]) & ((head[:, 8] == ord(":")) | (head[:, 9] == ord(":")))
+        rows = rows[self._years_after(rows, lacks_year)]
+        field.ends[rows] = self.ends[rows] + 4
+        self.ends[rows] += 5
 
     def _years_after(self, rows: Ints, stamped: Bools) -> Ints:
         """Return the indices of ``rows`` whose time is followed by a year, as Aruba's controllers send it."""

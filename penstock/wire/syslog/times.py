@@ -244,8 +244,9 @@ def _month_name_days(text: _Texts, rows: Bools, received: Ints) -> tuple[Ints, I
 
 
 def _month(text: _Texts, position: Ints | int) -> Ints:
-    """Return the number of the month named there; 0 if there is none."""
-    code = text.byte_at(position) << 16 | text.byte_at(position + 1) << 8 | text.byte_at(position + 2)
+    """Return the number of the month named there, in any case; 0 if there is none."""
+    first, *others = (text.byte_at(position + index) for index in range(3))
+    code = (first & ~0x20) << 16 | (others[0] | 0x20) << 8 | others[1] | 0x20
     index = np.minimum(np.searchsorted(_SORTED_CODES, code), 11)
     return np.where(_SORTED_CODES[index] == code, _MONTH_OF_CODE[index], 0)
 
