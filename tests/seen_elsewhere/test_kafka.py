@@ -165,6 +165,21 @@ STORED: list[tuple[str, bytes, list[tuple[int, int]], list[tuple[int, int, Absen
         ],
     ),
     (
+        "apache/spark#20836, #22207, #15102 (SPARK-23685, SPARK-25214: offsets that do not follow each other)",
+        batch(1, [0], producer=1) + control_batch(2, 1, commit=True) + batch(5, [0, 2], last=4) + batch(12, [0]),
+        [],
+        [
+            (1, 2, PRESENT),
+            (2, 3, CONTROL),
+            (3, 5, COMPACTED),
+            (5, 6, PRESENT),
+            (6, 7, COMPACTED),
+            (7, 8, PRESENT),
+            (8, 12, COMPACTED),
+            (12, 13, PRESENT),
+        ],
+    ),
+    (
         "apache/pinot#14716, segmentio/kafka-go#659 (markers were counted as lost, or consumed)",
         control_batch(1, 7, commit=True) + batch(2, [0], producer=7) + control_batch(3, 7, commit=True),
         [],
