@@ -12,8 +12,8 @@ import numpy as np
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.read.segment_view import SegmentView
 from penstock.log.store import batch_copies, index, segment_files
-from penstock.log.store.gaps import CORRUPT, Gap, Gaps, uncovered
-from penstock.log.store.recovery import gaps_for_lost_records, preserve_bytes
+from penstock.log.store.gaps import Gap, Gaps
+from penstock.log.store.recovery import gaps_for_lost_records, gaps_for_lost_rows, preserve_bytes
 
 
 class Verification:
@@ -68,9 +68,10 @@ class Verification:
         # they are a gap.
         for position, length in zip(bad["position"].tolist(), bad["length"].tolist(), strict=True):
             preserve_bytes(self._fs, view.files, view.data, position, position + length)
-        added = gaps_for_lost_records(bad, self._gaps.sorted(), copies=batch_copies.read(view.files).copies)
+        copies = batch_copies.read(view.files).copies
+        added = gaps_for_lost_records(bad, self._gaps.sorted(), copies=copies)
         self._gaps.add(added)
-        lost = [Gap(b, e, CORRUPT) for b, e in uncovered(self._gaps.sorted(), *missing)]
+        lost = gaps_for_lost_rows(*missing, self._gaps.sorted(), copies=copies)
         self._gaps.add(lost)
         return added + lost
 

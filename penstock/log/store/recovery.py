@@ -68,19 +68,21 @@ class Recovery:
         # have their counts, are read with it and must still exist.
         for name in sorted(self._fs.names(self._directory), key=lambda name: (not name.endswith(".index"), name)):
             path = self._directory / name
-            stem, dot, suffix = name.partition(".")
+            stem, _, suffix = name.partition(".")
             if name.endswith(".tmp"):
                 self._fs.remove(path)
             elif segment_files.is_companion_file(name) and int(stem) not in firsts:
-                if dot + suffix == ".index":
-                    self._add_gaps_of_removed_segment(path, int(stem))
+                if suffix in ("index", "copies"):
+                    self._add_gaps_of_removed_segment(SegmentFiles(self._directory, int(stem)))
                 self._fs.remove(path)
 
-    def _add_gaps_of_removed_segment(self, path: Path, first: int) -> None:
-        records = index.read(self._fs.read(path), SegmentFiles(self._directory, first).fingerprint)
-        if len(records) and index.dense(records, first, int(records["position"][0])):
-            copies = batch_copies.read(SegmentFiles(self._directory, first)).copies
+    def _add_gaps_of_removed_segment(self, files: SegmentFiles) -> None:
+        records, copies = self._index(files), batch_copies.read(files).copies
+        if len(records) and index.dense(records, files.first, int(records["position"][0])):
             self._gaps.add(gaps_for_lost_records(records, self._gaps.sorted(), DELETED, copies))
+        # A user removes data; a segment that has lost its index as well was lost by the disk.
+        for run in batch_copies.gaps(copies, files.first, max((copy.end for copy in copies), default=0), CORRUPT):
+            self._gaps.add(gaps_for_lost_rows(run.begin, run.end, self._gaps.sorted(), copies=copies))
 
     def _resume(self, firsts: list[int]) -> Segment:
         """Open the last segment, or start a new one behind it if its end is damaged."""
@@ -145,13 +147,26 @@ class Recovery:
         # batch is found by its checksum when it is read.
         begin = int(records["position"][0]) if len(records) else batch_format.PREAMBLE.size
         end, length = index.end_of(records, files.first, begin)
-        if not index.dense(records, files.first, begin) or length != self._fs.size(files.data) or end > following:
-            scanned = self._scan(files, None)
+        fits = index.dense(records, files.first, begin) and length == self._fs.size(files.data) and end <= following
+        if not fits or self._lacks_rows(files, end, following):
+            # All offsets up to the next segment were assigned: those without rows are bad, and their copies have their
+            # counts.
+            scanned = self._scan(files, (0, following))
             records = self._repair(files, scanned)
             end = scanned.end
-            self._add_gaps_for_missing_offsets(end, following, CORRUPT)
         self._last = int(records["last"][-1]) if len(records) else self._last
         return end
+
+    def _lacks_rows(self, files: SegmentFiles, end: int, following: int) -> bool:
+        """Report whether offsets behind ``end`` belong to this sealed segment, and not to a removed one behind it.
+
+        A disk may lose the ends of data and index together, so that they agree.
+        """
+        if end >= following or not any(uncovered(self._gaps.sorted(), end, following)):
+            return False
+        _, synced = segment_files.read_synced(self._fs, files) or (0, 0)
+        copied = max((copy.end for copy in batch_copies.read(files).copies), default=0)
+        return end == files.first or max(synced, copied) > end
 
     def _scan(self, files: SegmentFiles, claim: tuple[int, int] | None) -> Scan:
         batch_copies.restore_batches(self._fs, files)
@@ -242,10 +257,9 @@ class Recovery:
         except FileNotFoundError:
             return b""
 
-    def _add_gaps_for_missing_offsets(self, begin: int, end: int, reason: str = DELETED) -> None:
+    def _add_gaps_for_missing_offsets(self, begin: int, end: int) -> None:
         """Add gaps for the offsets [begin, end) that are in no segment."""
-        parts = list(uncovered(self._gaps.sorted(), begin, end))
-        self._gaps.add([Gap(b, e, reason) for b, e in parts])
+        self._gaps.add(gaps_for_lost_rows(begin, end, self._gaps.sorted(), DELETED))
 
 
 def _messages(data: pa.Buffer, records: index.IndexRecords) -> Iterator[Message]:
@@ -284,10 +298,27 @@ def gaps_for_lost_records(
     gaps: list[Gap] = []
     for record in lost:
         base, source = int(record["base"]), bytes(record["source"]).decode(errors="replace")
-        for begin, end in uncovered(existing_gaps, base, base + int(record["rows"])):
-            parts = list(batch_copies.gaps(copies, begin, end, reason))
-            for start, until in uncovered(parts, begin, end):
-                counts = {source: {int(record["bucket"]): until - start}} if source else {}
-                parts.append(Gap(start, until, reason, counts))
-            gaps += sorted(parts, key=lambda gap: gap.begin)
+        key = (source, int(record["bucket"])) if source else None
+        gaps += gaps_for_lost_rows(base, base + int(record["rows"]), existing_gaps, reason, copies, key)
+    return gaps
+
+
+def gaps_for_lost_rows(
+    begin: int,
+    end: int,
+    existing_gaps: list[Gap],
+    reason: str = CORRUPT,
+    copies: Sequence[BatchCopy] = (),
+    key: tuple[str, int] | None = None,
+) -> list[Gap]:
+    """Return gaps for the rows [begin, end) that are in no gap yet.
+
+    Counts come from ``copies``; rows without a copy are of the source and bucket ``key``.
+    """
+    gaps: list[Gap] = []
+    for first, last in uncovered(existing_gaps, begin, end):
+        parts = list(batch_copies.gaps(copies, first, last, reason))
+        for start, until in list(uncovered(parts, first, last)):
+            parts.append(Gap(start, until, reason, {key[0]: {key[1]: until - start}} if key else {}))
+        gaps += sorted(parts, key=lambda gap: gap.begin)
     return gaps

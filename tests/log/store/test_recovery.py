@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.log import Gap, LogError, LogFull, TopicSettings, WriteFailed
 from penstock.log.store import index
-from penstock.log.store.segment_files import read_synced
+from penstock.log.store.segment_files import SegmentFiles, first_offsets, read_synced
 from penstock.testing import Crashed, CrashingFileSystem
 from tests.log.log_helpers import BUCKET, fill, flip, last_files, offsets, opened, origin, payloads, rows
 
@@ -233,6 +233,45 @@ def test_truncated_sealed_segment_is_a_gap_with_its_counts(tmp_path):
         (gap,) = topic.gaps()
         assert sum(gap.counts["events"].values()) == gap.end - gap.begin
         assert len(payloads(topic)) == 7 - (gap.end - gap.begin)
+
+
+@pytest.mark.parametrize("has_copies", [True, False])
+@pytest.mark.parametrize("remaining", [0, 1])
+def test_rows_are_counted_of_a_sealed_segment_whose_data_and_index_lost_their_ends(tmp_path, remaining, has_copies):
+    path = make(tmp_path, settings=TopicSettings(segment_size_limit=2500))
+    files, (following,) = SegmentFiles(path, 0), first_offsets(file.name for file in path.iterdir())[1:]
+    content = files.index.read_bytes()
+    first_lost = index.unpack(content[index.HEADER_SIZE :])[remaining]
+    files.index.write_bytes(content[: index.HEADER_SIZE + remaining * index.RECORD.itemsize])
+    files.data.write_bytes(files.data.read_bytes()[: int(first_lost["position"])])
+    if not has_copies:
+        files.copies.unlink()
+    base = int(first_lost["base"])
+    lost = gap_of(base, following) if has_copies else Gap(base, following, "corrupt")
+    for _ in range(2):
+        with opened(tmp_path) as topic:
+            assert topic.gaps() == [lost]
+            assert payloads(topic) == [*ALL[:base], *ALL[following:]]
+
+
+def test_rows_are_counted_of_a_segment_of_which_only_copies_are_left(tmp_path):
+    path = make(tmp_path, settings=SMALL)
+    files = SegmentFiles(path, 2)
+    for lost in (files.data, files.index):
+        lost.unlink()
+    with opened(tmp_path) as topic:
+        assert topic.gaps() == [gap_of(2, 3)]
+        assert payloads(topic) == [b"a1", b"a2", *ALL[3:]]
+
+
+def test_verification_counts_rows_of_a_sealed_segment_that_lost_its_end(tmp_path):
+    path = make(tmp_path, settings=TopicSettings(segment_size_limit=2500))
+    with opened(tmp_path) as topic:
+        files = SegmentFiles(path, 0)
+        following = first_offsets(file.name for file in path.iterdir())[1]
+        files.index.write_bytes(files.index.read_bytes()[: index.HEADER_SIZE])
+        files.data.write_bytes(b"")
+        assert topic.verify() == topic.gaps() == [gap_of(0, following)]
 
 
 def test_payload_that_looks_like_a_batch_is_not_recovered(tmp_path):
