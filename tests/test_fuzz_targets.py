@@ -245,6 +245,7 @@ TARGETS = {
     "slogd/json/values.py": "slogd/json/test_values.py::test_random_bytes_are_a_value_or_refused",
     "spark/query/proof_worker.py": DAMAGED_FILES,
     "spark/source/options.py": "spark/source/test_options.py::test_any_text_is_parsed_or_refused",
+    "sql/error_text.py": "sql/test_error_text.py::test_any_error_is_one_line",
     "sql/flight_sql/commands.py": "sql/flight_sql/test_commands.py::test_any_bytes_are_a_command_or_refused",
     "sql/flight_sql/server.py": "sql/flight_sql/test_server.py::test_any_request_ends_with_a_code",
     "sql/postgres/copying.py": "sql/postgres/test_copying.py::test_any_text_is_read_or_refused",

@@ -73,6 +73,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/spark/versions.py": "tested versions of Spark, imported before pyspark",
     "penstock/spark/query/part_results.py": "one format between worker and driver",
     "penstock/sql/catalog.py": "names and types, without a connection to the data",
+    "penstock/sql/error_text.py": "words of errors, without a connection",
     "penstock/sql/configured.py": "the only module of the room that reads settings",
     "penstock/sql/servers.py": "the entry point of a process",
     "penstock/sql/search.py": "one query, used by console and commands",

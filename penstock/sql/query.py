@@ -36,6 +36,7 @@ from penstock.landing.topics.topic_store import Range
 from penstock.landing.typed.columns import LANDED_COLUMNS, TypedTable
 from penstock.proof.watermarks import WATERMARKS, kept_watermarks
 from penstock.sql.cut import MAX_ATTEMPTS, Cut, TableTooBusy, take_cut
+from penstock.sql.error_text import explain_error
 from penstock.sql.log_tail import ranges_beyond, rows_beyond
 from penstock.sql.tables import Tables
 
@@ -64,8 +65,6 @@ _READING_FUNCTIONS = re.compile(
     "|icu_calendar_names|pg_timezone_names"
 )
 """Table functions that read neither files nor memory addresses, and run no other text as SQL."""
-_REPEATED_NAMES = ("Map keys must be unique", "Arrow map contains duplicate key")
-"""Errors of DuckDB for files that landed before annotation names became unique."""
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
@@ -176,9 +175,10 @@ class Query:
     def _explain_error(self, error: duckdb.Error) -> str:
         if isinstance(error, duckdb.InterruptException) and self._cancelled is not None and self._cancelled.is_set():
             return "cancelled"
-        return _explain_error(
-            error, self._text, self._timeout_s, [*VIEWS, *(typed_table.view for typed_table in self._tables.typed)]
-        )
+        if isinstance(error, duckdb.InterruptException):
+            return f"stopped after {self._timeout_s or 0:.0f} s: select less, by date or topic"
+        typed = (typed_table.view for typed_table in self._tables.typed)
+        return explain_error(error, self._text, ["landed", *VIEWS, *typed, "watermarks", f"{TOPICS}.NAME"])
 
     def _interrupt_when_due(self) -> None:
         """Interrupt the query once its time is over or it is cancelled."""
@@ -409,20 +409,6 @@ def _parser() -> tuple[duckdb.DuckDBPyConnection, frozenset[str]]:
     rows = connection.execute(f"{names} 'table' EXCEPT {names} 'scalar'").fetchall()
     connection.execute(CLOSED[0])
     return connection, frozenset(name for (name,) in rows if not _READING_FUNCTIONS.fullmatch(name))
-
-
-def _explain_error(error: duckdb.Error, text: str, timeout_s: float | None, views: Sequence[str]) -> str:
-    """Return DuckDB's message, with what may be meant."""
-    if isinstance(error, duckdb.InterruptException):
-        return f"stopped after {timeout_s or 0:.0f} s: select less, by date or topic"
-    words = str(error).strip().replace("\n\n", "\n")
-    if any(sign in words for sign in _REPEATED_NAMES):
-        return "a row has an annotation name twice, which DuckDB refuses: run `penstock tables repair` once"
-    if isinstance(error, duckdb.CatalogException):
-        words = f"{words.splitlines()[0]} Existing views: landed, {', '.join(views)}, watermarks and {TOPICS}.NAME."
-    elif isinstance(error, duckdb.ParserException) and re.search(r"\boffset\b", text, re.IGNORECASE):
-        words += '\nthe column "offset" needs quotes: it is an SQL keyword'
-    return words
 
 
 def _watermarks(tables: Tables) -> pa.Table:
