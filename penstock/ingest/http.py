@@ -15,6 +15,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from penstock.config import ListenerConfig
+from penstock.config.nearest_name import nearest
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.admission import check_token, decompress, decompress_if_small
@@ -34,7 +35,7 @@ from penstock.process.http_limits import (
 )
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.process.server_loop import ServerLoop
-from penstock.wire.request_protocols import REQUEST_PROTOCOLS
+from penstock.wire.request_protocols import PATHS, REQUEST_PROTOCOLS
 from penstock.wire.requests import (
     JSON,
     Answer,
@@ -50,6 +51,8 @@ from penstock.wire.unpacking import content_encoding
 
 FINISH_TIME_S = 3.0
 """Time that requests in flight have when the receiver ends."""
+MAX_NAMED_PATH = 200
+"""Limit: of a path in an error, which is compared with those that exist."""
 KEEP_ALIVE_S = 75
 """Default silence of a connection between two requests."""
 LIMIT_KEYS = ("listener.max_unfinished", "listener.max_connections", "listener.request_timeout")
@@ -203,7 +206,8 @@ class RequestApp:
             if not (protocol is not None and is_open(protocol, request.method, request.path)):
                 check_token(self._listener.tokens, request.headers, request.query)
             if protocol is None:
-                raise Refused(404, "path", f"there is no endpoint for {request.method} {request.path}")
+                known = f"messages come by POST{nearest(request.path[:MAX_NAMED_PATH], PATHS)}"
+                raise Refused(404, "path", f"there is no endpoint for {request.method} {request.path}: {known}")
             body = await _read_body(receive, request.headers, self._listener.max_body)
             if body is None:
                 return None

@@ -18,3 +18,13 @@ REQUEST_PROTOCOLS: tuple[Callable[[], RequestProtocol], ...] = (
     BulkProtocol,
     JsonProtocol,
 )
+PATHS = (
+    "/",
+    "/v1/logs",
+    "/services/collector/event",
+    "/services/collector/raw",
+    "/loki/api/v1/push",
+    "/_bulk",
+    "/INDEX/_doc",
+)
+"""Paths to which messages are posted, as an error names them."""

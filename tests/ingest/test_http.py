@@ -227,8 +227,11 @@ def test_refused_large_request_names_size_limit_and_key(web: tuple[Requests, htt
 
 def test_requests_to_unknown_paths_are_counted(web: tuple[Requests, httpx.Client]) -> None:
     running, client = web
-    assert client.post("/elsewhere", content=DOCUMENT).status_code == 404
-    wait_until(lambda: running.counts["request_refused.path"] == 1)
+    unknown = client.post("/elsewhere", content=DOCUMENT)
+    assert (unknown.status_code, "messages come by POST (known: /, /v1/logs, " in unknown.text) == (404, True)
+    assert "messages come by POST (did you mean '/v1/logs'?)" in client.post("/v1/log", content=DOCUMENT).text
+    assert "messages come by POST (did you mean '/v1/logs'?)" in client.get("/v1/logs").text
+    wait_until(lambda: running.counts["request_refused.path"] == 3)
 
 
 def test_each_protocol_sends_tokens_in_its_own_form(tmp_path: Path) -> None:

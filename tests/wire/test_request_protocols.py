@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.wire import requests
-from penstock.wire.request_protocols import REQUEST_PROTOCOLS
+from penstock.wire.request_protocols import PATHS, REQUEST_PROTOCOLS
 from penstock.wire.requests import Answer, Refused, find_protocol
 from tests.wire.sample_requests import make_request
 
@@ -111,3 +111,8 @@ def test_limit_of_values_follows_the_largest_body(path: str, body: bytes, monkey
     assert "JSON values" not in texts[0]
     assert "300 JSON values" in texts[1]
     assert "100 JSON values" in texts[2]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_paths_that_errors_name_exist(path: str) -> None:
+    assert find_protocol([make() for make in REQUEST_PROTOCOLS], "POST", path.replace("INDEX", "i")) is not None

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.table import Table
@@ -40,7 +40,7 @@ def init(config: Config = None) -> None:
     try:
         create_once(path, template().encode())
     except OSError as error:
-        fail(error, 2)
+        _fail_to_write(path, error)
     console.print(f"{path} written: `penstock up --config {path}` uses it", markup=False, soft_wrap=True)
 
 
@@ -72,13 +72,24 @@ def add_listener(
         replace_durably(OS, path, changed.encode())
         # The file may hold tokens, and be readable by its owner only.
         path.chmod(mode & 0o777)
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        _fail_to_write(path, error)
+    except (ConfigError, UnicodeDecodeError) as error:
         fail(error, 2)
     console.print(
         f"listener {name} added to {path.name}: `penstock reload` opens it in a running instance",
         markup=False,
         soft_wrap=True,
     )
+
+
+def _fail_to_write(path: Path, error: OSError) -> NoReturn:
+    """Name the folder, because the error names a temporary file in it."""
+    # The file itself may not be readable, or be a folder.
+    if error.filename == str(path):
+        fail(error, 2)
+    folder = path.resolve().parent
+    fail(f"{folder}: {error.strerror}: {path.name} cannot be written there; name another file with --config", 2)
 
 
 def check_text(text: str, path: Path) -> None:

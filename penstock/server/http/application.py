@@ -5,6 +5,7 @@ Invariant: the caller is identified before the body is read, so a request withou
 
 from __future__ import annotations
 
+import difflib
 import functools
 import posixpath
 import re
@@ -111,7 +112,10 @@ async def _answer_disconnected(request: Request, error: Exception) -> Response:
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
-    """``Not Found\\n`` and the like as text; what has a text of its own as JSON."""
+    """``Not Found\\n`` and the like as text; what has a text of its own as JSON.
+
+    A second line of the first one names paths that exist.
+    """
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
     if error.detail != phrase:
@@ -120,7 +124,24 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette's answer names the methods of one route, but a path may have several routes.
         headers["allow"] = ", ".join(_allowed(request))
-    return Response(phrase + "\n", error.status_code, headers, "text/plain")
+    hint = f"{_nearest_paths(request)}\n" if error.status_code == HTTPStatus.NOT_FOUND else ""
+    return Response(f"{phrase}\n{hint}", error.status_code, headers, "text/plain; charset=utf-8")
+
+
+def _nearest_paths(request: Request) -> str:
+    """Return the paths most similar to a request's. They are those of /docs, and name no topic but the caller's."""
+    methods: dict[str, set[str]] = {}
+    segments = request.url.path.split("/")
+    for route in request.app.routes:
+        names = route.path.split("/")
+        # A parameter is as similar as what the caller has in its place.
+        like = [*segments[: len(names)], *names[len(segments) :]]
+        path = "/".join(asked if "{" in name else name for name, asked in zip(names, like, strict=True))
+        methods.setdefault(path, set()).update((route.methods or set()) - {"HEAD"})
+    # Limit: the time of a comparison grows with the product of the lengths.
+    near = difflib.get_close_matches(request.url.path[:MAX_COMPARED], methods, NAMED_PATHS, PATH_SIMILARITY)
+    named = [f"{', '.join(sorted(methods[path]))} {path}" for path in near]
+    return "; ".join([*(f"did you mean {path}?" for path in named), "all paths: GET /docs"])
 
 
 def _allowed(request: Request) -> list[str]:
@@ -130,6 +151,7 @@ def _allowed(request: Request) -> list[str]:
     return sorted(methods | ({"HEAD"} if "GET" in methods and not _SLOGD_ROUTES.fullmatch(request.url.path) else set()))
 
 
+MAX_COMPARED, NAMED_PATHS, PATH_SIMILARITY = 200, 3, 0.6
 _SLOGD_ROUTES = re.compile(r"/topics|/topic/[^/]+/(logs|logstream)")
 """Routes of slogd, which do not answer HEAD there either."""
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 412: 9, 429: 8, 503: 14}

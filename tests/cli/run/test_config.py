@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import build
@@ -31,6 +32,14 @@ def test_init_writes_a_file_that_check_accepts_and_never_replaces_one(tmp_path: 
     file.write_text("# mine\n")
     again = CliRunner().invoke(config, ["init", "--config", str(file)])
     assert (again.exit_code, again.stderr.count("\n"), file.read_text()) == (2, 1, "# mine\n")
+
+
+@pytest.mark.parametrize("command", [["init"], ["add", "listener", "--name", "w", "--protocol", "http", "--port", "1"]])
+def test_folder_that_cannot_be_written_is_named(tmp_path: Path, command: list[str]) -> None:
+    options = ["--config", str(tmp_path / "nosuch" / "p.toml")]
+    outcome = CliRunner().invoke(build(["config", "add"]), ["config", *command, *options])
+    cause = f"penstock: {tmp_path}/nosuch: No such file or directory: p.toml cannot be written there; "
+    assert (outcome.exit_code, outcome.stderr) == (2, f"{cause}name another file with --config\n")
 
 
 def test_add_listener_keeps_comments_mode_and_default_listeners(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def test_arrow_output_keeps_types(run: Run, tmp_path: Path) -> None:
 def test_invalid_query_is_one_error(run: Run) -> None:
     status, out, err = run("select * from nosuch")
     assert (status, out) == (1, "")
-    assert err.startswith("penstock: Catalog Error: Table with name nosuch does not exist!")
+    assert err.startswith("penstock: Catalog Error: Table with name nosuch does not exist: Existing views: landed")
+    assert err.count("\n") == 1
     assert "Traceback" not in err
 
 

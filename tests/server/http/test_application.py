@@ -72,4 +72,23 @@ def test_unsupported_method_lists_allowed_methods(running: Running, path: str, a
 def test_unknown_path_is_not_found(running: Running) -> None:
     for path in ("/nothing", "/topics/", "/topic/a/b/logs"):
         status, headers, text = running.request("GET", path)
-        assert (status, text, headers["x-content-type-options"]) == (404, "Not Found\n", "nosniff")
+        assert (status, text.splitlines()[0], headers["x-content-type-options"]) == (404, "Not Found", "nosniff")
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/topic", "did you mean GET /topics?"),
+        ("/topic/t/log", "did you mean GET, POST /topic/t/logs?"),
+        ("/metric", "did you mean GET /metrics?"),
+        ("/ledgr", "did you mean POST /ledger?"),
+        ("/" + "x" * 100_000, "all paths: GET /docs"),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_unknown_path_names_the_nearest_ones(running: Running, path: str, hint: str) -> None:
+    running.log.topic("secrets", create=True)
+    status, _, text = running.request("GET", path)
+    assert (status, text.splitlines()[1].partition("; ")[0]) == (404, hint)
+    assert text.endswith("all paths: GET /docs\n")
+    assert "secrets" not in text
