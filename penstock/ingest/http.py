@@ -52,7 +52,7 @@ from penstock.wire.unpacking import content_encoding
 FINISH_TIME_S = 3.0
 """Time that requests in flight have when the receiver ends."""
 MAX_NAMED_PATH = 200
-"""Limit: of a path in an error, which is compared with those that exist."""
+"""Limit: of a path that is compared with the existing ones."""
 KEEP_ALIVE_S = 75
 """Default silence of a connection between two requests."""
 LIMIT_KEYS = ("listener.max_unfinished", "listener.max_connections", "listener.request_timeout")
