@@ -129,7 +129,7 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 
 def _nearest_paths(request: Request) -> str:
-    """Return the paths most similar to a request's. They are those of /docs, and name no topic but the caller's."""
+    """Return the existing paths that are most similar to the requested one; /docs lists them all."""
     methods: dict[str, set[str]] = {}
     segments = request.url.path.split("/")
     for route in request.app.routes:
