@@ -27,6 +27,7 @@ PARTS = (
     "kafka",
     "kafka_log",
     "ledger",
+    "checks",
     "history",
 )
 LARGE = ("sql", "deletion", "sustained", "growth", "landing_kafka", "large_events", "typed")

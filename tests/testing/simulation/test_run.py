@@ -42,7 +42,7 @@ CASES: list[dict[str, Any]] = [
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(100))
 def test_run_keeps_every_promise(seed: int) -> None:
     assert not simulate(seed).broken
 
