@@ -15,7 +15,7 @@ TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "internals" / "disasters.md"
 DISASTERS = (
     *("SIGKILL", "SIGSTOP", "power cut", "full disk", "failing disk", "damaged bytes", "wrong clock", "peer away"),
-    *("slow peer", "flood", "changed configuration", "foreign writer"),
+    *("slow peer", "flood", "changed configuration", "older format", "foreign writer"),
 )
 _NO_FILES = "has no files of its own"
 _ONE_SHOT = "runs once and ends"
@@ -26,19 +26,20 @@ _DAEMON = "a part of the log daemon: shown with the log"
 _AGE = "compares no times"
 _INSIDE = "has no peer"
 _ONLY_WRITER = "is written by Penstock alone, under a lock"
+_DISK = ("power cut", "full disk", "failing disk", "damaged bytes", "older format", "foreign writer")
+_FIXED = "another program's format, which versions of Penstock do not change"
 UNMARKED: dict[str, dict[str, str]] = {
     "datagrams": {
-        **dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes"), _LOG_BUFFER),
+        **dict.fromkeys(_DISK, _LOG_BUFFER),
         "wrong clock": "minutes are given by the log's clock: shown with the log",
         "slow peer": "datagrams have no slow senders",
-        "foreign writer": _LOG_BUFFER,
     },
     "connections": {
-        **dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes", "foreign writer"), _LOG_BUFFER),
+        **dict.fromkeys(_DISK, _LOG_BUFFER),
         "wrong clock": "minutes are given by the log's clock: shown with the log",
     },
     "requests": {
-        **dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes", "foreign writer"), _LOG_BUFFER),
+        **dict.fromkeys(_DISK, _LOG_BUFFER),
         "wrong clock": "minutes are given by the log's clock: shown with the log",
         "peer away": "the sender repeats what was not acknowledged: shown with SIGKILL",
     },
@@ -50,6 +51,8 @@ UNMARKED: dict[str, dict[str, str]] = {
         "full disk": _LOG_BUFFER,
         "wrong clock": _AGE,
         "flood": "shown as slow peer",
+        "older format": _LOG_BUFFER,
+        "foreign writer": _ONLY_WRITER,
     },
     "log": {
         "peer away": _INSIDE,
@@ -68,14 +71,20 @@ UNMARKED: dict[str, dict[str, str]] = {
         "foreign writer": _ONLY_WRITER,
     },
     "client": dict.fromkeys(
-        ("power cut", "full disk", "failing disk", "damaged bytes", "foreign writer", "changed configuration"),
+        (*_DISK, "changed configuration"),
         _NO_FILES,
     )
     | {"wrong clock": _AGE},
-    "Kafka protocol": dict.fromkeys(("SIGSTOP", "power cut", "full disk", "failing disk", "wrong clock"), _DAEMON)
+    "Kafka protocol": dict.fromkeys(
+        ("SIGSTOP", "power cut", "full disk", "failing disk", "wrong clock", "older format"), _DAEMON
+    )
     | {"peer away": "clients repeat what was not acknowledged: shown with SIGKILL", "foreign writer": _ONLY_WRITER},
     "large messages": dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes"), "Kafka stores them")
-    | {"wrong clock": _AGE, "foreign writer": "Kafka's own clients write the records in each test"},
+    | {
+        "wrong clock": _AGE,
+        "older format": _FIXED,
+        "foreign writer": "Kafka's own clients write the records in each test",
+    },
     "ledger": dict.fromkeys(("SIGSTOP", "failing disk", "peer away", "slow peer", "flood"), _DAEMON)
     | {
         "power cut": "its posts are entries of the log, and its checkpoint is made again",
@@ -86,9 +95,9 @@ UNMARKED: dict[str, dict[str, str]] = {
     "landing from the log": {"flood": "reads at its own speed", "slow peer": "reads at its own speed"},
     "landing from Kafka": {
         "flood": "reads at its own speed",
+        "slow peer": "reads at its own speed",
         **dict.fromkeys(
-            ("power cut", "full disk", "failing disk", "damaged bytes", "foreign writer"),
-            "one code with the landing from the log",
+            ("SIGSTOP", *_DISK, "wrong clock", "changed configuration"), "one code with the landing from the log"
         ),
     },
     "typed tables and contracts": dict.fromkeys(
@@ -97,16 +106,19 @@ UNMARKED: dict[str, dict[str, str]] = {
     )
     | {"wrong clock": _AGE},
     "merge, deletion, restore": {"power cut": _DELTA, "slow peer": _INSIDE, "flood": _INSIDE},
-    "Iceberg mirror": {"power cut": _DELTA, "flood": _INSIDE, "wrong clock": _AGE, "slow peer": "shown as peer away"},
-    "promotion to Kafka": dict.fromkeys(("SIGSTOP", "wrong clock", "flood", "changed configuration"), _ONE_SHOT),
+    "Iceberg mirror": {"power cut": _DELTA, "flood": _INSIDE, "wrong clock": _AGE, "slow peer": "shown as peer away"}
+    | {"older format": _FIXED},
+    "promotion to Kafka": dict.fromkeys(
+        ("SIGSTOP", "wrong clock", "flood", "changed configuration", "older format"), _ONE_SHOT
+    ),
     "backup": dict.fromkeys(
         ("SIGSTOP", "wrong clock", "peer away", "slow peer", "flood", "changed configuration"), _ONE_SHOT
     ),
     "export": {"flood": "reads at its own speed", "wrong clock": _AGE},
     "audit": dict.fromkeys(("SIGKILL", "SIGSTOP", "power cut", "full disk", "failing disk"), _READS)
     | dict.fromkeys(("flood", "changed configuration"), _ONE_SHOT),
-    "alarms": {"flood": "alarms of one kind are one alarm", "foreign writer": _NO_FILES},
-    "SQL": dict.fromkeys(("power cut", "full disk", "failing disk", "wrong clock"), _READS),
+    "alarms": {"flood": "alarms of one kind are one alarm", "foreign writer": _ONLY_WRITER},
+    "SQL": dict.fromkeys(("power cut", "full disk", "wrong clock"), _READS),
     "supervisor": {"peer away": _INSIDE, "slow peer": _INSIDE, "flood": _INSIDE, "foreign writer": _ONLY_WRITER},
 }
 """Each feature, and the disasters that no test of it is marked with: why."""

@@ -165,6 +165,7 @@ def test_unfinished_lines_of_all_have_a_limit(tmp_path: Path, sock: socket.socke
     assert (totals["lines"], totals["line.message"], open_books(totals)) == (10, 4, [])
 
 
+@pytest.mark.survives("connections", "peer away")
 def test_a_silent_connection_is_closed_and_what_it_sent_is_a_line(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, idle_timeout=60.0)
     silent, lively = connect(sock), connect(sock)

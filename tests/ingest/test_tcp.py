@@ -247,6 +247,7 @@ def test_short_of_descriptors_it_waits_with_new_connections(tmp_path: Path, sock
     assert receiving.life.payloads() == [b"at last"]
 
 
+@pytest.mark.survives("connections", "peer away")
 def test_a_connection_that_is_reset_has_ended_as_others_do(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock)
     with connect(sock) as neighbour:

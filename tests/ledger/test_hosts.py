@@ -312,6 +312,7 @@ def test_version_is_of_the_post_that_was_received_last(central: Central) -> None
     assert (central.row().version, central.row().clock_offset_s) == ("0.2.0", -2.0)
 
 
+@pytest.mark.survives("hosts", "flood")
 def test_new_disks_within_an_hour_are_bounded(central: Central) -> None:
     for number in range(11):
         central.post(f"disk {number}", accepted=1, pending=1)
@@ -322,6 +323,7 @@ def test_new_disks_within_an_hour_are_bounded(central: Central) -> None:
     assert central.row().lost_with_disk == 11
 
 
+@pytest.mark.survives("hosts", "flood")
 def test_listeners_of_former_disks_are_bounded(central: Central, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "MAX_CLOSED", 3)
     for disk in range(5):

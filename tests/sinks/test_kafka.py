@@ -43,6 +43,7 @@ def messages(*tags: str | None, payloads: list[bytes] | None = None) -> pa.Recor
     return body(payloads, keys=pa.array(keys).cast(pa.binary()), annotations=annotations)
 
 
+@pytest.mark.survives("handlers", "peer away")
 def test_messages_fail_in_time_without_a_broker() -> None:
     kafka = handler(UNREACHABLE, default_topic="x")
     waits: list[float] = []

@@ -306,6 +306,7 @@ sys.exit(pipeline.main(sys.argv[1:]))
 """The pipeline, on request with little patience, and with Spark's threads that dispatch messages dead."""
 
 
+@pytest.mark.survives("landing from the log", "SIGSTOP")
 @pytest.mark.spark
 @pytest.mark.parametrize("cause", ["dead dispatcher", "stopped JVM"])
 def test_a_batch_without_progress_is_reported_and_ends_the_pipeline(

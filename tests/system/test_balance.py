@@ -258,6 +258,7 @@ def test_killed_log_daemon_neither_loses_nor_repeats_messages(shared: Pipe) -> N
     assert shared.settled(60)["unaccounted"] == 0
 
 
+@pytest.mark.survives("log", "flood")
 def test_messages_are_pending_until_a_full_log_has_space(pipes: Callable[..., Pipe]) -> None:
     pipe = pipes("log.max_bytes=192KiB")
     pipe.datagrams(*[b"x" * 1000] * 100, pause=0.001)

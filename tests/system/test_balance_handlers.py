@@ -257,6 +257,7 @@ KAFKA = {
 }
 
 
+@pytest.mark.survives("handlers", "peer away")
 def test_tags_route_messages_and_a_missing_kafka_fails(pipes: Callable[..., Pipe]) -> None:
     handlers = toml([{"type": "log", "topic": "events"}, KAFKA])
     pipe = pipes(f"listener.events-udp.handlers={handlers}", "log.max_topics=3")
@@ -288,6 +289,7 @@ def logged(pipe: Pipe) -> list[dict[str, Any]]:
     return entries
 
 
+@pytest.mark.survives("handlers", "changed configuration")
 def test_messages_waiting_for_a_removed_listener_are_logged_and_shown(pipes: Callable[..., Pipe], folder: Path) -> None:
     pipe = pipes(wayward(folder))
     pipe.lines(lines(0, 3))

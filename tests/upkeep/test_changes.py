@@ -253,6 +253,7 @@ def test_batch_that_only_a_typed_table_has_comes_once_it_landed(life: typed_life
     assert consumer.read() == uuids(2)
 
 
+@pytest.mark.survives("typed tables and contracts", "foreign writer")
 @pytest.mark.survives("merge, deletion, restore", "foreign writer")
 def test_rows_that_another_program_deleted_are_deleted_once_they_are_accounted_for(life: typed_life.Life) -> None:
     consumer, clicks = Consumer(life.layout, "events"), Consumer(life.layout, "events_click")

@@ -100,6 +100,7 @@ threading.Event().wait()
 """
 
 
+@pytest.mark.survives("landing from the log", "SIGSTOP")
 def test_stopped_server_is_waited_for_within_timeout(topics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(topics, "t", *[[b"x" * 100] * 1_000] * (ROWS // 1_000))
     command = [sys.executable, "-c", SERVER, str(topics)]

@@ -205,6 +205,7 @@ def test_call_that_is_cancelled_gives_its_query_back(tmp_path: Path) -> None:
         assert rows_of(server, "select 1") == [(1,)]
 
 
+@pytest.mark.survives("SQL", "slow peer")
 def test_silent_puts_do_not_keep_clients_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -143,6 +143,7 @@ def test_answer_is_encoded_in_slices_and_a_huge_row_is_an_error(
             connection.execute("select repeat('x', 6000)")
 
 
+@pytest.mark.survives("SQL", "failing disk")
 def test_unreadable_tables_are_an_error_of_the_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path) as server, connect(server) as connection:
 

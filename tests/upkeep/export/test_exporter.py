@@ -299,6 +299,7 @@ def test_two_processes_do_not_copy_a_batch_twice(life: typed_life.Life, tmp_path
     assert export.uuids() == uuids(0, 1)
 
 
+@pytest.mark.survives("export", "foreign writer")
 @pytest.mark.parametrize("kind", KINDS)
 def test_altered_rows_are_found_and_a_rebuild_replaces_them(
     life: typed_life.Life, tmp_path: Path, kind: str, server: str

@@ -86,6 +86,7 @@ def test_replaced_files_stay_while_the_mirror_is_behind(table: DeltaTable, monke
     assert not any((layout.tables / "landed" / name).exists() for name in names)
 
 
+@pytest.mark.survives("Iceberg mirror", "changed configuration")
 def test_replaced_files_go_without_a_configured_mirror(table: DeltaTable) -> None:
     layout = layout_of(table)
     write_document(layout.mirrored, {"at": 0.0})

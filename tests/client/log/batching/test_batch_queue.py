@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ def test_batches_preserve_the_order_within_their_bounds(sizes: list[int], most: 
     assert (len(waiting), waiting.is_full, waiting.has_room) == (0, False, True)
 
 
+@pytest.mark.survives("client", "flood")
 def test_queue_is_bounded_and_is_emptied_after_a_failure() -> None:
     waiting: BatchQueue[int] = BatchQueue(2)
     for number in range(2 * WAITING):
