@@ -15,7 +15,7 @@ TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "internals" / "disasters.md"
 DISASTERS = (
     *("SIGKILL", "SIGSTOP", "power cut", "full disk", "failing disk", "damaged bytes", "wrong clock", "peer away"),
-    *("slow peer", "flood", "changed configuration", "older format", "foreign writer"),
+    *("slow peer", "flood", "changed configuration", "other format", "foreign writer"),
 )
 _NO_FILES = "has no files of its own"
 _ONE_SHOT = "runs once and ends"
@@ -26,7 +26,8 @@ _DAEMON = "a part of the log daemon: shown with the log"
 _AGE = "compares no times"
 _INSIDE = "has no peer"
 _ONLY_WRITER = "is written by Penstock alone, under a lock"
-_DISK = ("power cut", "full disk", "failing disk", "damaged bytes", "older format", "foreign writer")
+_DISK = ("power cut", "full disk", "failing disk", "damaged bytes", "other format", "foreign writer")
+_STATE = "its state is a checked document, which is replaced durably: shown with state files"
 _FIXED = "another program's format, which versions of Penstock do not change"
 UNMARKED: dict[str, dict[str, str]] = {
     "datagrams": {
@@ -44,14 +45,15 @@ UNMARKED: dict[str, dict[str, str]] = {
         "peer away": "the sender repeats what was not acknowledged: shown with SIGKILL",
     },
     "tail": {"flood": "reads at its own speed", "foreign writer": "the files are foreign: each test of tail"},
-    "relay": {"flood": "reads at its own speed", "foreign writer": _ONLY_WRITER},
+    "relay": dict.fromkeys(("power cut", "failing disk", "other format"), _STATE)
+    | {"flood": "reads at its own speed", "foreign writer": _ONLY_WRITER},
     "log buffer": {"peer away": _INSIDE, "flood": "shown with datagrams", "foreign writer": _ONLY_WRITER},
     "handlers": {
         "power cut": _LOG_BUFFER,
         "full disk": _LOG_BUFFER,
         "wrong clock": _AGE,
         "flood": "shown as slow peer",
-        "older format": _LOG_BUFFER,
+        "other format": _LOG_BUFFER,
         "foreign writer": _ONLY_WRITER,
     },
     "log": {
@@ -76,13 +78,13 @@ UNMARKED: dict[str, dict[str, str]] = {
     )
     | {"wrong clock": _AGE},
     "Kafka protocol": dict.fromkeys(
-        ("SIGSTOP", "power cut", "full disk", "failing disk", "wrong clock", "older format"), _DAEMON
+        ("SIGSTOP", "power cut", "full disk", "failing disk", "wrong clock", "other format"), _DAEMON
     )
     | {"peer away": "clients repeat what was not acknowledged: shown with SIGKILL", "foreign writer": _ONLY_WRITER},
     "large messages": dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes"), "Kafka stores them")
     | {
         "wrong clock": _AGE,
-        "older format": _FIXED,
+        "other format": _FIXED,
         "foreign writer": "Kafka's own clients write the records in each test",
     },
     "ledger": dict.fromkeys(("SIGSTOP", "failing disk", "peer away", "slow peer", "flood"), _DAEMON)
@@ -91,7 +93,7 @@ UNMARKED: dict[str, dict[str, str]] = {
         "foreign writer": _ONLY_WRITER,
     },
     "hosts": dict.fromkeys(("SIGSTOP", "failing disk", "slow peer", "changed configuration"), _DAEMON)
-    | {"foreign writer": _ONLY_WRITER},
+    | {"power cut": _STATE, "full disk": _STATE, "foreign writer": _ONLY_WRITER},
     "landing from the log": {"flood": "reads at its own speed", "slow peer": "reads at its own speed"},
     "landing from Kafka": {
         "flood": "reads at its own speed",
@@ -107,19 +109,30 @@ UNMARKED: dict[str, dict[str, str]] = {
     | {"wrong clock": _AGE},
     "merge, deletion, restore": {"power cut": _DELTA, "slow peer": _INSIDE, "flood": _INSIDE},
     "Iceberg mirror": {"power cut": _DELTA, "flood": _INSIDE, "wrong clock": _AGE, "slow peer": "shown as peer away"}
-    | {"older format": _FIXED},
+    | {"other format": _FIXED},
     "promotion to Kafka": dict.fromkeys(
-        ("SIGSTOP", "wrong clock", "flood", "changed configuration", "older format"), _ONE_SHOT
+        ("SIGSTOP", "wrong clock", "flood", "changed configuration", "other format"), _ONE_SHOT
     ),
     "backup": dict.fromkeys(
         ("SIGSTOP", "wrong clock", "peer away", "slow peer", "flood", "changed configuration"), _ONE_SHOT
     ),
-    "export": {"flood": "reads at its own speed", "wrong clock": _AGE},
+    "export": dict.fromkeys(("power cut", "full disk", "failing disk", "other format"), _STATE)
+    | {"flood": "reads at its own speed", "wrong clock": _AGE},
     "audit": dict.fromkeys(("SIGKILL", "SIGSTOP", "power cut", "full disk", "failing disk"), _READS)
     | dict.fromkeys(("flood", "changed configuration"), _ONE_SHOT),
-    "alarms": {"flood": "alarms of one kind are one alarm", "foreign writer": _ONLY_WRITER},
+    "alarms": dict.fromkeys(("power cut", "failing disk"), _STATE)
+    | {"flood": "alarms of one kind are one alarm", "foreign writer": _ONLY_WRITER},
     "SQL": dict.fromkeys(("power cut", "full disk", "wrong clock"), _READS),
-    "supervisor": {"peer away": _INSIDE, "slow peer": _INSIDE, "flood": _INSIDE, "foreign writer": _ONLY_WRITER},
+    "state files": dict.fromkeys(("peer away", "slow peer", "flood"), _INSIDE)
+    | {
+        "SIGKILL": "less than a power cut",
+        "SIGSTOP": "no reader waits for a writer",
+        "wrong clock": _AGE,
+        "changed configuration": "have no settings",
+        "foreign writer": _ONLY_WRITER,
+    },
+    "supervisor": dict.fromkeys(("peer away", "slow peer", "flood"), _INSIDE)
+    | {"power cut": "its files are those of one run", "foreign writer": _ONLY_WRITER},
 }
 """Each feature, and the disasters that no test of it is marked with: why."""
 

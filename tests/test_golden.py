@@ -107,8 +107,8 @@ def test_gaps_are_unchanged(golden: Golden) -> None:
         assert actual_gaps == gaps, topic
 
 
-@pytest.mark.survives("cursors", "older format")
-@pytest.mark.survives("log", "older format")
+@pytest.mark.survives("cursors", "other format")
+@pytest.mark.survives("log", "other format")
 def test_log_opens_with_settings_and_cursors_and_without_deleted_topics(golden: Golden, log: Log) -> None:
     held = {topic for topic, rows in golden.expected["rows"].items() if rows}
     assert set(log.names()) == held
@@ -132,7 +132,7 @@ def test_repeated_append_of_a_producer_is_recognised(golden: Golden, log: Log) -
     assert (answer.first, answer.count, topic.end) == (0, 3, 3)
 
 
-@pytest.mark.survives("transactions", "older format")
+@pytest.mark.survives("transactions", "other format")
 def test_open_and_undecided_transactions_are_rolled_back(golden: Golden, log: Log) -> None:
     assert [log.topic(topic).end for topic in ("one", "two")] == [2, 2]
     assert not list(golden.topics.glob("TRANSACTION-*"))
@@ -145,7 +145,7 @@ def test_verification_finds_no_damage(golden: Golden, log: Log) -> None:
         assert log.topic(topic, internal=True).verify() == [], topic
 
 
-@pytest.mark.survives("ledger", "older format")
+@pytest.mark.survives("ledger", "other format")
 def test_ledger_checkpoint_is_used_and_equals_the_topics(golden: Golden) -> None:
     pages, why = usable(golden.topics)
     assert pages is not None, why
@@ -168,7 +168,7 @@ def test_tables_are_read_and_proved_again(golden: Golden) -> None:
     assert list(rebuild(golden.topics, golden.layout)) == [*written, *proved_refills(golden.layout)]
 
 
-@pytest.mark.survives("log buffer", "older format")
+@pytest.mark.survives("log buffer", "other format")
 def test_pipe_continues_with_frames_in_the_log_buffers(golden: Golden, pipe: Pipe) -> None:
     for topic, unread in golden.expected["unread"].items():
         end = golden.expected["ends"][topic]
@@ -196,7 +196,7 @@ def rebuilt_balance(pipe: Pipe) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.survives("landing from the log", "older format")
+@pytest.mark.survives("landing from the log", "other format")
 @pytest.mark.spark
 def test_landing_continues_from_its_checkpoint(golden: Golden, pipe: Pipe) -> None:
     unread = golden.expected["unread"]["events"]

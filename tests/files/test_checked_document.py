@@ -29,6 +29,7 @@ def test_document_survives_a_round_trip(document: dict[str, Any]) -> None:
     assert decode(encode(document), PATH) == {"format": 1, **document}
 
 
+@pytest.mark.survives("state files", "damaged bytes")
 @given(st.data())
 def test_decode_detects_any_flipped_bit(data: st.DataObject) -> None:
     written = bytearray(encode({"offset": 17, "name": "a reader"}))
@@ -47,6 +48,7 @@ def test_decode_returns_none_for_json_that_is_not_an_object(text: bytes) -> None
     assert decode(b"%08x" % crc32c(text) + text, PATH) is None
 
 
+@pytest.mark.survives("state files", "other format")
 def test_decode_names_a_later_format() -> None:
     text = b'{"format": 2}'
     with pytest.raises(UnknownFormat, match=r"name\.json has format 2, this version of Penstock reads 1"):
@@ -64,6 +66,7 @@ def test_error_names_a_damaged_file(data: bytes) -> None:
             assert str(path) in str(error)  # noqa: PT017 most bytes are damage, some are an object
 
 
+@pytest.mark.survives("state files", "power cut")
 @pytest.mark.parametrize("seed", range(20))
 def test_crash_leaves_the_old_or_the_new_document(tmp_path: Path, seed: int) -> None:
     for stop_after in range(20):
@@ -83,6 +86,7 @@ def test_crash_leaves_the_old_or_the_new_document(tmp_path: Path, seed: int) -> 
         assert number in (written, attempted)
 
 
+@pytest.mark.survives("state files", "full disk")
 @pytest.mark.parametrize("operation", ["open", "write", "sync", "rename"])
 def test_failed_write_keeps_the_old_document_and_no_draft(tmp_path: Path, operation: str) -> None:
     write_document(tmp_path / "d", {"number": 1})

@@ -84,6 +84,7 @@ def test_object_of_another_kind_is_skipped_and_not_cut(tmp_path: Path) -> None:
     assert (len(damages), (tmp_path / "j").stat().st_size) == (1, size)
 
 
+@pytest.mark.survives("state files", "other format")
 def test_later_format_is_an_error_and_not_damage(tmp_path: Path) -> None:
     text = b'{"v":2,"number":7}'
     (tmp_path / "j").write_bytes(encode_line(WRITTEN[0]) + b"%08x%s\n" % (crc32c(text), text))
@@ -91,6 +92,7 @@ def test_later_format_is_an_error_and_not_damage(tmp_path: Path) -> None:
         numbers(tmp_path / "j", repair=True)
 
 
+@pytest.mark.survives("state files", "damaged bytes")
 @given(st.data())
 def test_flipped_bit_costs_at_most_its_line(data: st.DataObject) -> None:
     lines = [encode_line(document) for document in WRITTEN]
@@ -149,6 +151,7 @@ def read_damaged(data: bytes) -> tuple[list[dict[str, Any]], list[Damage]]:
         return documents, damages
 
 
+@pytest.mark.survives("state files", "failing disk")
 @pytest.mark.parametrize("operation", ["write", "sync", "sync_directory"])
 def test_failed_append_changes_nothing(tmp_path: Path, operation: str) -> None:
     fs = CrashingFileSystem(tmp_path)
@@ -165,6 +168,7 @@ def test_failed_append_changes_nothing(tmp_path: Path, operation: str) -> None:
     assert list(read_lines(tmp_path / "j", dict)) == [*before, *WRITTEN[3:]]
 
 
+@pytest.mark.survives("state files", "power cut")
 @pytest.mark.parametrize("seed", range(40))
 def test_crash_keeps_every_acknowledged_line(tmp_path: Path, seed: int) -> None:
     for stop_after in range(30):
@@ -184,6 +188,7 @@ def test_crash_keeps_every_acknowledged_line(tmp_path: Path, seed: int) -> None:
         assert documents in ([*range(written)], [*range(attempted)])
 
 
+@pytest.mark.survives("state files", "failing disk")
 def test_unsynced_line_that_cannot_be_truncated_is_overwritten(tmp_path: Path) -> None:
     fs, path = CrashingFileSystem(tmp_path), tmp_path / "j"
     append_lines(path, WRITTEN[:1], fs)

@@ -31,6 +31,7 @@ def test_too_long_text_is_refused(tmp_path: Path) -> None:
     assert page.read(0) == "before"
 
 
+@pytest.mark.survives("state files", "damaged bytes")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 4 * CAPACITY - 1), st.integers(0, 255))
 def test_changed_byte_leaves_an_intact_text(tmp_path: Path, index: int, byte: int) -> None:

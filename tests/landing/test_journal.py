@@ -59,7 +59,7 @@ def test_unreadable_plan_raises_its_file_name(table: HandWritten) -> None:
         read_plan(table.layout.checkpoint, 1)
 
 
-@pytest.mark.survives("landing from the log", "older format")
+@pytest.mark.survives("landing from the log", "other format")
 def test_plan_of_another_format_of_spark_stops_with_what_to_do(table: HandWritten) -> None:
     """Spark 4.1 and later write ``v2`` if asked to."""
     three_batches(table)

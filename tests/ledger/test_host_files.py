@@ -85,7 +85,7 @@ def test_damaged_file_is_set_aside(registered: Registered, caplog: pytest.LogCap
     assert stored == {"web1.damaged": b"damaged", "web1.damaged2": b"damaged again"}
 
 
-@pytest.mark.survives("hosts", "older format")
+@pytest.mark.survives("hosts", "other format")
 def test_file_of_a_newer_format_is_not_replaced(registered: Registered, caplog: pytest.LogCaptureFixture) -> None:
     content = registered.path.read_bytes()
     registered.path.write_bytes(of_newer_format(content))

@@ -68,7 +68,7 @@ def test_cursor_with_both_copies_damaged_is_set_to_0_and_reported_once(tmp_path,
         ]
 
 
-@pytest.mark.survives("cursors", "older format")
+@pytest.mark.survives("cursors", "other format")
 def test_topic_with_cursors_of_another_format_is_not_opened(tmp_path):
     with opened(tmp_path) as topic:
         topic.cursors.commit("a", 1)

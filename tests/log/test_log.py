@@ -243,7 +243,7 @@ def test_appends_that_wait_during_a_deletion_are_deleted_or_refused(log):
     assert TopicReader(topic.path).gaps()[-1].end == 50
 
 
-@pytest.mark.survives("log", "older format")
+@pytest.mark.survives("log", "other format")
 def test_topic_of_another_format_is_refused_and_other_topics_open(tmp_path, caplog):
     log = Log(tmp_path, fs=UNSYNCED)
     for name in ("new", "old"):

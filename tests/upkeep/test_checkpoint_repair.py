@@ -46,7 +46,7 @@ def test_torn_commit_is_removed(table_of_two_batches: HandWritten, content: byte
     assert (table_of_two_batches.layout.checkpoint / "offsets" / "1").exists()
 
 
-@pytest.mark.survives("landing from the log", "older format")
+@pytest.mark.survives("landing from the log", "other format")
 @pytest.mark.parametrize("folder", ["commits", "offsets"])
 def test_entry_in_another_format_of_spark_stops_the_repair(table_of_two_batches: HandWritten, folder: str) -> None:
     """Removing it would make Spark repeat batches, and it is whole."""

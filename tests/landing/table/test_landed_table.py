@@ -48,7 +48,7 @@ def test_damaged_version_raises_its_file_name(layout: Layout) -> None:
         has_landed_table(layout)
 
 
-@pytest.mark.survives("SQL", "older format")
+@pytest.mark.survives("SQL", "other format")
 def test_later_document_format_is_refused(layout: Layout) -> None:
     begin_table(layout)
     layout.format.write_bytes(b'%08x{"format":2}' % crc32c(b'{"format":2}'))

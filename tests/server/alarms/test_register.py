@@ -169,7 +169,7 @@ def test_end_is_forgotten_if_alarms_have_no_destination_any_more(deliveries: Del
     assert deliveries.delivered == [("begins", "web"), ("ends", "web")]
 
 
-@pytest.mark.survives("alarms", "older format")
+@pytest.mark.survives("alarms", "other format")
 def test_state_of_a_version_that_stored_no_ends_is_read(deliveries: Deliveries) -> None:
     deliveries.enter("begins")
     document = read_document(deliveries.path)
