@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import pytest
 
 from penstock.client import Log
-from penstock.testing.pipe import Pipe
+from penstock.testing.pipe import Pipe, wait_until
 
 ROUNDS = 2
 
@@ -69,3 +70,19 @@ def test_appends_and_transactions_survive_a_killed_daemon(pipe: Pipe) -> None:
         assert [entry.payload for page in log.pages("two") for entry in page.entries] == committed
         double = [payload for payload in committed for _ in range(2)]
         assert [entry.payload for page in log.pages("one") for entry in page.entries] == double
+
+
+@pytest.mark.survives("client", "SIGSTOP")
+def test_append_that_a_stopped_daemon_does_not_answer_is_repeated_and_stored_once(pipe: Pipe) -> None:
+    retries = list[object]()
+    with Log(pipe.grpc, timeout=0.5, retry_for=90, on_retry=lambda *why: retries.append(why)) as log:
+        log.append("plain", [b"before"])
+        with ThreadPoolExecutor(1) as pool:
+            with pipe.paused("log daemon"):
+                append = pool.submit(log.append, "plain", [b"during"])
+                wait_until(lambda: retries or append.done(), what="the append is repeated")
+                assert not append.done()
+            append.result(60)
+        log.append("plain", [b"after"])
+        stored = [entry.payload for page in log.pages("plain") for entry in page.entries]
+    assert stored == [b"before", b"during", b"after"]

@@ -133,6 +133,28 @@ def test_killed_tail_neither_loses_nor_repeats_lines(pipe: Pipe, tmp_path: Path)
     assert pipe.settled()["unaccounted"] == 0
 
 
+@pytest.mark.survives("tail", "SIGSTOP")
+def test_stopped_tail_continues_with_the_files_that_were_rotated(pipe: Pipe, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    application = Application(folder / "app.log")
+    process = following(pipe, f"{folder}/app.log*")
+    try:
+        wait_until(lambda: len(entries(pipe, "files")) > 0, what="it appends")
+        process.send_signal(signal.SIGSTOP)
+        before = application.written
+        wait_until(lambda: application.written > before + 250, what="the file is rotated twice")
+    finally:
+        application.stop()
+        process.send_signal(signal.SIGCONT)
+    wait_until(lambda: len(entries(pipe, "files")) >= application.written, 60, "it has appended the rest")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    rows = entries(pipe, "files")
+    assert Counter(row["payload"] for row in rows) == Counter(b"line %d" % n for n in range(application.written))
+    assert pipe.settled()["unaccounted"] == 0
+
+
 @pytest.mark.survives("tail", "SIGKILL")
 def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path: Path) -> None:
     folder, dice = tmp_path / "pods" / "shop_web_77" / "nginx", random.Random(8)
