@@ -783,3 +783,81 @@ REPORTS = [
 def test_each_line_is_appended_once(report: Report, tmp_path: Path) -> None:
     appended = play(Following(tmp_path, *report.patterns), report.steps)
     assert sorted(appended) == sorted(report.expected)
+
+
+PACKED_OLD = gzip.compress(content(OLD))
+UNREAD: list[tuple[str, list[Step], list[bytes], int]] = [
+    (
+        "fluent/fluent-bit#2110 (rotated twice and compressed between two looks)",
+        [
+            append("app.log", content(FIRST)),
+            poll,
+            append("app.log.2.gz", PACKED_OLD),
+            rename("app.log", "app.log.3"),
+            append("app.log", content(NEW)),
+            poll,
+        ],
+        [*FIRST, *NEW],
+        len(OLD),
+    ),
+    (
+        "fluent/fluent-bit#5024 (rotated and compressed during a stop, after further lines)",
+        [
+            append("app.log", content(OLD[:30])),
+            once,
+            append("app.log.1.gz", PACKED_OLD),
+            remove("app.log"),
+            append("app.log", content(NEW)),
+            once,
+        ],
+        [*OLD[:30], *NEW],
+        len(OLD) - 30,
+    ),
+    (
+        "fluent/fluent-bit#2110 (read, and compressed while it grows)",
+        [
+            append("app.log", content(OLD[:30])),
+            poll,
+            append("app.log", content(OLD[30:])),
+            append("app.log.1.gz", PACKED_OLD),
+            remove("app.log"),
+            append("app.log", content(NEW)),
+            poll,
+        ],
+        [*OLD, *NEW],
+        0,
+    ),
+    (
+        "google/mtail#219 (archives of earlier days, and a compression that takes a while)",
+        [
+            append("app.log.5.gz", PACKED_OLD),
+            append("app.log", content(OLD)),
+            once,
+            append("app.log.1.gz", PACKED_OLD[:50]),
+            poll,
+            append("app.log.1.gz", PACKED_OLD[50:]),
+            remove("app.log"),
+            append("app.log", content(NEW)),
+            poll,
+            stop,
+            poll,
+        ],
+        [*OLD, *NEW],
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("reference", "steps", "expected", "unread"), UNREAD, ids=[row[0] for row in UNREAD])
+def test_unread_lines_of_compressed_files_are_counted(
+    reference: str,
+    steps: list[Step],
+    expected: list[bytes],
+    unread: int,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert sorted(play(Following(tmp_path, "app.log*"), steps)) == sorted(expected), reference
+    told = [record.message for record in caplog.records if "were not read" in record.message]
+    assert len(told) == bool(unread)
+    assert all(f": {unread} of its lines were not read" in message for message in told)

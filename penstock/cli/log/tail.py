@@ -162,7 +162,10 @@ def summary(tailer: Tailer | JournalTailer, topic: str) -> str:
     if isinstance(tailer, JournalTailer):
         counts = {"entries missing in the journal": tailer.missing, "fields cut": tailer.cut_fields}
     else:
-        counts = {"NUL bytes left out": tailer.skipped_nuls}
+        counts = {
+            "NUL bytes left out": tailer.skipped_nuls,
+            "lines of compressed files not read": tailer.unread_lines,
+        }
     texts = [f", {count} {name}" for name, count in counts.items() if count]
     return f"{counted(tailer.appended, 'message')} appended to {topic}{''.join(texts)}"
 

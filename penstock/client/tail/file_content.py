@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import re
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,12 +35,32 @@ _COMPRESSED = {
     "7z": re.compile(rb"7z\xbc\xaf\x27\x1c"),
     "snappy": re.compile(rb"\xff\x06\0\0sNaPpY"),
 }
+_UNPACKERS: dict[str, Callable[[str], IO[bytes]]] = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}  # type: ignore[dict-item]
+MAX_UNPACKED_BYTES = 256 << 20
+"""Limit: content of a compressed file that is compared with what was read; it takes about a second."""
 _NULS_BEFORE_LINE = re.compile(rb"^\0+", re.MULTILINE)
 
 
 def compression_of(beginning: bytes) -> str | None:
     """Return the name of the compression whose signature a file begins with."""
     return next((name for name, signature in _COMPRESSED.items() if signature.match(beginning)), None)
+
+
+def unpack(path: str, compression: str, content: IO[bytes]) -> bool:
+    """Write what a compressed file holds to ``content``; return False if it is incomplete, too large or unsupported."""
+    if compression not in _UNPACKERS:
+        return False
+    size = 0
+    try:
+        with _UNPACKERS[compression](path) as packed:
+            while piece := packed.read(READ_BYTES):
+                size += content.write(piece)
+                if size > MAX_UNPACKED_BYTES:
+                    return False
+    except (OSError, EOFError, zlib.error, lzma.LZMAError):
+        return False
+    content.flush()
+    return True
 
 
 @dataclass(frozen=True, slots=True)

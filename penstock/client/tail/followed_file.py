@@ -207,6 +207,13 @@ class FollowedFile:
         """Return bytes [begin, end), as many of them as the file has."""
         return os.pread(self._descriptor, end - begin, begin)
 
+    def count_lines(self, begin: int) -> int:
+        """Return the number of lines behind ``begin``, with a last one that has no end."""
+        count, last = 0, b""
+        while piece := self.bytes_at(begin, begin + MAX_LINE_BYTES):
+            count, last, begin = count + piece.count(b"\n"), piece[-1:], begin + len(piece)
+        return count + (last not in (b"", b"\n"))
+
     def close(self) -> None:
         os.close(self._descriptor)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -25,7 +26,7 @@ from penstock.client.tail.discovery import (
     is_mounted,
     name_before_rotation,
 )
-from penstock.client.tail.file_content import SIGNATURE_BYTES, compression_of
+from penstock.client.tail.file_content import SIGNATURE_BYTES, compression_of, unpack
 from penstock.client.tail.followed_file import FollowedFile, Span
 from penstock.client.tail.positions import (
     COPIED,
@@ -84,8 +85,9 @@ class Tailer:
         stored = state.read()
         self._positions = stored or Positions(new_id())
         self._cut_at = dict.fromkeys((position.identity for position in self._positions.cut), clock())
-        self.appended = self.skipped_nuls = 0
-        self._discover()
+        self.appended = self.skipped_nuls = self.unread_lines = 0
+        # Files that are there at the start may have been read, and compressed, long ago.
+        self._initial_files = frozenset(self._discover())
         if stored is None:
             for file in self._files.values() if from_end else ():
                 file.skip_to_end()
@@ -289,12 +291,37 @@ class Tailer:
         return True
 
     def _leave_out(self, file: FollowedFile, compression: str) -> None:
-        """Do not follow a compressed file: its lines were read before it was compressed."""
+        """Do not follow a compressed file: its lines were read before it was compressed, or are counted as unread."""
         position = file.position
         self._warnings.report(("compressed", position.path), f"{position.path} is compressed ({compression}): not read")
+        with contextlib.suppress(OSError):  # no room for the content: it is not compared
+            if unread := self._count_unread(file, compression):
+                _LOGGER.warning("%s: %d of its lines were not read before it was compressed", position.path, unread)
+                self.unread_lines += unread
         self._compressed[position.identity] = os.stat(position.path).st_mtime_ns
         file.close()
         del self._files[position.identity], self._positions.files[position.identity]
+
+    def _count_unread(self, file: FollowedFile, compression: str) -> int:
+        """Return the number of lines in a compressed file that were not read before; 0 if that cannot be known."""
+        base = _rotated_name(os.path.splitext(file.position.path)[0])
+        with tempfile.NamedTemporaryFile() as content, contextlib.ExitStack() as stack:
+            if not unpack(file.position.path, compression, content):
+                return 0
+            unpacked = FollowedFile(content.name, 0.0, {})
+            stack.callback(unpacked.close)
+            for original in self._files.values():
+                # A file that is open is read to its end, also if it has been removed.
+                if original is not file and unpacked.unread_bytes and unpacked.is_beginning_of(original):
+                    return 0
+            positions = [*self._positions.files.values(), *self._positions.cut]
+            offsets = [
+                position.offset
+                for position in positions
+                if position.offset and _rotated_name(position.path) == base and unpacked.begins_with(position)
+            ]
+            is_initial = file.position.identity in self._initial_files
+            return 0 if is_initial and not offsets else unpacked.count_lines(max(offsets, default=0))
 
     def _predecessor(self, file: FollowedFile, unmatched: Set[FileIdentity]) -> FilePosition | None:
         """Return the position of a file that was cut or removed, and whose content ``file`` begins with."""

@@ -116,6 +116,8 @@ def test_logrotate_loses_and_repeats_no_line(tmp_path: Path, logrotate: Path, di
     here.run()
     here.clock.advance(61)
     assert sorted(here.run()) == sorted(sent)
+    assert here.tailer is not None
+    assert here.tailer.unread_lines == 0
 
 
 @pytest.mark.parametrize("more", [b"new\n", b"new, and longer than what was there before\n"])
