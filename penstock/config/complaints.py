@@ -79,7 +79,11 @@ def _name_listeners(tree: Any, where: Sequence[str | int]) -> list[str]:
     """Return the location with listeners by name instead of by number."""
     names = []
     for part in where:
-        tree = tree[part] if isinstance(tree, list) and isinstance(part, int) else (tree or {}).get(part)
+        if isinstance(part, int):
+            # A text may stand for a list of one.
+            tree = tree[part] if isinstance(tree, list) else None
+        else:
+            tree = tree.get(part) if isinstance(tree, dict) else None
         names.append(str(tree.get("name", part)) if isinstance(part, int) and isinstance(tree, dict) else str(part))
     return names
 

@@ -89,8 +89,8 @@ def _read_file(file: Path | None) -> dict[str, Any]:
     if file is None and not path.exists():
         return {}
     try:
-        # TOML is UTF-8, also in a locale with another encoding.
-        return tomllib.loads(path.read_text("utf-8"))
+        # TOML is UTF-8, also in a locale with another encoding. Editors of Windows begin it with a byte order mark.
+        return tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -102,8 +102,15 @@ def _read_file(file: Path | None) -> dict[str, Any]:
 
 def _toml_error(path: Path, error: str) -> str:
     """Return tomllib's error as ``FILE:LINE: problem``."""
-    problem, _, line = error.removesuffix(")").partition(" (at line ")
-    return f"{path}:{line.partition(',')[0]}: {problem}" if line else f"{path}: {error}"
+    problem, _, place = error.removesuffix(")").partition(" (at line ")
+    if not place:
+        return f"{path}: {error}"
+    number = int(place.partition(",")[0])
+    if problem == "Cannot overwrite a value":
+        # Limit: the key alone. A value may be a secret.
+        key = path.read_text("utf-8-sig").split("\n")[number - 1].partition("=")[0].strip()
+        problem = f"{key} is set twice: remove one of the lines"
+    return f"{path}:{number}: {problem}"
 
 
 def _check_listener_names(listeners: object, file: str) -> None:

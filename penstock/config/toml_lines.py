@@ -14,7 +14,7 @@ def format_position(file: str, path: Sequence[str | int]) -> str:
     """Return ``FILE:LINE: `` of the value at ``path``; without a line ``FILE: ``, and nothing without a file."""
     line = None
     with contextlib.suppress(OSError, ValueError):  # the file may have changed since it was read
-        line = line_of(Path(file).read_text(), path)
+        line = line_of(Path(file).read_text("utf-8-sig"), path)
     return f"{file}:{line}: " if line else f"{file}: " if file else ""
 
 

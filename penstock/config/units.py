@@ -42,7 +42,8 @@ def parse_time(value: object) -> object:
 def check_address(value: str) -> str:
     """Return ``value`` if it is a ``host:port``. Raises ValueError."""
     host, _, port = value.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
+    is_whole = host.startswith("[") == host.endswith("]") and not re.search(r"[/\s]", host)
+    if not (host and is_whole) or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{value!r} is not an address such as 127.0.0.1:8844")
     return value
 

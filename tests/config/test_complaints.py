@@ -90,11 +90,18 @@ def test_missing_partner_key_names_the_line_of_the_group(file: Path) -> None:
 def test_invalid_toml_names_the_line(file: Path) -> None:
     file.write_text("[log]\nhttp = nowhere\n")
     assert messages(file) == [f"{file}:2: Invalid value"]
+    file.write_text('[security]\ninsecure = true\ninsecure = "a secret"\n')
+    assert messages(file) == [f"{file}:3: insecure is set twice: remove one of the lines"]
     file.write_text("listener = 5\n")
     assert messages(file) == [f"{file}:1: listener: write each one as [[listener]]"]
     file.write_text("\n[defaults.ucp]\nport = 1\n")
     assert messages(file) == [f"{file}:2: defaults.ucp: unknown key (did you mean 'udp'?)"]
     assert messages(file.parent / "none") == [f"{file.parent / 'none'}: cannot be read: No such file or directory"]
+
+
+def test_byte_order_mark_is_ignored(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbfdata_dir = 5\n")
+    assert messages(file) == [f"{file}:1: data_dir: 5 is not a text"]
 
 
 @pytest.mark.parametrize("value", ["[[]]", "{ a = { b = 1 } }", "true", "-1e400", "'\\\\'", "1979-05-27"])

@@ -66,7 +66,7 @@ def add_listener(
 
     path = (config or Path(DEFAULT_FILE)).resolve()
     try:
-        text, mode = (path.read_text("utf-8"), path.stat().st_mode) if path.exists() else ("", FILE_MODE)
+        text, mode = (path.read_text("utf-8-sig"), path.stat().st_mode) if path.exists() else ("", FILE_MODE)
         changed = with_listener(text, listener_block(name, protocol, port, host, codec, topic or name))
         check_text(changed, path)
         replace_durably(OS, path, changed.encode())
@@ -120,7 +120,9 @@ def check(settings: Configured) -> None:
     except ConfigError as error:
         fail(error, 2)
     names = ", ".join(listener.name for listener in settings.listener)
-    console.print(f"the configuration is valid: listeners {names}; data in {settings.data_dir}", markup=False)
+    console.print(
+        f"the configuration is valid: listeners {names}; data in {settings.data_dir}", markup=False, soft_wrap=True
+    )
 
 
 @config.command()

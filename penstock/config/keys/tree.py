@@ -42,6 +42,14 @@ class Settings(Section):
     otel: OtelConfig = Field(default_factory=OtelConfig)
     alarms: AlarmsConfig = Field(default_factory=AlarmsConfig)
 
+    @field_validator("data_dir", mode="before")
+    @classmethod
+    def _check_data_dir(cls, folder: object) -> object:
+        # An empty variable of a template would otherwise mean the current folder.
+        if folder == "":
+            raise ValueError("is empty: name a folder")
+        return folder
+
     @field_validator("listener")
     @classmethod
     def _expand_receivers(cls, listeners: tuple[ListenerConfig, ...]) -> tuple[ListenerConfig, ...]:
@@ -102,6 +110,15 @@ class Settings(Section):
                         f"relay.{relay.name}.host is {relay.host_name}, and the handler of listener {listener.name} "
                         f"names the host {handlers[0].host_name}"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _check_addresses(self) -> Settings:
+        keys: dict[str, str] = {}
+        for key, address in {**self.log.addresses, **self.sql.addresses}.items():
+            other = keys.setdefault(address, key)
+            if other != key and split_address(address)[1]:
+                raise ValueError(f"{key}: {address} is the address of {other}: choose another port")
         return self
 
     @model_validator(mode="after")

@@ -75,6 +75,11 @@ def test_topic_inherits_the_topic_defaults() -> None:
         ("listener.syslog-udp.multiline.indented=true", "multiline is for tcp and unix_stream listeners only"),
         ("listener.events-tcp.framing=nul", "the lines of codec plog end with LF"),
         ("listener.events-udp.name=grpc", "'grpc' is reserved in the balance"),
+        ("log.http=http://127.0.0.1:1", "log.http: 'http://127.0.0.1:1' is not an address such as"),
+        ("log.http=[::1:1", "log.http: '[::1:1' is not an address such as"),
+        ("log.http=127.0.0.1:8845", "log.http: 127.0.0.1:8845 is the address of log.grpc: choose another port"),
+        ("data_dir=''", "data_dir: is empty: name a folder"),
+        ("relay=[{name='r', topic='*', to='central:1'}]", "relay.r.topic.0: '*' does not match"),
         ("nonsense", "write it as key=value"),
     ],
 )
