@@ -264,6 +264,8 @@ class _Run:
                 raise SourceUnavailable("--redeliver-to: records are delivered again from a topic of Kafka only")
             table = open_table(self.table, self.store, version)
             report = run_audit(source, table, self.table, request, progress.update)
+            # A driver's error may quote a credential, and the report goes into bug reports.
+            report.unsearched = [self.redact(cause) for cause in report.unsearched]
             if self.html is not None:
                 self.html.write_text(render(report, bars(source, report)))
             if self.publish is not None:

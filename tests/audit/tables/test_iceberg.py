@@ -127,6 +127,18 @@ def test_orphan_file_is_found_where_a_batch_is_lost(topics: Topics, catalog: Cat
     assert part["orphans"] == {f"file://{orphan}": 10}
 
 
+def test_folder_that_cannot_be_listed_leaves_the_verdict_and_quotes_no_secret(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    location = write(catalog, topic, rows[:40]).metadata_location
+    # PyIceberg's other file system lists nothing. The secret is a part of the folder, which the error quotes.
+    store = ("--store", "py-io-impl=pyiceberg.io.fsspec.FsspecFileIO", "--store", "s3.secret-access-key=lake/shop")
+    status, report, errors = run_audit(topics, topic, location, *store)
+    assert (status, report.get("missing"), report["partitions"][0]["orphans"]) == (1, 20, {}), errors
+    (cause,) = report["unsearched"]
+    assert cause.startswith("files of no version: file://")
+    assert "/***/orders cannot be listed with FsspecFileIO" in cause
+
+
 def test_rollback_and_batch_of_a_branch_are_named_with_their_snapshots(topics: Topics, catalog: Catalog) -> None:
     topic, rows = filled_topic(topics)
     table = write(catalog, topic, rows[:30], rows[30:40])
