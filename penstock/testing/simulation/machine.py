@@ -65,7 +65,7 @@ class SimulatedFiles(CrashingFileSystem):
     """The disk. ``interrupt`` is called before each operation: other processes run there, and it may raise.
 
     ``failing`` maps an operation to its errno and the number of times that it fails; ``lying_syncs`` is the number of
-    syncs that succeed and write nothing.
+    syncs that succeed and write nothing until the power is cut.
     """
 
     def __init__(self, root: Path, seed: int) -> None:
@@ -131,6 +131,11 @@ class SimulatedFiles(CrashingFileSystem):
     def names(self, directory: Path) -> list[str]:
         # Sorted: the order of a listing differs between file systems.
         return sorted(super().names(directory))
+
+    def is_on_disk(self, path: Path, length: int) -> bool:
+        """Report whether no power cut takes any of a file's first ``length`` bytes, unless a sync lied about them."""
+        node = self._live_node(path)
+        return node.claimed > 0 or path.read_bytes()[:length] == node.synced[:length]
 
     def flip_bit(self, path: Path, position: int, bit: int) -> None:
         """Flip a bit of a file at rest."""
@@ -203,6 +208,7 @@ class Machine:
     def cut_power(self) -> None:
         """Lose unsynced pages and folder entries. All processes have died before."""
         self.boots += 1
+        self.files.lying_syncs = 0
         self.files.revive()
         self.files.crash()
         self.buffers.cut_power(self._dice)

@@ -197,9 +197,7 @@ class Promises:
         for gap in gaps:
             if gap.reason == "corrupt" and not self.damages:
                 raise Broken(f"{topic}: a corrupt gap without damage: {gap}")
-            # A sealed segment that lying syncs lost as a whole is told as "deleted".
-            is_damage = self.has_lies and gap.reason == "deleted"
-            if gap.reason != "corrupt" and topic not in self.expiring and not is_damage:
+            if gap.reason != "corrupt" and (topic not in self.expiring or gap.reason == "deleted"):
                 raise Broken(f"{topic}: an unexpected gap: {gap}")
 
     def check_expired(self, topic: str, gaps: Iterable[Gap], newest: int) -> None:

@@ -8,9 +8,11 @@ import random
 from collections.abc import Iterator
 
 from penstock.counts import Counts, SourceBucket
+from penstock.files.file_system import OS
 from penstock.ledger.book_from_topics import gap_rows
 from penstock.ledger.posts import BadPost, LandedPost, dump
 from penstock.log import CorruptBatch, Topic, TopicReader
+from penstock.log.store.segment_files import SegmentFiles, first_offsets, read_synced
 from penstock.server.read_ahead.stream_pages import NewestBatches
 from penstock.server.reading.entry_pages import DEFAULT_BUDGET, page_of, read_page
 from penstock.server.reading.query import Query
@@ -34,8 +36,11 @@ class FolderReader:
     def reset(self) -> None:
         """Open the folder again, as after a power cut."""
         self._reader = TopicReader(self._world.machine.topics / self._topic)
-        # A power cut may lose the stored length; the daemon's recovery finds it again in the rows.
+        # A power cut may set the synced length back; the daemon's recovery finds it again in the rows. What is visible
+        # before it stays.
         self._end = 0
+        with contextlib.suppress(FileNotFoundError, CorruptBatch):
+            self._end = self._reader.end
 
     def step(self) -> None:
         """Read a few rows."""
@@ -44,18 +49,33 @@ class FolderReader:
         begin = self._dice.randint(0, self._offset) if again else self._offset
         try:
             end = reader.end
+            self._see_end(end, is_own=not again)
             batches = [stored.batch for stored in reader.read(begin, max_rows=self._dice.choice([1, 10, 1000]))]
         except (FileNotFoundError, CorruptBatch):
             # After a power cut the index may lag behind the rows until the recovery; the check at rest tolerates none.
             return
-        if end < self._end:
-            raise Broken(f"{self.name}: the end went back from {self._end} to {end}")
-        if not again:
-            # While a publication hangs, a new reader may see its rows, which this one does not see until it ends.
-            self._end = end
+        self.check_disk()
         following = self._world.promises.see(self._topic, batches, self.name, begin, end, reader.gaps)
         if not again and following is not None:
             self._offset = following
+
+    def _see_end(self, end: int, is_own: bool) -> None:
+        if end < self._end:
+            raise Broken(f"{self.name}: the end went back from {self._end} to {end}")
+        if is_own:
+            # While a publication hangs, a new reader may see its rows, which this one does not see until it ends.
+            self._end = end
+
+    def check_disk(self) -> None:
+        """Check that visible rows are on the disk: a power cut must not take what was read. Raises Broken."""
+        files, directory = self._world.machine.files, self._reader.path
+        names = files.names(directory) if directory.exists() else []
+        segments = [SegmentFiles(directory, first) for first in first_offsets(names)]
+        for segment in segments:
+            # Invariant: a sealed segment was synced as a whole before the next one began.
+            length, _ = (read_synced(OS, segment) or (0, 0)) if segment is segments[-1] else (OS.size(segment.data), 0)
+            if not files.is_on_disk(segment.data, length):
+                raise Broken(f"{self.name}: visible rows of {segment.data.name} are not on the disk")
 
 
 class StreamReader:

@@ -367,6 +367,8 @@ class _Run:
         # Marked before it runs: other processes take steps within the start as well.
         if self._of_daemon(self._daemon.start):
             self._record("daemon", "started")
+            for reader in self._readers:
+                reader.check_disk()
         else:
             self._daemon.is_running = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import random
 import time
@@ -96,6 +97,26 @@ def test_read_and_map_fail_as_often_as_planned(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="Input/output error"):
             read(path)
     assert machine.files.read(path) == machine.files.map(path).to_pybytes() == b"content"
+
+
+def test_power_cut_ends_lying_syncs(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+    machine.files.lying_syncs = 9
+    machine.cut_power()
+    replace_durably(machine.files, machine.topics / "true", b"true")
+    machine.cut_power()
+    assert (machine.topics / "true").read_bytes() == b"true"
+
+
+def test_file_is_on_disk_once_it_is_synced(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 1)
+    path = machine.topics / "file"
+    with contextlib.closing(machine.files.open(path, create=True)) as file:
+        file.write([b"synced"], 0)
+        file.sync()
+        file.write([b" and not"], 6)
+    assert machine.files.is_on_disk(path, 6)
+    assert not machine.files.is_on_disk(path, 7)
 
 
 def test_lying_syncs_lose_content_only_as_often_as_planned(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ CASES: list[dict[str, Any]] = [
     {"seed": 1073},
     {"seed": 1333},
     {"seed": 1546},
+    {"seed": 1107},
+    {"seed": 1267},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
