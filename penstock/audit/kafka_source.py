@@ -22,7 +22,12 @@ from penstock.audit.dead_letters import dead_letter_origin
 from penstock.audit.source import RECORDS, AuditSource, Expected, Lag, Period, Record, SourceUnavailable
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange, watermarks
-from penstock.kafka.client.broker_answers import TRANSIENT_ERRORS, partition_numbers, retry_transient
+from penstock.kafka.client.broker_answers import (
+    TRANSIENT_ERRORS,
+    consume_available,
+    partition_numbers,
+    retry_transient,
+)
 from penstock.kafka.large.assembler import DEFAULT_EXPIRATION_GAP
 from penstock.landing.offset_runs import PARTITION_MARK, Runs, as_runs, intersection, is_inside, runs_of
 from penstock.proof.reread import RereadSource
@@ -299,7 +304,7 @@ class KafkaSource(AuditSource):
             deadline = time.monotonic() + READ_TIMEOUT_S
             try:
                 while time.monotonic() < deadline:
-                    events = self._consumer.consume(1000, POLL_S)
+                    events = consume_available(self._consumer, 1000, POLL_S)
                     messages = records_of(events)
                     is_at_end = _has_event(events, KafkaError._PARTITION_EOF)
                     offsets = np.array([message.offset() for message in messages], np.int64)

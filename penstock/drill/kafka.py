@@ -48,15 +48,18 @@ def _values(consumer: Any, partitions: int) -> Iterator[bytes]:
     """Yield the payloads of all records up to the end of each partition. Raises CannotRead."""
     from confluent_kafka import KafkaError
 
+    from penstock.kafka.client.broker_answers import consume_available
+
     deadline = time.monotonic() + RESPONSE_TIMEOUT_S
     # A broker that was just restarted may respond late, so an empty poll does not mean the end.
     while partitions:
         if time.monotonic() > deadline:
             raise CannotRead(f"Kafka's messages cannot be read within {RESPONSE_TIMEOUT_S:g} s")
-        for message in consumer.consume(1000, 1.0):
-            if message.error() is None:
+        for message in consume_available(consumer, 1000, 1.0):
+            error = message.error()
+            if error is None:
                 yield message.value() or b""
-            elif message.error().code() == KafkaError._PARTITION_EOF:
+            elif error.code() == KafkaError._PARTITION_EOF:
                 partitions -= 1
 
 

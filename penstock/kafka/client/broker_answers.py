@@ -1,4 +1,6 @@
-"""Requests to a broker with retries: a broker that is starting, or a new topic, answers after a moment."""
+"""Requests to a broker with retries: a broker that is starting, or a new topic, answers after a moment. Reads of
+consumers that do not wait for full batches.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 
@@ -66,6 +68,15 @@ def partition_numbers(
         return sorted(metadata.partitions)
 
     return retry_transient(request, timeout_s, NEW_TOPIC_ERRORS if is_new else TRANSIENT_ERRORS)
+
+
+def consume_available(client: Consumer, limit: int, timeout_s: float) -> list[Message]:
+    """Return the queued records and events of a consumer, at most ``limit``; if there are none, wait ``timeout_s``
+    for the first.
+    """
+    # ``consume(limit, timeout)`` waits for ``limit`` records, so the end of a partition would cost the whole timeout.
+    first = client.consume(1, timeout_s)
+    return [*first, *client.consume(limit - 1, 0)] if first else []
 
 
 def end_offset(client: Any, partition: TopicAndPartition, timeout_s: float = ANSWER_TIMEOUT_S) -> int:

@@ -2,7 +2,7 @@
 
 Read ``rows``, ``range_assembler``, then ``read_back`` and ``partitions``, which need Kafka's client; ``offset_map``
 maps rows of a promoted topic to their Kafka offsets. Imports ``kafka.errors``, ``kafka.large``,
-``kafka.origin_header``, ``log`` and ``landing``.
+``kafka.client.broker_answers``, ``kafka.origin_header``, ``log`` and ``landing``.
 """
 
 __all__ = ["rows", "range_assembler", "read_back", "partitions", "offset_map"]  # noqa: RUF022 reading order

@@ -12,6 +12,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
+from penstock.kafka.client.broker_answers import consume_available
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.event_rules import MAX_TIMESTAMP
 from penstock.landing.from_kafka.range_assembler import ChunkRecord, chunk_of_row, find_chunks
@@ -105,7 +106,7 @@ def read(
     client.assign([TopicPartition(topic, partition, begin)])
     deadline = time.monotonic() + NO_PROGRESS_TIMEOUT_S
     while True:
-        messages = client.consume(RECORDS_PER_POLL, 0.5)
+        messages = consume_available(client, RECORDS_PER_POLL, 0.5)
         records = [m for m in messages if m.error() is None and _offset(m) < end]
         if records:
             deadline = time.monotonic() + NO_PROGRESS_TIMEOUT_S

@@ -12,6 +12,7 @@ from penstock.kafka.broker import Broker
 from penstock.kafka.client.broker_answers import (
     NEW_TOPIC_ERRORS,
     TRANSIENT_ERRORS,
+    consume_available,
     end_offset,
     partition_numbers,
     retry_transient,
@@ -74,3 +75,15 @@ def test_missing_topic_is_an_error(kafka_broker: Broker) -> None:
             partition_numbers(client, "there-is-no-such-topic", 5)
     finally:
         client.close()
+
+
+@pytest.mark.timeout(60)
+def test_few_records_do_not_wait_for_a_full_batch(topics: Topics) -> None:
+    topic = topics.new()
+    topics.plain(topic, [b"1", b"2", b"3"])
+    client = topics.raw_consumer(topic)
+    records: list[confluent_kafka.Message] = []
+    while len(records) < 3:
+        records += consume_available(client, 1000, 600)
+    assert [record.value() for record in records] == [b"1", b"2", b"3"]
+    assert consume_available(client, 1000, 0) == []
