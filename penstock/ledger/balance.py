@@ -8,7 +8,7 @@ pipeline reads ends with ``logged``.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -256,15 +256,26 @@ def messages(counts: Counts) -> int:
 
 def landed_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, int]]:
     """Return the messages that landed from Kafka by HOST/LISTENER and minute."""
-    arrived: dict[str, dict[int, int]] = {}
+    return _by_minute(landed, is_partition, messages)
+
+
+def promoted_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, int]]:
+    """Return the relayed messages that were copied from the log to Kafka, by HOST/LISTENER and minute."""
+    return _by_minute(landed, lambda topic: not is_partition(topic), lambda counts: counts.get(Name.PROMOTED, 0))
+
+
+def _by_minute(
+    landed: Mapping[str, TopicFates], is_counted: Callable[[str], bool], messages_in: Callable[[Counts], int]
+) -> dict[str, dict[int, int]]:
+    sums: dict[str, dict[int, int]] = {}
     for topic, fates in landed.items():
-        for (source, bucket), counts in fates.counts.items() if is_partition(topic) else ():
-            if (minutes_of_source := arrived.get(source)) is None:
+        for (source, bucket), counts in fates.counts.items() if is_counted(topic) else ():
+            if (minutes_of_source := sums.get(source)) is None:
                 if "/" not in source:
                     continue
-                minutes_of_source = arrived[source] = {}
-            minutes_of_source[bucket] = minutes_of_source.get(bucket, 0) + messages(counts)
-    return arrived
+                minutes_of_source = sums[source] = {}
+            minutes_of_source[bucket] = minutes_of_source.get(bucket, 0) + messages_in(counts)
+    return sums
 
 
 def with_kafka_hosts(balance: Balance, compared: Mapping[tuple[str, str], OverKafka]) -> Balance:

@@ -29,6 +29,7 @@ from penstock.ledger.balance import (
     Within,
     balance,
     landed_by_minute,
+    promoted_by_minute,
     with_hosts,
     with_kafka_hosts,
 )
@@ -312,7 +313,8 @@ class Ledger:
             return total
         # Fast path: the minutes of all landed counts are summed only for hosts that forward to Kafka.
         arrived = landed_by_minute(pages.landed) if kafka_hosts_states else {}
-        compared = over_kafka.compare(kafka_hosts_states, arrived, pages.rolled)
+        promoted = promoted_by_minute(pages.landed) if kafka_hosts_states else {}
+        compared = over_kafka.compare(kafka_hosts_states, arrived, pages.rolled, promoted)
         return with_kafka_hosts(with_hosts(total, self.hosts.states), compared)
 
     def losses(self) -> Losses:

@@ -46,24 +46,31 @@ class OverKafka:
 
 
 def compare(
-    hosts: Mapping[str, KafkaHost], arrived: Mapping[str, Arrived], rolled: int = 0
+    hosts: Mapping[str, KafkaHost],
+    arrived: Mapping[str, Arrived],
+    rolled: int = 0,
+    promoted: Mapping[str, Arrived] | None = None,
 ) -> dict[tuple[str, str], OverKafka]:
     """Return the listeners of all hosts; ``arrived`` has by HOST/LISTENER the landed messages of each minute.
 
-    Minutes before ``rolled`` are summed by day in ``arrived``. Order: ``arrived`` is read after the hosts, because the
-    messages of their settled posts must be in it.
+    ``promoted`` has those that the host relayed, and that were copied from the log to Kafka. Minutes before ``rolled``
+    are summed by day. Order: ``arrived`` is read after the hosts: the messages of their settled posts must be in it.
     """
-    return {
-        (name, listener): _compare(host, listener, arrived.get(f"{name}/{listener}", {}), rolled)
-        for name, host in hosts.items()
-        for listener in sorted({*host.post.listeners, *host.closed})
-    }
+    compared = {}
+    for name, host in hosts.items():
+        for listener in sorted({*host.post.listeners, *host.closed}):
+            source = f"{name}/{listener}"
+            landed, copies = arrived.get(source, {}), (promoted or {}).get(source, {})
+            compared[name, listener] = _compare(host, listener, landed, copies, rolled)
+    return compared
 
 
-def _compare(host: KafkaHost, listener: str, arrived: Arrived, rolled: int) -> OverKafka:
+def _compare(host: KafkaHost, listener: str, arrived: Arrived, promoted: Arrived, rolled: int) -> OverKafka:
     closed = host.closed.get(listener)
     report = host.post.listeners.get(listener, KafkaReport())
     total = closed.report.plus(report) if closed else report
+    if promoted:
+        arrived = _without_promoted(total, arrived, promoted, rolled)
     settled = host.settled.listeners.get(listener) if host.settled else None
     certain = (closed.report.plus(settled) if closed else settled) if settled else KafkaReport()
     spans = _spans(total, arrived, rolled)
@@ -120,6 +127,23 @@ def _may_be_of_former_disk(closed: Closed, minute: int, oldest: int) -> bool:
     disk.
     """
     return closed.since < oldest if minute < 0 else closed.since <= minute <= closed.until
+
+
+def _without_promoted(report: KafkaReport, arrived: Arrived, promoted: Arrived, rolled: int) -> dict[int, int]:
+    """Return the landed messages of each minute without the promoted ones, which the host did not forward.
+
+    Limit: of a minute in which a host both relayed and forwarded, as many forwarded messages as promoted ones may be
+    missing without being named. Which of them landed cannot be told, and a shortfall must be certain.
+    """
+    remaining = dict(arrived)
+    for minute, (forwarded, _, landed) in _spans(report, arrived, rolled).items():
+        surplus = max(landed - forwarded, 0)
+        oldest = min((m for m in report.minutes if m >= rolled), default=rolled)
+        for landed_minute in [m for m in arrived if m < oldest] if minute < 0 else [minute]:
+            copies = min(surplus, promoted.get(landed_minute, 0), arrived.get(landed_minute, 0))
+            remaining[landed_minute] = arrived.get(landed_minute, 0) - copies
+            surplus -= copies
+    return remaining
 
 
 def _spans(report: KafkaReport, arrived: Arrived, rolled: int) -> dict[int, tuple[int, int, int]]:

@@ -68,8 +68,9 @@ class Central:
         self.now += 11
         return self.register.post_ends({"ends": ends, "age_ms": 1, "pipeline": pipeline})
 
-    def compare(self, rolled: int = 0) -> OverKafka:
-        return over_kafka.compare(self.register.states(), {"web1/udp": self.arrived}, rolled)["web1", "udp"]
+    def compare(self, rolled: int = 0, promoted: Mapping[int, int] | None = None) -> OverKafka:
+        arrived, copies = {"web1/udp": self.arrived}, {"web1/udp": promoted or {}}
+        return over_kafka.compare(self.register.states(), arrived, rolled, copies)["web1", "udp"]
 
 
 def sums_close(compared: OverKafka) -> bool:
@@ -376,3 +377,26 @@ def test_post_that_cannot_be_true_is_refused(change: dict[str, Any]) -> None:
     report = replace(GOOD.listeners["udp"], **change)
     with pytest.raises(BadPost):
         parse_kafka_post(replace(GOOD, listeners={"udp": report}).document())
+
+
+def test_messages_that_were_relayed_and_then_promoted_are_no_doubled_ones(tmp_path: Path) -> None:
+    # Minute 60 was relayed alone and is older than the report, 120 was relayed in part, 180 was only forwarded.
+    central = Central(tmp_path)
+    central.post({120: (10, 0), 180: (10, 0)})
+    central.land({60: 4, 120: 13, 180: 12}, 39)
+    central.post({120: (10, 0), 180: (10, 0), 240: (0, 0)})
+    compared = central.compare(promoted={60: 4, 120: 3})
+    assert (compared.doubled, compared.landed, compared.missing, compared.in_kafka) == (2, 22, 0, 0)
+    assert compared.doubled_minutes == (180, 180)
+    assert sums_close(compared)
+    # Without the ledger's promoted counts all of them were doubled.
+    assert central.compare().doubled == 9
+
+
+def test_promoted_messages_that_have_not_landed_make_no_other_message_missing(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+    central.post({120: (10, 0)})
+    central.land({120: 10}, 10)
+    compared = central.compare(promoted={60: 4, 120: 3})
+    assert (compared.missing, compared.in_kafka, compared.doubled, compared.landed) == (0, 0, 0, 10)
+    assert sums_close(compared)

@@ -15,11 +15,12 @@ import pyarrow as pa
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # documented there
 
-from penstock.counts import BUCKET_SECONDS
+from penstock.counts import BUCKET_SECONDS, Origin
 from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.files.file_system import OS, replace_durably
 from penstock.kafka.client.broker_answers import end_offset, partition_numbers
+from penstock.kafka.origin_header import ORIGIN_HEADER
 from penstock.landing.from_kafka.offset_map import Move, OffsetMap, load_maps, map_path
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
@@ -74,7 +75,7 @@ class Promotion:
         for stored in self._read_batches(end):
             for begin, rows in _parts(stored):
                 offsets = list(range(begin, begin + rows.num_rows))
-                positions = self._out.send(self.map.kafka_topic, to_records(offsets, rows, stored.origin.codec))
+                positions = self._out.send(self.map.kafka_topic, to_records(offsets, rows, stored.origin))
                 # Order: Kafka first, the map second; `_recover` adds what a crash in between left out of the map.
                 self.map.add(offsets, positions, begin + rows.num_rows)
                 copied += len(offsets)
@@ -130,14 +131,22 @@ def _parts(stored: StoredBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield stored.base + begin, stored.batch.slice(begin, size)
 
 
-def to_records(offsets: Sequence[int], part: pa.RecordBatch, codec: str) -> Iterator[OutgoingRecord]:
-    """Yield stored rows as records of Kafka: with their producer's time, else the log's, and the headers it sent."""
-    codec_header = [(CODEC_HEADER, codec.encode())] if codec and codec != PLAIN_CODEC else []
+def to_records(offsets: Sequence[int], part: pa.RecordBatch, origin: Origin) -> Iterator[OutgoingRecord]:
+    """Yield stored rows as records of Kafka: with their producer's time, else the log's, and the headers it sent.
+
+    Relayed rows also get the header of their origin, so that the landing counts them under the same host and minute.
+    """
+    codec_header = [(CODEC_HEADER, origin.codec.encode())] if origin.codec and origin.codec != PLAIN_CODEC else []
+    # Limit: rows of a listener of this instance have no host in their source. With a header their messages would count
+    # as received by another host, and once more by this one.
+    is_relayed = "/" in origin.source
+    origin_header = [(ORIGIN_HEADER, f"{origin.source}@{origin.bucket}".encode())] if is_relayed else []
     annotations, _ = split_creation_times(part.column("annotations"))
     columns = (part.column("payload"), part.column("key"), annotations)
     rows = zip(offsets, *(column.to_pylist() for column in columns), shown_times(part).tolist(), strict=True)
     for offset, payload, key, pairs, millis in rows:
-        headers = [(FROM_HEADER, str(offset).encode()), *codec_header, *headers_from_annotations(pairs)]
+        headers = [(FROM_HEADER, str(offset).encode()), *codec_header, *origin_header]
+        headers += headers_from_annotations(pairs)
         yield OutgoingRecord(payload, key, headers, millis)
 
 

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.counts import Origin
 from penstock.kafka.broker import Broker
+from penstock.kafka.origin_header import ORIGIN_HEADER
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.proof.moved_topics import post_moves
@@ -41,7 +43,7 @@ def test_record_has_the_time_and_headers_of_its_producer() -> None:
         None,
     ]
     rows = [{"payload": b"%d" % n, "timestamp": moment, "annotations": pairs} for n, pairs in enumerate(annotations)]
-    records = list(to_records(range(4), pa.RecordBatch.from_pylist(rows, schema=SCHEMA), "plog"))
+    records = list(to_records(range(4), pa.RecordBatch.from_pylist(rows, schema=SCHEMA), Origin("udp", 60, 0, 0)))
     log_time = int(moment.timestamp() * 1000)
     assert [(record.timestamp, list(record.headers)[1:]) for record in records] == [
         (1_700_000_000_123, [("h", b"v")]),
@@ -50,6 +52,18 @@ def test_record_has_the_time_and_headers_of_its_producer() -> None:
         (log_time, []),
     ]
     assert [next(iter(record.headers)) for record in records] == [(FROM_HEADER, b"%d" % n) for n in range(4)]
+
+
+def test_record_of_a_relayed_row_has_its_origin() -> None:
+    row = {"payload": b"a", "timestamp": datetime(2026, 1, 1, tzinfo=UTC), "annotations": [("h", "v")]}
+    part = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
+    (record,) = to_records([7], part, Origin("web1/events", 1_767_225_600, 0, 0, "syslog"))
+    assert list(record.headers) == [
+        (FROM_HEADER, b"7"),
+        ("codec", b"syslog"),
+        (ORIGIN_HEADER, b"web1/events@1767225600"),
+        ("h", b"v"),
+    ]
 
 
 def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
@@ -106,10 +120,13 @@ def test_pipeline_continues_in_kafka_at_its_offset(
         large = event(7, data={"text": "x" * 2_000_000})
         running.log.topic(name)
     append(topics, name, [event(1), event(2), large, b"{bad"])
+    # The minute of a row that was relayed is that of its host; the record's timestamp is the time of the copy here.
+    minute = int(time.time()) // 60 * 60 - 3600
+    append(topics, name, [event(number) for number in range(20, 25)], source="web1/events", bucket=minute)
     with daemon(tmp_path) as running:
         ledger = LedgerClient(running.http)
         promotion = Promotion(topics, landing.layout, name, kafka, name)
-        assert promotion.copy() == 8
+        assert promotion.copy() == 13
         promotion.close()
         assert move_pipeline(landing.layout)[name].landed == 4
         assert move_pipeline(landing.layout) == {}
@@ -121,12 +138,19 @@ def test_pipeline_continues_in_kafka_at_its_offset(
         land(spark, later, ledger)
         balance = running.ledger.balance()
         assert balance.unaccounted == 0, balance.document()["topics"]
-        assert {topic.topic: topic.fates for topic in balance.topics}[name]["promoted"] == 4
+        assert {topic.topic: topic.fates for topic in balance.topics}[name]["promoted"] == 9
+        over_kafka, relayed = sorted(balance.hosts, key=lambda entry: entry.way)
+        assert (relayed.way, relayed.accepted, relayed.fates) == ("relay", 5, {"promoted": 5})
+        assert (over_kafka.way, over_kafka.accepted, over_kafka.fates) == ("kafka", 5, {"landed.event": 5})
+        assert {(entry.host, entry.listener, entry.last_seen) for entry in balance.hosts} == {
+            ("web1", "events", minute)
+        }
     rows = [(row.partition, row.kind, row.uuid) for row in read_landed(spark, landing.tables).collect()]
     assert sorted(rows, key=str) == sorted(
         [
             *((None, "event", "u0"), (None, "event", "u1"), (None, "message", None)),
             *((0, "event", "u2"), (0, "event", "u7"), (0, "quarantine", None)),
+            *((0, "event", f"u{number}") for number in range(20, 25)),
         ],
         key=str,
     )
