@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import selectors
 import shutil
@@ -33,6 +34,9 @@ class HostNetwork(Protocol):
 
     def address_from(self, host: int) -> str:
         """Return the address of the central daemon as a host reaches it."""
+
+    def link_to(self, host: int, port: int) -> str:
+        """Return the address at which a host reaches another port of the central host."""
 
     def inside(self, host: int | str) -> contextlib.AbstractContextManager[None]:
         """Let this thread open sockets and start processes on a host during the block."""
@@ -94,6 +98,9 @@ class Namespaces:
     def address_from(self, host: int) -> str:
         return self.central_address
 
+    def link_to(self, host: int, port: int) -> str:
+        return f"10.0.0.1:{port}"
+
     @contextlib.contextmanager
     def inside(self, host: int | str) -> Iterator[None]:
         with Path("/proc/thread-self/ns/net").open() as former:
@@ -128,23 +135,29 @@ class LoopbackLinks:
     def __init__(self, hosts: int) -> None:
         self.central_address = f"127.0.0.1:{free_ports(1)[0]}"
         port = int(self.central_address.rpartition(":")[2])
-        self._links = [Link(f"127.0.0.{host + 10}", port) for host in range(hosts)]
+        self._links = [[Link(f"127.0.0.{host + 10}", port)] for host in range(hosts)]
 
     def address_from(self, host: int) -> str:
-        return self._links[host].address
+        return self._links[host][0].address
+
+    def link_to(self, host: int, port: int) -> str:
+        self._links[host].append(Link(f"127.0.0.{host + 10}", port))
+        return self._links[host][-1].address
 
     @contextlib.contextmanager
     def inside(self, host: int | str) -> Iterator[None]:
         yield
 
     def cut(self, host: int) -> None:
-        self._links[host].is_up.clear()
+        for link in self._links[host]:
+            link.is_up.clear()
 
     def restore(self, host: int) -> None:
-        self._links[host].is_up.set()
+        for link in self._links[host]:
+            link.is_up.set()
 
     def close(self) -> None:
-        for link in self._links:
+        for link in itertools.chain.from_iterable(self._links):
             link.close()
 
 
