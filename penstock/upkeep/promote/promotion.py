@@ -145,7 +145,7 @@ def to_records(offsets: Sequence[int], part: pa.RecordBatch, origin: Origin) -> 
     columns = (part.column("payload"), part.column("key"), annotations)
     rows = zip(offsets, *(column.to_pylist() for column in columns), shown_times(part).tolist(), strict=True)
     for offset, payload, key, pairs, millis in rows:
-        headers = [(FROM_HEADER, str(offset).encode()), *codec_header, *origin_header]
+        headers: list[tuple[str, bytes | None]] = [(FROM_HEADER, str(offset).encode()), *codec_header, *origin_header]
         headers += headers_from_annotations(pairs)
         yield OutgoingRecord(payload, key, headers, millis)
 
