@@ -135,6 +135,8 @@ def _convert(name: str, value: Any) -> Any:
         return dict(value)
     if not isinstance(value, str):
         raise TypeError(name)
+    if name == "data_dir" and not value:
+        raise ValueError(name)
     if name == TABLES:
         return check_place(value)
     return check_address(value) if name in ADDRESSES else Path(value)

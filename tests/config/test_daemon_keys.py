@@ -45,14 +45,22 @@ def test_daemon_keys_equal_the_settings(
 
 @pytest.mark.parametrize(
     "override",
-    ["log.htpp=127.0.0.1:1", "log.http=nowhere", "log.http=5", "data_dir=[]", "security.tls_cert=x", "security=5"],
+    [
+        "log.htpp=127.0.0.1:1",
+        "log.http=nowhere",
+        "log.http=5",
+        "data_dir=[]",
+        "data_dir=",
+        "security.tls_cert=x",
+        "security=5",
+    ],
 )
 def test_errors_equal_the_errors_of_load(override: str) -> None:
     with pytest.raises(ConfigError) as expected:
         load(None, [override], {})
-    with pytest.raises(ConfigError) as expected:
+    with pytest.raises(ConfigError) as caught:
         daemon_keys(None, [override], {})
-    assert str(expected.value) == str(expected.value)
+    assert str(caught.value) == str(expected.value)
 
 
 def test_invalid_toml_is_refused(tmp_path: Path) -> None:
