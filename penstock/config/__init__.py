@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         LogHandler,
         UserHandler,
     )
-    from penstock.config.keys.listeners import TAKEN_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
+    from penstock.config.keys.listeners import RESERVED_NAMES, BufferConfig, DefragConfig, HoleConfig, ListenerConfig
     from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
     from penstock.config.keys.otel import OtelConfig
     from penstock.config.keys.pipeline import PipelineConfig
@@ -39,7 +39,7 @@ else:
     _MODULES = {
         "keys.handlers": "ConsoleHandler DiscardHandler EncryptionConfig ForwardedHandler HandlerConfig KafkaHandler "
         "LogHandler UserHandler",
-        "keys.listeners": "TAKEN_NAMES BufferConfig DefragConfig HoleConfig ListenerConfig",
+        "keys.listeners": "RESERVED_NAMES BufferConfig DefragConfig HoleConfig ListenerConfig",
         "keys.log": "LogConfig TopicConfig TransactionsConfig",
         "keys.otel": "OtelConfig",
         "keys.pipeline": "PipelineConfig",
@@ -54,7 +54,7 @@ else:
 __all__ = [
     "DEFAULT_FILE",
     "ENVIRONMENT_PREFIX",
-    "TAKEN_NAMES",
+    "RESERVED_NAMES",
     "BufferConfig",
     "ConfigError",
     "ConsoleHandler",

@@ -212,7 +212,7 @@ class Committer(Appender):
 def senders_of(pipe: DrillPipe, rate: float) -> Iterator[Sender]:
     """Yield a sender per listener, and two for the log."""
     for listener in (
-        candidate for candidate in pipe.settings.listener if not (candidate.asks_answers or candidate.is_local)
+        candidate for candidate in pipe.settings.listener if not (candidate.has_responses or candidate.is_local)
     ):
         sender_class = DatagramSender if listener.protocol == "udp" else LineSender
         yield sender_class(listener, pipe, rate)

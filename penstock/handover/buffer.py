@@ -112,8 +112,8 @@ def last_total(last: FrameMetadata | None, page: StatePage, position: ReaderPosi
 def last_frame_metadata(publication: Publication) -> FrameMetadata | None:
     """Return the metadata of the last intact frame of the last two terms, or None."""
     last = publication.last_frame()
-    if last is None or (receipt := intact_metadata(last)) is not None:
-        return receipt if last else None
+    if last is None or (metadata := intact_metadata(last)) is not None:
+        return metadata if last else None
     # Limit: an older term may be overwritten at any moment, so the search goes back one term only.
     begin = max(last.begin // publication.parameters.term_length - 1, 0) * publication.parameters.term_length
     with Subscription(publication.path, begin, in_order=True) as frames:
@@ -121,12 +121,12 @@ def last_frame_metadata(publication: Publication) -> FrameMetadata | None:
             before = frames.position
             try:
                 for frame in frames.poll():
-                    receipt = intact_metadata(frame) or receipt
+                    metadata = intact_metadata(frame) or metadata
             except Lapped:
                 frames.position = frames.oldest() or last.end
             if frames.position == before:
                 break
-    return receipt
+    return metadata
 
 
 def intact_metadata(frame: Frame) -> FrameMetadata | None:

@@ -51,7 +51,7 @@ _LOGGER = logging.getLogger(__name__)
 
 def make_decoder(listener: ListenerConfig) -> Any:
     """Return the decoder of a listener's codec."""
-    return codec_of("raw" if listener.asks_answers else listener.codec).decoder(listener)
+    return codec_of("raw" if listener.has_responses else listener.codec).decoder(listener)
 
 
 class Io(Protocol):

@@ -85,7 +85,7 @@ class LogFile:
         if now < self._next_release_s or (position == self._released_position and not self._keeps_pages):
             return
         # Fast path: if a whole term passed since the last call, its pages are touched again at once, and faulting them
-        # in anew would take a sixth of the time. They stay mapped.
+        # in would take a sixth of the time. They stay mapped.
         self._keeps_pages = position - self._released_position >= self.term_length
         if not self._keeps_pages and hasattr(mmap, "MADV_DONTNEED"):
             # Loses nothing: the mapping is shared, so the page cache has the bytes.

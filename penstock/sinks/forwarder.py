@@ -300,7 +300,7 @@ def _reread_group(path: Path, account: Account) -> FrameGroup | None:
     except Lapped:
         return None
     group = FrameGroup(frames, begin, end, account.mark)
-    accepted = sum(receipt.origin.counts.get(Name.ACCEPTED, 0) for receipt in _read_metadata(frames))
+    accepted = sum(metadata.origin.counts.get(Name.ACCEPTED, 0) for metadata in _read_metadata(frames))
     return group if end == account.end and accepted == account.messages else None
 
 

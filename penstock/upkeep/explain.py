@@ -113,7 +113,7 @@ def explain(
     topic = _topic(via, listener, settings)
     if listener is None and via in APPENDS:
         decoded = _Decoded(PLAIN_CODEC, body(pa.array([payload], pa.binary())))
-    elif via in PATHS or (listener is not None and listener.asks_answers):
+    elif via in PATHS or (listener is not None and listener.has_responses):
         decoded = _request(payload, path or PATHS.get(via) or PATHS["otlp" if _is_grpc(listener) else "http"])
     elif listener is not None or via in CODECS:
         decoded = _lines_or_datagram(payload, listener or _plain_listener(*CODECS[via]))
@@ -129,7 +129,7 @@ def _topic(via: str, listener: ListenerConfig | None, settings: Settings) -> str
     if listener is None and via in APPENDS:
         return NAMED_BY_SENDER
     alike = [each for each in settings.listener if (each.protocol, each.codec) == CODECS.get(via)]
-    alike += [each for each in settings.listener if via in PATHS and each.asks_answers]
+    alike += [each for each in settings.listener if via in PATHS and each.has_responses]
     handlers = [handler for each in ([listener] if listener else alike) for handler in each.handlers]
     return next((handler.topic for handler in handlers if isinstance(handler, LogHandler)), "events")
 

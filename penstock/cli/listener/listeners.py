@@ -33,7 +33,7 @@ def find_listener(settings: Settings, name: str | None) -> ListenerConfig:
         if name is None:
             fail(f"no listener takes datagrams or lines; the configured ones take requests: {names}", 2)
         fail(f"no listener is named {name!r}; configured are {names}", 2)
-    if matches[0].asks_answers:
+    if matches[0].has_responses:
         protocol = matches[0].protocol
         fail(f"listener {name!r} takes requests ({protocol}), no commands and no lines: see docs/requests.md", 2)
     if matches[0].is_local:
@@ -42,7 +42,7 @@ def find_listener(settings: Settings, name: str | None) -> ListenerConfig:
 
 
 def _takes_from_networks(listener: ListenerConfig) -> bool:
-    return not listener.asks_answers and not listener.is_local
+    return not listener.has_responses and not listener.is_local
 
 
 def send_address(settings: Settings, listener: ListenerConfig) -> tuple[str, int]:

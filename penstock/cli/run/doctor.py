@@ -16,7 +16,7 @@ from rich.text import Text
 
 from penstock.cli.common import console
 from penstock.cli.options import AsJson, Configured
-from penstock.cli.run.machine_checks import MACHINE, Check, Finding
+from penstock.cli.run.machine_checks import MACHINE_CHECKS, Check, Finding
 from penstock.config import ListenerConfig, Settings
 from penstock.config.daemon_access import Access
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
@@ -99,4 +99,4 @@ async def _poll(settings: Settings) -> Daemon:
     return daemon
 
 
-CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE, last_hour)
+CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE_CHECKS, last_hour)

@@ -26,7 +26,19 @@ SPARE_BYTES = 1 << 30
 """Free space below which the disk may be full before anybody reacts."""
 FILES_NEEDED = 4096
 """Four for each of 256 topics with open files (a quarter of all), and the connections of senders and readers."""
-NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.glusterfs", "lustre", "afs")
+NETWORK_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "9p",
+    "ceph",
+    "glusterfs",
+    "fuse.sshfs",
+    "fuse.glusterfs",
+    "lustre",
+    "afs",
+)
 """File systems whose locks and shared mappings are not coherent between machines."""
 MOUNTS = Path("/proc/self/mounts")
 TIME_ERROR = 5
@@ -101,7 +113,7 @@ def disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("data_dir", "good", f"{settings.data_dir} can be written")
     yield _check_space(settings, folder)
     kind = file_system(folder)
-    if kind in NETWORK:
+    if kind in NETWORK_FILE_SYSTEMS:
         text = f"{folder} is on a network file system ({kind}): locks and mapped files may not hold"
         yield Finding("file system", "bad", text, "put data_dir on a local disk: -o data_dir=/var/lib/penstock")
     else:
@@ -197,4 +209,4 @@ def descriptors(_: Settings) -> Iterator[Finding]:
     yield Finding("file descriptors", "warning", text, advice)
 
 
-MACHINE: Sequence[Check] = (addresses, disk, java, clock, clock_jump, descriptors)
+MACHINE_CHECKS: Sequence[Check] = (addresses, disk, java, clock, clock_jump, descriptors)

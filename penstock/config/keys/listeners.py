@@ -23,8 +23,8 @@ MAX_SOCKET_PATH_BYTES = 107
 """Limit of Linux for the name of a socket's file: sun_path of unix(7) without its NUL."""
 MAX_NAME_LENGTH = 32
 """Limit of a listener's name: it is part of file and process names."""
-TAKEN_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
-"""Reserved: other sources of the balance."""
+RESERVED_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
+"""Names of the other sources in the balance, which no listener may have."""
 
 
 def zone_of(name: str) -> tzinfo | None:
@@ -50,7 +50,7 @@ class BufferConfig(Section):
     slots: int = Field(1024, ge=16, le=1024, description="Maximum number of datagrams in one receive round.")
 
     @model_validator(mode="after")
-    def _power_of_two(self) -> BufferConfig:
+    def _check_power_of_two(self) -> BufferConfig:
         if self.term_length & (self.term_length - 1) or not 1 << 16 <= self.term_length <= 1 << 30:
             raise ValueError("term_length must be a power of two from 64KiB to 1GiB")
         return self
@@ -94,7 +94,7 @@ class MultilineConfig(Section):
     wait: Seconds = Field(1.0, description="Silence of the connection after which a message is complete.")
 
     @model_validator(mode="after")
-    def _one_rule(self) -> MultilineConfig:
+    def _check_one_rule(self) -> MultilineConfig:
         if self.indented and self.begins:
             raise ValueError("indented and begins exclude each other")
         if self.begins:
@@ -230,7 +230,7 @@ class ListenerConfig(SenderTlsConfig):
     handlers: tuple[HandlerConfig, ...] = Field((LogHandler(),), description="where its messages go")
 
     @model_validator(mode="after")
-    def _handlers_fit(self) -> ListenerConfig:
+    def _check_handlers(self) -> ListenerConfig:
         if not self.handlers:
             raise ValueError("a listener needs a handler")
         labels = [handler.label for handler in self.handlers]
@@ -241,7 +241,7 @@ class ListenerConfig(SenderTlsConfig):
         if twice := {label for label in labels if labels.count(label) > 1}:
             raise ValueError(f"handlers: two are called {min(twice)!r}: give each a name of its own")
         # The balance has one row per source name; a listener of that name would be added to an API's row.
-        if self.name in TAKEN_NAMES:
+        if self.name in RESERVED_NAMES:
             raise ValueError(f"the name {self.name!r} is reserved in the balance")
         if self.protocol == "udp" and any(h.overflow == "block" for h in self.handlers):
             # Blocking a UDP reader only moves the loss into the kernel's socket buffer. Local senders wait instead.
@@ -249,11 +249,11 @@ class ListenerConfig(SenderTlsConfig):
         return self
 
     @model_validator(mode="after")
-    def _line_fits(self) -> ListenerConfig:
+    def _check_buffer_limits(self) -> ListenerConfig:
         # Limit: with less room a single permitted line would evict its own connection.
         if self.takes_lines and self.max_unfinished < self.max_line:
             raise ValueError("max_unfinished is less than one line (max_line)")
-        if self.asks_answers and self.max_unfinished < self.max_body:
+        if self.has_responses and self.max_unfinished < self.max_body:
             raise ValueError("max_unfinished is less than one request (max_body)")
         return self
 
@@ -263,7 +263,7 @@ class ListenerConfig(SenderTlsConfig):
             raise ValueError("allow_origins is for http listeners only")
         if wrong := [origin for origin in self.allow_origins if not ORIGIN.fullmatch(origin)]:
             raise ValueError(f"allow_origins: {wrong[0]!r} is neither * nor such as https://app.example:8443")
-        if not self.asks_answers:
+        if not self.has_responses:
             if self.tokens:
                 raise ValueError("tokens are for http and otlp_grpc listeners only")
             return self
@@ -303,14 +303,14 @@ class ListenerConfig(SenderTlsConfig):
 
     @model_validator(mode="after")
     def _check_senders(self) -> ListenerConfig:
-        if self.senders == "host" and (self.codec != "syslog" or self.asks_answers):
+        if self.senders == "host" and (self.codec != "syslog" or self.has_responses):
             raise ValueError("senders = host is for codec syslog only: other messages have no host in a header")
         if self.expect and self.senders == "off":
             raise ValueError("expect needs senders: without counts by sender nobody notices a silent one")
         return self
 
     @model_validator(mode="after")
-    def _connections_alone(self) -> ListenerConfig:
+    def _check_keys_of_connections(self) -> ListenerConfig:
         if self.takes_datagrams and self.tls_cert is not None:
             raise ValueError("tls_cert is for tcp listeners only")
         if self.takes_datagrams and self.joins_lines:
@@ -392,7 +392,7 @@ class ListenerConfig(SenderTlsConfig):
         return zone_of(self.timezone)
 
     @property
-    def asks_answers(self) -> bool:
+    def has_responses(self) -> bool:
         """Senders wait for a response, which confirms that the log has their messages."""
         return self.protocol in REQUEST_PROTOCOLS
 

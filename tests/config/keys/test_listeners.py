@@ -18,7 +18,7 @@ def listener(protocol: str = "http", **keys: Any) -> ListenerConfig:
 @pytest.mark.parametrize("protocol", ["http", "otlp_grpc"])
 def test_request_listeners_use_tcp_and_respond(protocol: str) -> None:
     listener_config = listener(protocol, tokens=["a b"], allow_from=["10.0.0.0/8", "::1"])
-    assert listener_config.asks_answers
+    assert listener_config.has_responses
     assert listener_config.transport == "tcp"
     assert masked(listener_config)["tokens"] == MASK
 

@@ -25,8 +25,8 @@ BROKER = 0
 CLUSTER = "penstock"
 NAMESPACE = uuid.UUID("b8e6d6e4-6a4f-4c1e-9a55-0d7f4f0c6f2a")
 """Namespace of topic ids. A topic that is deleted and created again keeps its id, because its offsets continue."""
-GROUP = 0
-"""Key type of group coordinators; the others belong to transactions."""
+GROUP_KEY_TYPE = 0
+"""Key type of FindCoordinator for groups; the other types belong to transactions and share groups."""
 CREATIONS_AT_ONCE, CREATIONS_PER_S = 100, 0.5
 """Limit: topics that one client creates at once, and then per second, by metadata requests and CreateTopics."""
 MAX_CLIENTS = 10_000
@@ -157,7 +157,7 @@ class Cluster:
         """Name this broker as coordinator of all groups, and none for transactions."""
         message, (host, port) = call.message, call.address
         coordinator: dict[str, Any] = {"node_id": BROKER, "host": host, "port": port}
-        if getattr(message, "key_type", GROUP) != GROUP:
+        if getattr(message, "key_type", GROUP_KEY_TYPE) != GROUP_KEY_TYPE:
             code = ErrorCode.transactional_id_authorization_failed
             coordinator = {"node_id": -1, "error_code": code, "error_message": NO_TRANSACTIONS}
         keys = getattr(message, "coordinator_keys", None)
