@@ -151,6 +151,39 @@ def test_killed_backup_lets_everything_continue_and_is_repeated(
     assert run_backup(pipe, str(folder)).returncode == 1  # it is complete
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a disk of its own cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.survives("backup", "full disk")
+def test_backup_on_a_full_disk_lets_everything_continue_and_is_repeated(
+    pipe: Pipe, small_disk: Path, tmp_path: Path
+) -> None:
+    folder = small_disk / "backup"
+    pipe.datagrams(*[bytes(1000)] * 500, pause=0.0002)
+    pipe.settled()
+    failed = run_backup(pipe, str(folder))
+    assert (failed.returncode, "No space left on device" in failed.stderr) == (1, True), failed.stderr
+    assert "Traceback" not in failed.stderr
+    with pytest.raises(BackupError, match="is not a complete backup"):
+        restore_backup(folder, tmp_path / "restored")
+    before = pipe.counts("events-udp")["accepted"]
+    pipe.datagrams(b"goes on")
+    wait_until(lambda: pipe.counts("events-udp")["accepted"] == before + 1, what="a message arrives")
+    subprocess.run(["mount", "-o", "remount,size=256m", small_disk], check=True)
+    repeated = run_backup(pipe, str(folder))
+    assert repeated.returncode == 0, repeated.stderr
+    assert books(read_backup(folder).balance)["accepted"] == before + 1
+
+
 @pytest.mark.survives("backup", "damaged bytes")
 def test_damaged_backup_and_used_folder_are_refused(pipe: Pipe, tmp_path: Path) -> None:
     folder, target = tmp_path / "backup", tmp_path / "restored"
