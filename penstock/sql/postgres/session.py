@@ -480,13 +480,16 @@ class Session:
             if self._state != IDLE:
                 self._send(messages.notice("there is already a transaction in progress", "25001"))
             self._state = IN_TRANSACTION
+            self._settings.begin()
             return tag
         if self._state == IDLE:
             self._send(messages.notice("there is no transaction in progress", "25P01"))
         # PostgreSQL answers ROLLBACK to a COMMIT of a failed transaction.
         failed = self._state == FAILED
         self._state = IDLE
-        self._portals.end_transaction(committed=tag == "COMMIT" and not failed)
+        committed = tag == "COMMIT" and not failed
+        self._portals.end_transaction(committed=committed)
+        self._send(self._settings.end(committed))
         return "ROLLBACK" if failed else tag
 
     def _close_cursor(self, statement: Statement) -> str:

@@ -12,7 +12,7 @@ from penstock.sql.postgres.system_catalog import SERVER_VERSION
 from penstock.sql.postgres.system_tables import SCHEMA
 
 MAX_SETTINGS, MAX_SETTING_CHARS = 200, 1_000
-"""Limit: clients may invent names of settings, as in PostgreSQL."""
+"""Limit: clients may invent names of settings with a dot, as in PostgreSQL."""
 REPORTED = {
     "server_version": SERVER_VERSION,
     "server_encoding": "UTF8",
@@ -53,6 +53,36 @@ _SETTINGS = {
     "application_name": "",
     "session_authorization": "",
 }
+_USER_SETTINGS = """
+    array_nulls backend_flush_after backslash_quote check_function_bodies client_connection_check_interval
+    commit_siblings constraint_exclusion cpu_index_tuple_cost cpu_operator_cost cpu_tuple_cost createrole_self_grant
+    cursor_tuple_fraction debug_logical_replication_streaming debug_parallel_query debug_pretty_print debug_print_parse
+    debug_print_plan debug_print_rewritten default_statistics_target default_table_access_method default_tablespace
+    default_text_search_config default_toast_compression default_transaction_deferrable effective_cache_size
+    effective_io_concurrency enable_async_append enable_bitmapscan enable_distinct_reordering enable_gathermerge
+    enable_group_by_reordering enable_hashagg enable_hashjoin enable_incremental_sort enable_indexonlyscan
+    enable_indexscan enable_material enable_memoize enable_mergejoin enable_nestloop enable_parallel_append
+    enable_parallel_hash enable_partition_pruning enable_partitionwise_aggregate enable_partitionwise_join
+    enable_presorted_aggregate enable_self_join_elimination enable_seqscan enable_sort enable_tidscan
+    escape_string_warning exit_on_error file_copy_method from_collapse_limit geqo geqo_effort geqo_generations
+    geqo_pool_size geqo_seed geqo_selection_bias geqo_threshold gin_fuzzy_search_limit gin_pending_list_limit
+    hash_mem_multiplier icu_validation_level idle_session_timeout io_combine_limit jit jit_above_cost jit_expressions
+    jit_inline_above_cost jit_optimize_above_cost jit_tuple_deforming join_collapse_limit local_preload_libraries
+    log_parameter_max_length_on_error logical_decoding_work_mem maintenance_io_concurrency maintenance_work_mem
+    max_parallel_maintenance_workers max_parallel_workers max_parallel_workers_per_gather md5_password_warnings
+    min_parallel_index_scan_size min_parallel_table_scan_size parallel_leader_participation parallel_setup_cost
+    parallel_tuple_cost password_encryption plan_cache_mode quote_all_identifiers random_page_cost
+    recursive_worktable_factor restrict_nonsystem_relation_kind role row_security scram_iterations seed seq_page_cost
+    session_replication_role ssl_renegotiation_limit stats_fetch_consistency synchronize_seqscans synchronous_commit
+    tcp_keepalives_count tcp_keepalives_idle tcp_keepalives_interval tcp_user_timeout temp_buffers temp_tablespaces
+    timezone_abbreviations trace_notify trace_sort transaction_deferrable transaction_timeout transform_null_equals
+    vacuum_buffer_usage_limit vacuum_cost_delay vacuum_cost_limit vacuum_cost_page_dirty vacuum_cost_page_hit
+    vacuum_cost_page_miss vacuum_failsafe_age vacuum_freeze_min_age vacuum_freeze_table_age
+    vacuum_max_eager_freeze_failure_rate vacuum_multixact_failsafe_age vacuum_multixact_freeze_min_age
+    vacuum_multixact_freeze_table_age vacuum_truncate wal_sender_timeout wal_skip_threshold work_mem xmlbinary xmloption
+"""
+"""Further settings that PostgreSQL 18 lets every user change; they change nothing here."""
+_ACCEPTED = frozenset(_USER_SETTINGS.split())
 _FIXED = frozenset({name.lower() for name in REPORTED} - {"client_encoding", "datestyle", "intervalstyle"})
 _UTF8 = ("UTF8", "UNICODE", "DEFAULT")
 _UTC = ("UTC", "GMT", "DEFAULT", "LOCAL", "Z", "0")
@@ -66,6 +96,9 @@ class SessionSettings:
         application_name = application_name[:MAX_SETTING_CHARS]
         self.texts = {**_SETTINGS, "session_authorization": user, "application_name": application_name}
         self._initial = dict(self.texts)
+        # What the texts are after the transaction if it is rolled back, and if it is committed; none outside of one.
+        self._before: dict[str, str] | None = None
+        self._after: dict[str, str] = {}
 
     def reported(self) -> Iterator[tuple[str, str]]:
         """Yield the settings that a client hears of at the start."""
@@ -77,12 +110,34 @@ class SessionSettings:
         name = " ".join(words[1:])
         return self._name(_OTHER_NAMES.get(name, name))
 
+    def begin(self) -> None:
+        """Begin a transaction: what it sets ends with its rollback, and what it sets by ``SET LOCAL`` with it."""
+        if self._before is None:
+            self._before, self._after = dict(self.texts), dict(self.texts)
+
+    def end(self, committed: bool) -> bytes:
+        """End the transaction, if there is one; return what the client hears of it."""
+        if self._before is None:
+            return b""
+        texts, self._before = self._after if committed else self._before, None
+        name = self.texts["application_name"]
+        # The catalog of the session's tables reads the same mapping.
+        self.texts.clear()
+        self.texts.update(texts)
+        changed = texts["application_name"]
+        return b"" if changed == name else messages.parameter_status("application_name", changed)
+
     def change(self, statement: Statement) -> bytes:
         """Carry out ``SET``; return what the client hears of it. Raises StatementFailed.
 
         An encoding is refused. Another time zone has no effect, as rows are in UTC; a notice says so.
         """
-        significant = [token for token in statement.significant[1:] if not token.is_word("session", "local")]
+        significant = statement.significant[1:]
+        is_local = bool(significant) and significant[0].is_word("local")
+        if is_local or (significant and significant[0].is_word("session")):
+            significant = significant[1:]
+        if is_local and self._before is None:
+            return messages.notice("SET LOCAL can only be used in transaction blocks", "25P01")
         if not significant or significant[0].is_word("transaction", "characteristics", "role", "authorization"):
             return b""
         name, values = _name_and_values(significant)
@@ -94,25 +149,37 @@ class SessionSettings:
             return messages.notice("times are in UTC; cast them AT TIME ZONE for another zone")
         if name in _FIXED:
             return b""
-        existing = self._name(name)
+        existing = self._known_name(name)
         if existing is None and len(self.texts) >= MAX_SETTINGS:
             raise StatementFailed(SqlError("53400", f"a session has at most {MAX_SETTINGS} settings"))
         if len(values) == 1 and significant[-1].is_word("default"):
             setting = self._initial.get(existing or name, "")
-        self.texts[existing or name] = setting
+        self._set(existing or name, setting, is_local)
         return messages.parameter_status(name, setting) if name == "application_name" else b""
 
     def reset(self, statement: Statement) -> bytes:
-        """Carry out ``RESET``; return what the client hears of it."""
+        """Carry out ``RESET``; return what the client hears of it. Raises StatementFailed."""
         requested = _name_and_values(statement.significant[1:])[0]
-        name = self._name(requested)
+        name = None if requested in ("all", "") else self._known_name(requested)
         names = [*self.texts] if requested == "all" else [name] if name else []
         answers = []
         for changed in [name for name in names if self.texts[name] != self._initial.get(name, "")]:
-            self.texts[changed] = self._initial.get(changed, "")
+            self._set(changed, self._initial.get(changed, ""))
             if changed == "application_name":
                 answers.append(messages.parameter_status(changed, self.texts[changed]))
         return b"".join(answers)
+
+    def _set(self, name: str, setting: str, is_local: bool = False) -> None:
+        self.texts[name] = setting
+        if not is_local:
+            self._after[name] = setting
+
+    def _known_name(self, name: str) -> str | None:
+        """Return the name of an existing setting, None for a new one. Raises StatementFailed for an unknown one."""
+        existing = self._name(name)
+        if existing is None and "." not in name and name not in _ACCEPTED:
+            raise StatementFailed(SqlError("42704", f'unrecognized configuration parameter "{name[:63]}"'))
+        return existing
 
     def _name(self, name: str) -> str | None:
         return next((setting for setting in self.texts if setting.lower() == name), None)

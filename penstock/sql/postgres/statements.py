@@ -68,6 +68,11 @@ _AFTER_TABLE = (
     *("asof", "semi", "anti", "qualify"),
 )
 """Words that may follow a table without an alias."""
+_AFTER_TABLES = (
+    *("select", "where", "order", "group", "having", "window", "limit", "offset", "fetch", "for", "qualify"),
+    *("union", "intersect", "except"),
+)
+"""Words that end the tables of a FROM."""
 _ARRAY_TABLES = ("unnest", "generate_subscripts")
 """Functions that answer the elements of arrays, and their positions, as a table."""
 MAX_ARRAY_TABLE_TOKENS = 200
@@ -267,7 +272,7 @@ def _replacements(
 ) -> Iterator[tuple[int, str]]:
     """Yield the index of each token that DuckDB writes in another way, and its text."""
     removed: set[int] = set()
-    closing = _closing(tokens)
+    closing, table_commas = _closing(tokens), _table_commas(tokens)
     blank = Token("sign", "", 0)
 
     def follow(index: int) -> tuple[int, Token]:
@@ -304,7 +309,8 @@ def _replacements(
             yield index, f"(SELECT {token.text}"
             yield third_index, f") AS {token.text})"
         elif token.is_word(*_ARRAY_TABLES) and second.text == "(" and index and second_index in closing:
-            texts = _array_table(tokens, index, second_index, closing[second_index])
+            is_table = tokens[index - 1].is_word("from", "join", "lateral") or index - 1 in table_commas
+            texts = _array_table(tokens, index, second_index, closing[second_index], is_table)
             removed |= {number for number, text in texts.items() if not text}
             yield from texts.items()
         elif token.identifier in _FUNCTION_COLUMNS and second.text in "!<" and third.text in "=>":
@@ -373,7 +379,7 @@ def _grouped_by_column(kept: Sequence[int], tokens: Sequence[Token]) -> Iterator
             position += 2
 
 
-def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int) -> dict[int, str]:
+def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int, is_table: bool) -> dict[int, str]:
     """Return DuckDB's texts, by index, for a table of arrays' elements, which it has as a query only.
 
     These are ``unnest(a, b) [WITH ORDINALITY]`` and ``FROM generate_subscripts(a, 1) AS k``; Django and peewee read
@@ -384,7 +390,7 @@ def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int) 
         return {}
     rest = [token.text.lower() for token in tokens[closed + 1 : closed + 4]]
     if tokens[index].is_word("generate_subscripts"):
-        if not tokens[index - 1].is_word("from", "join", "lateral"):
+        if not is_table:
             return {}
         # The name of the table is the name of its column, too.
         has_as = rest[:1] == ["as"]
@@ -423,6 +429,23 @@ def _closing(tokens: Sequence[Token]) -> dict[int, int]:
         elif token.text == ")" and opened:
             closing[opened.pop()] = index
     return closing
+
+
+def _table_commas(tokens: Sequence[Token]) -> set[int]:
+    """Return the indexes of the commas between the tables of a FROM."""
+    commas, in_from = set[int](), [False]
+    for index, token in enumerate(tokens):
+        if token.text in ("(", "["):
+            in_from.append(False)
+        elif token.text in (")", "]") and len(in_from) > 1:
+            in_from.pop()
+        elif token.text == "," and in_from[-1]:
+            commas.add(index)
+        elif token.is_word("from"):
+            in_from[-1] = not (index and tokens[index - 1].is_word("distinct"))  # IS DISTINCT FROM
+        elif token.is_word(*_AFTER_TABLES):
+            in_from[-1] = False
+    return commas
 
 
 def _json_path(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:

@@ -208,7 +208,7 @@ def test_settings_are_shown_as_they_were_set(sql_server: Server) -> None:
         connection.execute("set time zone 'Europe/Berlin'")
         assert connection.execute("show timezone").fetchone() == ("UTC",)
         assert notices == ["times are in UTC; cast them AT TIME ZONE for another zone"]
-        connection.execute("set pid to '0, 1) AS 2; ATTACH ''x'' AS y; --'")
+        connection.execute("set a.pid to '0, 1) AS 2; ATTACH ''x'' AS y; --'")
         assert connection.execute("select pg_backend_pid()").fetchone() == (connection.info.backend_pid,)
         connection.execute("discard all")
 
@@ -226,6 +226,17 @@ def test_settings_are_shown_as_they_were_set(sql_server: Server) -> None:
         ("set client_min_messages to warning; reset client_min_messages", "client_min_messages"),
         ("set extra_float_digits = 3; reset all", "extra_float_digits"),
         ("set lock_timeout = 0", "lock_timeout"),
+        ("set local client_min_messages to warning", "client_min_messages"),
+        ("begin; set local client_min_messages to warning; commit", "client_min_messages"),
+        ("begin; set local client_min_messages to warning; rollback", "client_min_messages"),
+        ("begin; set client_min_messages to warning; commit", "client_min_messages"),
+        ("begin; set client_min_messages to warning; rollback", "client_min_messages"),
+        ("begin; set client_min_messages to warning; reset client_min_messages; begin; commit", "client_min_messages"),
+        ("begin; set a.b to 1; set local a.b to 2; commit", "a.b"),
+        ("begin; set local a.b to 1; set a.b to 2; commit", "a.b"),
+        ("begin; set local application_name to x; end", "application_name"),
+        ("set local lock_timeout = 5; begin; rollback", "lock_timeout"),
+        ("set search_path to local", "search_path"),
     ],
 )
 def test_setting_is_changed_as_in_postgresql(
@@ -238,6 +249,51 @@ def test_setting_is_changed_as_in_postgresql(
             shown.append(session.execute(f"select current_setting('{name}')").fetchone())
         postgres.execute("reset all")
     assert shown[0] == shown[1]
+
+
+def test_transaction_sees_its_local_settings(sql_server: Server, postgres: psycopg.Connection[Any]) -> None:
+    seen = []
+    with connect(sql_server) as connection:
+        for session in (connection, postgres):
+            session.execute("begin; set local application_name to inside")
+            inside = (
+                session.execute("show application_name").fetchone(),
+                session.info.parameter_status("application_name"),
+            )
+            session.execute("commit")
+            seen.append((inside, session.info.parameter_status("application_name")))
+    assert seen[0] == seen[1] == ((("inside",), "inside"), "")
+
+
+@pytest.mark.parametrize("change", ["set nosuch = 1", "set local nosuch = 1", 'set "nosuch" to 1', "reset nosuch"])
+def test_unknown_setting_is_refused_as_in_postgresql(
+    sql_server: Server, postgres: psycopg.Connection[Any], change: str
+) -> None:
+    messages_of_both = []
+    with connect(sql_server) as connection:
+        for session in (connection, postgres):
+            session.execute("begin")
+            with pytest.raises(psycopg.errors.UndefinedObject) as error:
+                session.execute(change)
+            session.execute("rollback")
+            messages_of_both.append(error.value.diag.message_primary)
+    assert messages_of_both == ['unrecognized configuration parameter "nosuch"'] * 2
+
+
+def test_every_setting_that_a_user_may_change_in_postgresql_is_accepted(
+    sql_server: Server, postgres: psycopg.Connection[Any]
+) -> None:
+    names = postgres.execute("select name, setting from pg_settings where context = 'user'").fetchall()
+    assert len(names) > 130
+    with connect(sql_server) as connection:
+        for name, setting in names:
+            if name not in ("client_encoding", "TimeZone"):
+                connection.execute(f"set {name} to {literal_of(setting)}")
+                connection.execute(f"reset {name}")
+
+
+def literal_of(setting: str) -> str:
+    return "'" + setting.replace("'", "''") + "'"
 
 
 def replies(address: tuple[str, int] | str, user: str, database: str, sent: bytes, ready: int) -> list[tuple[str, ...]]:

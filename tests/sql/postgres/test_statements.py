@@ -63,6 +63,12 @@ def test_semicolon_in_a_text_or_comment_ends_no_statement(text: str, count: int)
         ("from generate_subscripts(a, 1) k where", "from (SELECT generate_subscripts(a, 1)) k(k) where"),
         ("from generate_subscripts(a, 1) limit 1", "from (SELECT generate_subscripts(a, 1)) limit 1"),
         ("from generate_subscripts(a, 1) cross join t", "from (SELECT generate_subscripts(a, 1)) cross join t"),
+        ("from t, generate_subscripts(a, 1) k", "from t, (SELECT generate_subscripts(a, 1)) k(k)"),
+        ("select a[1, 2], generate_subscripts(b, 1) k", "select a[1, 2], generate_subscripts(b, 1) k"),
+        (
+            "select a is distinct from b, generate_subscripts(b, 1) from t group by a, generate_subscripts(b, 1)",
+            "select a is distinct from b, generate_subscripts(b, 1) from t group by a, generate_subscripts(b, 1)",
+        ),
         ("from generate_subscripts(a, 1) AS g(i)", "from (SELECT generate_subscripts(a, 1)) AS g(i)"),
         ("select unnest(x, recursive := true)", "select unnest(x, recursive := true)"),
         ("select unnest(x, max_depth := 2)", "select unnest(x, max_depth := 2)"),

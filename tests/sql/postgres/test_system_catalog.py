@@ -189,6 +189,10 @@ def test_tables_have_their_columns_with_postgresqls_types(connection: psycopg.Co
         "select x, array(select k + 1 from generate_subscripts(a.p, 1) as k order by k) from (values (1, array[7, 8]), "
         "(2, array[9])) a(x, p) order by 1",
         "select k from generate_subscripts(array[7, 8], 1) k where k > 1",
+        "select x, k from (values (1, array[7, 8]), (2, array[9])) a(x, p), generate_subscripts(a.p, 1) k order by 1",
+        "select x, k from (values (1, array[7, 8])) a(x, p) join (values (1)) b(y) on x = y, "
+        "generate_subscripts(a.p, 1) as k where k > 1",
+        "select x, (select max(k) from generate_subscripts(a.p, 1) k) from (values (1, array[7, 8])) a(x, p)",
         "select 'a' = any(array(select 'a')), 'b' = any (array (with x as (select 'a') select * from x)), "
         "3 > all(array(select 2)), 1 = any(array(select 2) || array[1])",
         "select json_typeof(x::json), json_array_length('[1, 2]') from (values ('1'), ('1.5'), ('\"a\"'), ('null'), "
