@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import confluent_kafka
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from penstock.kafka.broker import Broker
+from penstock.testing.pipe import wait_until
 from tests.audit.audited import (
     RECORDS,
     Row,
@@ -218,6 +220,29 @@ def test_file_announced_to_a_coordinator_that_was_replaced_is_named_as_an_orphan
     assert (status, report.get("missing")) == (1, 40), errors
     assert [part["missing"] for part in report["partitions"]] == [[[0, 20]], [[0, 20]]]
     assert sum(sum(part["orphans"].values()) for part in report["partitions"]) == 40
+
+
+def test_records_that_a_sink_skipped_because_its_commit_had_expired_are_found(orders: Orders, tmp_path: Path) -> None:
+    """ClickHouse/clickhouse-kafka-connect#511: a commit below the log start resets a sink to the topic's end."""
+    topics = orders.topics
+    topic, rows = filled_topic(topics)
+    sink = {"bootstrap.servers": topics.address, "group.id": f"{topic}-sink", "auto.offset.reset": "latest"}
+    sink["enable.partition.eof"] = "true"
+    with confluent_kafka.Consumer(sink) as before:
+        before.commit(offsets=[TopicPartition(topic, 0, 10)], asynchronous=False)
+    head = TopicPartition(topic, 0, 30)
+    topics.admin.delete_records([head])[head].result(30)
+    with confluent_kafka.Consumer(sink) as restarted:
+        restarted.subscribe([topic])
+        # The end of the partition is announced once the position is there.
+        wait_until(lambda: (event := restarted.poll(0.5)) is not None and event.error() is not None, 60)
+        topics.plain(topic, [b"later %d" % number for number in range(20)])
+        seen = [(0, message.offset()) for message in restarted.consume(20, 30) if message.error() is None]
+        restarted.commit(asynchronous=False)
+    table = write_duckdb([*rows[:10], *seen], tmp_path)
+    status, report, errors = run_audit(topics, topic, table[0], "--group", f"{topic}-sink")
+    # Of the records that the sink never read, 10 to 29 are no longer in the topic.
+    assert (seen[0], status, report["partitions"][0]["missing"]) == ((0, 60), 1, [[30, 60]]), errors
 
 
 def test_version_that_a_stream_of_a_table_skipped_is_found(tmp_path: Path) -> None:
