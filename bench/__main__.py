@@ -30,7 +30,7 @@ PARTS = (
     "checks",
     "history",
 )
-LARGE = ("sql", "deletion", "sustained", "growth", "landing_kafka", "large_events", "typed")
+LARGE = ("sql", "deletion", "sustained", "growth", "landing_kafka", "large_events", "typed", "hosts")
 """Only where they are named."""
 
 
