@@ -1,10 +1,10 @@
 """From batches of messages to committed batches of rows, and the formats of the pipeline's files; without pyspark.
 
-Read ``table_paths``, ``offset_runs``, ``event_rules``, ``table_schema``, ``row_sums``, ``history`` and ``journal``
-(committed batches), ``landing_lock``, ``mirror_lag``, ``daemon_connection``, then the folders: sources of messages
-(``topics``, ``from_kafka``), files of tables (``storage``), the way of rows (``rows``, ``transform``, ``duplicates``,
-``writing``), the ``table``, ``typed`` tables, and ``requests`` for other work on tables. Imports ``wire``, ``log``,
-``kafka``, ``ledger``, ``client`` and ``config``.
+Read ``table_paths``, ``offset_runs``, ``event_rules``, ``table_schema``, ``row_sums``, ``history``, ``journal``
+(committed batches) and ``spark_checkpoint``, ``landing_lock``, ``mirror_lag``, ``daemon_connection``, then the folders:
+sources of messages (``topics``, ``from_kafka``), files of tables (``storage``), the way of rows (``rows``,
+``transform``, ``duplicates``, ``writing``), the ``table``, ``typed`` tables, and ``requests`` for other work on tables.
+Imports ``wire``, ``log``, ``kafka``, ``ledger``, ``client`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -15,6 +15,7 @@ __all__ = [  # noqa: RUF022 reading order
     "row_sums",
     "history",
     "journal",
+    "spark_checkpoint",
     "damaged_files",
     "landing_lock",
     "mirror_lag",

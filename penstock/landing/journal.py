@@ -7,29 +7,22 @@ batches, Delta its commits after a week. The journal has the recent batches; old
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.files.checked_lines import append_lines, read_lines
-from penstock.files.errors import DamagedFile, UnknownFormat
-from penstock.files.json_values import parse_object
 from penstock.landing.history import Sum, read_sum, stretches
-from penstock.landing.offset_runs import PARTITION_MARK, OffsetRange
 from penstock.landing.row_sums import RowSums
 from penstock.landing.rows.type_schemas import is_of_contract
+from penstock.landing.spark_checkpoint import committed_batches, read_plan
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 
 if TYPE_CHECKING:
     from penstock.landing.table.delta_table import DeltaTable
 
-PLAN_FORMAT = "v1"
-"""First line of Spark's plans and commits that are read and written here."""
 REFILL_MARK = "@"
 """Separates a topic and the number of a request (``penstock.landing.requests.backfill_requests``)."""
 
@@ -101,77 +94,6 @@ class Commit:
             sums=RowSums.from_document(document.get("sums", ())),
             violations=_violations(document),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """A micro-batch as Spark recorded it before running it."""
-
-    end: dict[str, int]
-    landed_at: int
-    watermark: int
-
-
-def read_plan(checkpoint: Path, batch: int) -> Planned:
-    """Return the plan of a batch.
-
-    Raises FileNotFoundError if Spark has none, DamagedFile if it is unreadable, and UnknownFormat if it is of a Spark
-    that writes another format (its ``OffsetSeqLog``, version 2 since 4.1 with named sources).
-    """
-    path = checkpoint / "offsets" / str(batch)
-    data = path.read_bytes()
-    check_format(path, data)
-    try:
-        lines = data.decode().splitlines()
-        if len(lines) != 3 or lines[0] != PLAN_FORMAT:
-            raise ValueError("not a version, a line of metadata and one source")
-        metadata = parse_object(lines[1])
-        end = {} if lines[2] == "-" else parse_object(lines[2])
-        return Planned(_flat(end), int(metadata["batchTimestampMs"]), int(metadata["batchWatermarkMs"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise DamagedFile(f"{checkpoint}/offsets/{batch}: {error}") from None
-
-
-def check_format(path: Path, data: bytes) -> None:
-    """Raise UnknownFormat if an entry of Spark's plans or commits begins with a version other than ours.
-
-    A torn or damaged version is no other one; it is the caller's to find.
-    """
-    version, end_of_line, _ = data.partition(b"\n")
-    if end_of_line and version != PLAN_FORMAT.encode() and re.fullmatch(rb"v[0-9]+", version):
-        raise UnknownFormat(
-            f"{path} has Spark's format {version.decode()[:20]}, and only {PLAN_FORMAT} is known: run the pipeline "
-            "with the version of pyspark that Penstock installs, without settings of spark.sql.streaming for formats"
-        )
-
-
-def _flat(offsets: Mapping[str, Any]) -> dict[str, int]:
-    """Return offsets by topic, or by Kafka partition (``events/0``)."""
-    flat: dict[str, int] = {}
-    for topic, end in offsets.items():
-        by_partition = end.items() if isinstance(end, dict) else ()
-        flat |= {f"{topic}{PARTITION_MARK}{number}": int(offset) for number, offset in by_partition}
-        if not isinstance(end, dict):
-            flat[topic] = int(end)
-    return flat
-
-
-def planned_ranges(checkpoint: Path, batch: int) -> dict[str, OffsetRange]:
-    """Return the planned offsets of a batch by topic and request; none if Spark's plans are gone or damaged."""
-    with contextlib.suppress(FileNotFoundError, DamagedFile):
-        begin = read_plan(checkpoint, batch - 1).end if batch else {}
-        spans = {name: (begin.get(name, 0), end) for name, end in read_plan(checkpoint, batch).end.items()}
-        return {name: span for name, span in spans.items() if span[0] < span[1]}
-    return {}
-
-
-def committed_batches(checkpoint: Path) -> list[int]:
-    """Return the numbers of the batches whose commit Spark still has, ascending."""
-    try:
-        names = os.listdir(checkpoint / "commits")
-    except FileNotFoundError:
-        return []
-    return sorted(int(name) for name in names if name.isdecimal())
 
 
 class CommitInProgress:

@@ -13,6 +13,7 @@ from penstock.landing.damaged_files import damaged_files
 from penstock.landing.history import TOTALS
 from penstock.landing.journal import Commit, latest
 from penstock.landing.landing_lock import is_running, landing_process
+from penstock.landing.spark_checkpoint import planned_batches
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
@@ -112,7 +113,7 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
 
 def _newest_of_lost_position(layout: Layout) -> int:
     """Return the newest batch of a table of which both checkpoint and journal are lost; -1 if one is there."""
-    if layout.journal.exists() or any((layout.checkpoint / "offsets").glob("[0-9]*")) or not has_landed_table(layout):
+    if layout.journal.exists() or planned_batches(layout.checkpoint) or not has_landed_table(layout):
         return -1
     return table_of(layout).newest()
 

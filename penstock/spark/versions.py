@@ -1,8 +1,7 @@
-"""Versions of Spark that the pipeline was tested with; everything that depends on the version is here.
+"""Version of the installed Spark, which must be one that the pipeline was tested with.
 
-Invariant: an unknown version stops before Java starts. ``penstock.upkeep.checkpoint_repair`` edits files of Spark's
-checkpoint, and a version that means something else by them would be misread. ``check_format`` of ``landing.journal``
-checks the format that an entry names.
+Invariant: an unknown version stops before Java starts. ``penstock.landing.spark_checkpoint`` edits files of Spark's
+checkpoint, and a version that means something else by them would be misread.
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.errors import PenstockError
-
-TESTED_VERSIONS = ("4.2", "4.3")
-"""Minor versions of which a killed pipeline landed each event once (``tests/spark/test_versions.py``)."""
+from penstock.landing.spark_checkpoint import TESTED_VERSIONS
 
 
 class UnknownSpark(PenstockError, RuntimeError):

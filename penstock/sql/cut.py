@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.duplicates.hash_run import HashRun
-from penstock.landing.journal import read_journal, read_plan
+from penstock.landing.journal import read_journal
 from penstock.landing.offset_runs import OffsetRange
 from penstock.landing.requests.backfill_requests import Request, load_requests, subtract_runs
 from penstock.landing.requests.deletions import DeletionRecord
+from penstock.landing.spark_checkpoint import read_plan
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout

@@ -20,11 +20,12 @@ import pyarrow.compute as pc
 from penstock.counts import Name
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import WITH_UUID, MessageKind
-from penstock.landing.journal import committed_batches, landed_ends, read_plan
+from penstock.landing.journal import landed_ends
 from penstock.landing.landing_lock import hold_lock
 from penstock.landing.offset_runs import NO_RUNS, Offsets, count_offsets, is_inside, offsets_of, runs_of
 from penstock.landing.requests.backfill_requests import Request, passed_offsets, requests_for_topic, write_request
 from penstock.landing.requests.deletions import DeletionRecord
+from penstock.landing.spark_checkpoint import newest_commit, read_plan
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
@@ -201,7 +202,7 @@ def _to_offset(reader: TopicReader, offset_or_time: OffsetOrTime) -> int:
 def load_positions(layout: Layout) -> tuple[dict[str, int], dict[str, int]]:
     """Return the ends of the committed and of the planned offsets, by topic and request."""
     committed = landed_ends(layout)
-    last_batch = max(committed_batches(layout.checkpoint), default=-1)
+    last_batch = newest_commit(layout.checkpoint)
     planned = dict(committed)
     # Spark plans one batch ahead: its offsets are on their way although nothing is committed.
     for batch in (last_batch, last_batch + 1):

@@ -1,8 +1,8 @@
 """Rebuild Spark's checkpoint of the landing after its files are lost or damaged.
 
-Spark continues behind the newest plan (``offsets/N``) with a commit (``commits/N``), and needs the plan before it and
-the query's id (``metadata``). All three follow from the table and the journal: the table says which batch is the
-newest, the journal up to which offset each topic has landed.
+Spark continues behind the newest plan with a commit, and needs the plan before it and the query's id
+(``penstock.landing.spark_checkpoint``). All three follow from the table and the journal: the table says which batch is
+the newest, the journal up to which offset each topic has landed.
 
 Invariant: a rebuilt plan never ends behind an offset that has not landed. An end that is too early costs a second
 reading only: the rows that follow the last one of a batch were duplicates, and are recognised as such again.
@@ -10,23 +10,25 @@ reading only: the rows that follow the last one of a batch were duplicates, and 
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
-import uuid
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.files.errors import DamagedFile
-from penstock.files.file_system import OS, make_folder, replace_durably
-from penstock.files.json_values import parse_object
-from penstock.landing.journal import PLAN_FORMAT, Planned, latest, read_plan
+from penstock.landing.journal import latest
 from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.requests.backfill_requests import load_requests, passed_offsets
+from penstock.landing.spark_checkpoint import (
+    Planned,
+    ensure_query_id,
+    find_plan,
+    newest_plan,
+    planned_batches,
+    read_plan,
+    remove_plan,
+    write_commit,
+    write_plan,
+)
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import as_written, open_rows
@@ -46,22 +48,21 @@ def rebuild_checkpoint(layout: Layout) -> None:
     """
     table, checkpoint = table_of(layout), layout.checkpoint
     newest = table.newest()
-    missing = [batch for batch in (newest - 1, newest) if batch >= 0 and not _has_plan(checkpoint, batch)]
+    missing = [batch for batch in (newest - 1, newest) if batch >= 0 and find_plan(checkpoint, batch) is None]
     if missing:
         _LOGGER.warning("%s is lost or damaged: it is made again from table and journal", checkpoint)
         plan = _plan_of(layout, table, newest) if newest in missing else read_plan(checkpoint, newest)
         # Plans behind the table's newest batch are planned again: they may begin at another offset now.
-        for entry in _entries_behind(checkpoint / "offsets", newest) if newest in missing else ():
-            entry.unlink()
+        for batch in planned_batches(checkpoint) if newest in missing else ():
+            if batch > newest:
+                remove_plan(checkpoint, batch)
         for batch in missing:
-            _write(checkpoint / "offsets" / str(batch), [PLAN_FORMAT, *_lines_of(plan)])
+            write_plan(checkpoint, batch, plan)
         # Order: the commit last. Crash: in between, the next start finds the plan and Spark does the batch again, which
         # the table passes over.
-        _write(checkpoint / "commits" / str(newest), [PLAN_FORMAT, '{"nextBatchWatermarkMs":0}'])
-    has_plans = newest >= 0 or any(_entries_behind(checkpoint / "offsets", -1))
-    if has_plans and not _has_id(checkpoint / "metadata"):
-        _LOGGER.warning("%s is lost or damaged: the query gets a new id", checkpoint / "metadata")
-        _write(checkpoint / "metadata", [json.dumps({"id": str(uuid.uuid4())})])
+        write_commit(checkpoint, newest)
+    if newest_plan(checkpoint) >= 0:
+        ensure_query_id(checkpoint)
 
 
 def _plan_of(layout: Layout, table: DeltaTable, newest: int) -> Planned:
@@ -71,10 +72,11 @@ def _plan_of(layout: Layout, table: DeltaTable, newest: int) -> Planned:
     for commit in commits:
         ends.update(commit.end)
         last, landed_at = commit.batch, commit.landed_at
-    if (older := _newest_plan(layout.checkpoint, last, newest)) is not None:
-        last, plan = older
-        ends.update(plan.end)
-        landed_at = plan.landed_at
+    for batch in range(newest - 1, last, -1):
+        if (plan := find_plan(layout.checkpoint, batch)) is not None:
+            ends.update(plan.end)
+            last, landed_at = batch, plan.landed_at
+            break
     if last < 0 and not layout.journal.exists():
         raise CheckpointLost(_advice(layout, newest, f"{layout.journal} is missing too"))
     if last > newest:
@@ -88,14 +90,6 @@ def _plan_of(layout: Layout, table: DeltaTable, newest: int) -> Planned:
         ends.update({topic: max(end, ends.get(topic, 0)) for topic, (end, _) in landed.items()})
         landed_at = max([landed_at, *(at for _, at in landed.values())])
     return Planned(ends, landed_at, 0)
-
-
-def _newest_plan(checkpoint: Path, after: int, before: int) -> tuple[int, Planned] | None:
-    """Return number and content of the newest intact plan between two batches, if there is one."""
-    for batch in range(before - 1, after, -1):
-        with contextlib.suppress(FileNotFoundError, DamagedFile):
-            return batch, read_plan(checkpoint, batch)
-    return None
 
 
 def _ends_in_files(layout: Layout, table: DeltaTable, after: int, newest: int) -> dict[str, tuple[int, int]]:
@@ -124,49 +118,3 @@ def _advice(layout: Layout, newest: int, reason: str) -> str:
         f"{layout.landed} has batches up to {newest}, its checkpoint {layout.checkpoint} is lost, and {reason}: "
         "put the checkpoint back, or choose another folder of tables"
     )
-
-
-def _has_plan(checkpoint: Path, batch: int) -> bool:
-    try:
-        read_plan(checkpoint, batch)
-    except (FileNotFoundError, DamagedFile):
-        return False
-    return True
-
-
-def _has_id(metadata: Path) -> bool:
-    try:
-        return isinstance(parse_object(metadata.read_bytes()).get("id"), str)
-    except (FileNotFoundError, ValueError):
-        return False
-
-
-def _entries_behind(folder: Path, batch: int) -> list[Path]:
-    """Return the entries of one of Spark's lists with a larger number than ``batch``."""
-    if not folder.is_dir():
-        return []
-    return [path for path in folder.iterdir() if path.name.isdecimal() and int(path.name) > batch]
-
-
-def _lines_of(plan: Planned) -> list[str]:
-    metadata = {"batchWatermarkMs": plan.watermark, "batchTimestampMs": plan.landed_at, "conf": {}}
-    return [json.dumps(metadata, separators=(",", ":")), json.dumps(_nested(plan.end), separators=(",", ":"))]
-
-
-def _nested(ends: Mapping[str, int]) -> dict[str, Any]:
-    """Return ends as the sources write them: by topic, in Kafka by topic and partition."""
-    nested: dict[str, Any] = {}
-    for name, end in sorted(ends.items()):
-        topic, mark, partition = name.rpartition(PARTITION_MARK)
-        if mark:
-            nested.setdefault(topic, {})[partition] = end
-        else:
-            nested[name] = end
-    return nested
-
-
-def _write(path: Path, lines: list[str]) -> None:
-    make_folder(path.parent)
-    # Hadoop's file system compares a file with its checksum file, if there is one.
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    replace_durably(OS, path, "\n".join(lines).encode())

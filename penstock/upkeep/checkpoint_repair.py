@@ -8,11 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.files.file_system import OS
-from penstock.files.json_values import parse_json
-from penstock.landing.journal import PLAN_FORMAT, check_format, committed_batches, latest, read_plan
+from penstock.landing.journal import latest
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.offset_runs import PARTITION_MARK
+from penstock.landing.spark_checkpoint import (
+    newest_commit,
+    newest_plan,
+    read_plan,
+    remove_commit,
+    remove_plan,
+    remove_torn_commits,
+    remove_torn_plans,
+)
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
@@ -30,7 +37,7 @@ class SourceDiffers(PenstockError, ValueError):
 
 def check_batches(layout: Layout) -> None:
     """Raise CheckpointLost if the table is ahead: Spark would skip a batch that the table already lists."""
-    planned, listed = _newest(layout.checkpoint / "offsets"), table_of(layout).newest()
+    planned, listed = newest_plan(layout.checkpoint), table_of(layout).newest()
     if listed > planned:
         raise CheckpointLost(
             f"{layout.landed} has batches up to {listed}, its checkpoint {layout.checkpoint} up to {planned}: "
@@ -40,7 +47,7 @@ def check_batches(layout: Layout) -> None:
 
 def check_source(layout: Layout, kafka: bool) -> None:
     """Raise SourceDiffers if the checkpoint's position belongs to another kind of source."""
-    newest = _newest(layout.checkpoint / "offsets")
+    newest = newest_plan(layout.checkpoint)
     position = read_plan(layout.checkpoint, newest).end if newest >= 0 else {}
     if kafka and any(PARTITION_MARK not in name for name in position):
         raise SourceDiffers("these tables are landed from the log: `penstock promote TOPIC --to kafka` moves them over")
@@ -57,10 +64,8 @@ def mend(layout: Layout) -> list[str]:
     table = table_of(layout)
     if has_landed_table(layout):
         table.begin()
-    commits, offsets = layout.checkpoint / "commits", layout.checkpoint / "offsets"
-    removed = [*_drop_torn(commits, -1), *take_back(layout, table)]
-    last_batch = max(committed_batches(layout.checkpoint), default=-1)
-    removed += _drop_torn(offsets, last_batch)
+    removed = [*remove_torn_commits(layout.checkpoint), *take_back(layout, table)]
+    removed += remove_torn_plans(layout.checkpoint, newest_commit(layout.checkpoint))
     rebuild_checkpoint(layout)
     return removed
 
@@ -72,51 +77,12 @@ def take_back(layout: Layout, table: DeltaTable) -> list[str]:
     may be ahead of the table by one. Later plans are removed too and planned again.
     """
     missing_batch = table.newest() + 1
-    ahead = (layout.checkpoint / "offsets", missing_batch + 1), (layout.checkpoint / "commits", missing_batch)
-    return [_remove_entry(folder / str(batch)) for folder, batch in ahead if _newest(folder) == batch]
-
-
-def _drop_torn(folder: Path, keep: int) -> list[str]:
-    """Remove torn entries from the newest down to batch ``keep``, which stays; return their paths."""
     removed = []
-    while (newest := _newest(folder)) > keep:
-        entry = folder / str(newest)
-        if _is_complete(entry):
-            break
-        removed.append(_remove_entry(entry))
+    if newest_plan(layout.checkpoint) == missing_batch + 1:
+        removed.append(remove_plan(layout.checkpoint, missing_batch + 1))
+    if newest_commit(layout.checkpoint) == missing_batch:
+        removed.append(remove_commit(layout.checkpoint, missing_batch))
     return removed
-
-
-def _remove_entry(entry: Path) -> str:
-    """Remove an entry of one of Spark's lists durably and return its path."""
-    # Order: the checksum first. Crash: Spark can read an entry without its checksum, and the removal is repeated.
-    entry.with_name(f".{entry.name}.crc").unlink(missing_ok=True)
-    entry.unlink()
-    OS.sync_directory(entry.parent)
-    return str(entry)
-
-
-def _is_complete(entry: Path) -> bool:
-    """Report whether an entry is whole. Raises UnknownFormat: an entry of another Spark is no torn one."""
-    data = entry.read_bytes()
-    check_format(entry, data)
-    version, *lines = data.splitlines() or [b""]
-    try:
-        for line in lines:
-            if line != b"-":
-                parse_json(line)
-    except ValueError:
-        return False
-    return version == PLAN_FORMAT.encode()
-
-
-def _newest(folder: Path) -> int:
-    """Return the largest number among the entries of one of Spark's lists; -1 without any."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return -1
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def sweep(layout: Layout) -> int:

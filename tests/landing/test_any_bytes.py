@@ -17,11 +17,12 @@ from penstock.errors import PenstockError
 from penstock.landing.duplicates.landed_keys import LandedKeys, mapped_runs
 from penstock.landing.from_kafka.offset_map import OffsetMap
 from penstock.landing.history import read_sum
-from penstock.landing.journal import Journal, read_journal, read_plan
+from penstock.landing.journal import Journal, read_journal
 from penstock.landing.mirror_lag import is_behind
 from penstock.landing.requests import backfill_requests as requests
 from penstock.landing.requests.deletions import load_deletions
 from penstock.landing.rows.type_schemas import load_schemas
+from penstock.landing.spark_checkpoint import read_plan
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout

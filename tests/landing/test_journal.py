@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from penstock.files.errors import UnknownFormat
-from penstock.landing.journal import Commit, CommitInProgress, Journal, read_journal, read_plan
+from penstock.landing.journal import Commit, CommitInProgress, Journal, read_journal
 from tests.spark.spark_helpers import HandWritten, landed_message
 
 
@@ -50,23 +49,6 @@ def test_update_skips_commit_in_progress(table: HandWritten) -> None:
     assert journal.update() == []
     under_way.batch = None
     assert [commit.batch for commit in journal.update()] == [2]
-
-
-def test_unreadable_plan_raises_its_file_name(table: HandWritten) -> None:
-    three_batches(table)
-    (table.layout.checkpoint / "offsets" / "1").write_text("v1\n")
-    with pytest.raises(ValueError, match="offsets/1"):
-        read_plan(table.layout.checkpoint, 1)
-
-
-@pytest.mark.survives("landing from the log", "other format")
-def test_plan_of_another_format_of_spark_stops_with_what_to_do(table: HandWritten) -> None:
-    """Spark 4.1 and later write ``v2`` if asked to."""
-    three_batches(table)
-    plan = table.layout.checkpoint / "offsets" / "2"
-    plan.write_text(plan.read_text().replace("v1", "v2", 1))
-    with pytest.raises(UnknownFormat, match="offsets/2 has Spark's format v2, and only v1 is known: run the pipeline"):
-        read_plan(table.layout.checkpoint, 2)
 
 
 def test_journal_keeps_batches_that_spark_forgets(table: HandWritten) -> None:

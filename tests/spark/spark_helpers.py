@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.landing.event_rules import MessageKind
-from penstock.landing.journal import planned_ranges
 from penstock.landing.row_sums import NO_VIOLATIONS, RowSums, commit_metadata
+from penstock.landing.spark_checkpoint import planned_ranges
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import FILE_SCHEMA

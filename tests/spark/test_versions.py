@@ -14,7 +14,8 @@ from penstock.cli.tables.spark_session import missing_spark
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS
 from penstock.java.runtime import cache_folder
-from penstock.spark.versions import TESTED_VERSIONS, UnknownSpark, check_version
+from penstock.landing.spark_checkpoint import TESTED_VERSIONS
+from penstock.spark.versions import UnknownSpark, check_version
 
 ROOT = Path(__file__).parents[2]
 PINS = Path(__file__).with_name("spark_versions.txt")

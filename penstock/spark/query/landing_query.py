@@ -24,11 +24,12 @@ from penstock.config.keys.pipeline import IcebergConfig
 from penstock.config.tables_url import TablesPlace
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
-from penstock.landing.journal import CommitInProgress, planned_ranges
+from penstock.landing.journal import CommitInProgress
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.rows.type_schemas import Schema, load_schemas, save_schemas
+from penstock.landing.spark_checkpoint import planned_ranges
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore

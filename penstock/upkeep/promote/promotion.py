@@ -7,8 +7,8 @@ from the log's to Kafka's. The uuids of the duplicate window stay, so no row is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,14 +18,15 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from penstock.counts import BUCKET_SECONDS, Origin
 from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
-from penstock.files.file_system import OS, replace_durably
 from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.kafka.origin_header import ORIGIN_HEADER
 from penstock.landing.from_kafka.offset_map import Move, OffsetMap, load_maps, map_path
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
-from penstock.landing.journal import Journal, committed_batches, read_plan
+from penstock.landing.journal import Journal
+from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.requests.backfill_requests import load_requests
+from penstock.landing.spark_checkpoint import newest_commit, newest_plan, read_plan, write_plan
 from penstock.landing.table_paths import Layout
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import StoredBatch
@@ -156,7 +157,7 @@ def move_pipeline(layout: Layout) -> dict[str, Move]:
     Requires that the pipeline does not run, that no batch is half done, and that every topic it landed from the log is
     copied. Raises CannotMove.
     """
-    last_batch = max(committed_batches(layout.checkpoint), default=-1)
+    last_batch = newest_commit(layout.checkpoint)
     if last_batch < 0:
         return {}
     Journal(layout).update()
@@ -175,32 +176,26 @@ def move_pipeline(layout: Layout) -> dict[str, Move]:
 
 def _landed_ends(layout: Layout, last_batch: int) -> dict[str, int]:
     """Return the landed end of each topic of the log; empty if the pipeline already reads Kafka."""
-    if (layout.checkpoint / "offsets" / str(last_batch + 1)).exists():
+    if newest_plan(layout.checkpoint) > last_batch:
         raise CannotMove("a batch is unfinished: run `penstock pipeline run --once` first")
     position = read_plan(layout.checkpoint, last_batch).end
     requests = load_requests(layout.refills)
     for name, request in requests.items():
         if position.get(name, 0) < request.rows:
             raise CannotMove(f"a backfill of {request.topic} is unfinished: run it again first")
-    return {topic: end for topic, end in position.items() if topic not in requests and "/" not in topic}
+    return {topic: end for topic, end in position.items() if topic not in requests and PARTITION_MARK not in topic}
 
 
 def _write_position(layout: Layout, batch: int, moves: Mapping[str, Move], maps: Mapping[str, OffsetMap]) -> None:
     """Write the moved position to journal and checkpoint."""
-    positions: dict[str, dict[str, int]] = {}
-    for topic, topic_move in moves.items():
-        offsets = positions.setdefault(maps[topic].kafka_topic, {})
-        offsets |= {str(partition): offset for partition, offset in topic_move.begins.items()}
-    ranges = {
-        f"{name}/{number}": [position, position]
-        for name, offsets_of_topic in positions.items()
-        for number, position in offsets_of_topic.items()
+    position = {
+        f"{maps[topic].kafka_topic}{PARTITION_MARK}{partition}": offset
+        for topic, topic_move in moves.items()
+        for partition, offset in topic_move.begins.items()
     }
+    ranges = {name: [offset, offset] for name, offset in position.items()}
     planned = read_plan(layout.checkpoint, batch)
     entry = {"batch": batch, "landed_at": planned.landed_at, "watermark": planned.watermark}
     # Order: the journal first. Its ranges of Kafka are harmless while the checkpoint still has the log's position.
     append_lines(layout.journal, [{**entry, "ranges": ranges, "files": [], "moved": True}])
-    path = layout.checkpoint / "offsets" / str(batch)
-    version, metadata, _ = path.read_text().splitlines()
-    path.with_name(f".{batch}.crc").unlink(missing_ok=True)
-    replace_durably(OS, path, "\n".join([version, metadata, json.dumps(positions, separators=(",", ":"))]).encode())
+    write_plan(layout.checkpoint, batch, replace(planned, end=position))
