@@ -1,7 +1,8 @@
 """Entries of the Delta tables in a catalog: Hive's metastore or AWS Glue.
 
 An entry names the table's folder and columns; engines read everything else from the table's own log.
-Invariant: an entry that names another folder or format is never changed. Start with ``read_entries`` and ``register``.
+Invariant: an entry that names another folder or format is never changed, and an update changes columns only: the owner
+may have set parameters and comments. Start with ``read_entries`` and ``register``.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import deltalake
 from deltalake.exceptions import DeltaError
@@ -37,7 +39,10 @@ class CatalogFailed(PenstockError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A table as a catalog shows it; ``location`` is a URL, ``columns`` are names and types of Hive."""
+    """A table as a catalog shows it; ``columns`` are names and types of Hive.
+
+    ``location`` is a URL without percent-encoding, as Hadoop's and Athena's paths are.
+    """
 
     name: str
     location: str
@@ -53,7 +58,8 @@ class Catalog(Protocol):
     def find_entry(self, name: str) -> Entry | None:
         """Return an entry; its location is empty if it is not of an external Delta table."""
 
-    def write(self, entry: Entry, is_new: bool) -> None: ...
+    def write(self, entry: Entry, is_new: bool) -> None:
+        """Make an entry, or give an existing one its columns."""
 
 
 def read_entries(layout: Layout) -> list[Entry]:
@@ -68,7 +74,7 @@ def read_entries(layout: Layout) -> list[Entry]:
             schema = deltalake.DeltaTable(str(folder), **options).schema()
         except (DeltaError, OSError) as error:
             raise CatalogFailed(f"{folder} cannot be read: {str(error).partition(chr(10))[0]}") from None
-        location = str(folder) if layout.store is not None else folder.absolute().as_uri()  # type: ignore[union-attr]
+        location = unquote(str(folder)) if layout.store is not None else f"file://{Path(str(folder)).absolute()}"
         fields = json.loads(schema.to_json())["fields"]
         entries.append(Entry(name, location, tuple((field["name"], _hive_type(field["type"])) for field in fields)))
     if not entries:
@@ -84,12 +90,13 @@ def register(entries: Iterable[Entry], catalog: Catalog) -> Iterator[tuple[str, 
     for local in entries:
         entry = replace(local, location=catalog.location_of(local.location))
         existing = catalog.find_entry(entry.name)
-        if existing is not None and existing.location.rstrip("/") != entry.location:
+        if existing is not None and entry.location not in (place := existing.location.rstrip("/"), unquote(place)):
             other = existing.location or "something else than an external Delta table"
             raise CatalogFailed(
                 f"{entry.name} is {other} in the catalog, not {entry.location}: choose another namespace"
             )
-        change = REGISTERED if existing is None else UNCHANGED if _has_columns(existing, entry) else UPDATED
+        is_same = existing is not None and place == entry.location and _has_columns(existing, entry)
+        change = REGISTERED if existing is None else UNCHANGED if is_same else UPDATED
         if change != UNCHANGED:
             catalog.write(entry, existing is None)
         yield entry.name, change
@@ -153,14 +160,24 @@ class GlueNamespace:
         return Entry(name, storage.get("Location", "") if is_delta else "", columns)
 
     def write(self, entry: Entry, is_new: bool) -> None:
-        storage = {
+        table: dict[str, Any] = {"Name": entry.name, "TableType": "EXTERNAL_TABLE"}
+        if not is_new:
+            # Workaround: Glue replaces the whole entry, and refuses what it adds itself, such as the time of creation.
+            existing = self._glue.get_table(DatabaseName=self._namespace, Name=entry.name)["Table"]
+            settable = self._glue.meta.service_model.shape_for("TableInput").members
+            table |= {name: part for name, part in existing.items() if name in settable}
+        storage = table.get("StorageDescriptor", {})
+        columns = {column["Name"].lower(): column for column in storage.get("Columns", ())}
+        serde = storage.get("SerdeInfo", {})
+        table["Parameters"] = {**table.get("Parameters", {}), **PARAMETERS}
+        table["StorageDescriptor"] = {
+            **storage,
             "Location": entry.location,
-            "Columns": [{"Name": name, "Type": kind} for name, kind in entry.columns],
-            "SerdeInfo": {"Parameters": {"path": entry.location, "serialization.format": "1"}},
+            "Columns": [{**columns.get(name.lower(), {}), "Name": name, "Type": kind} for name, kind in entry.columns],
+            "SerdeInfo": {**serde, "Parameters": {**serde.get("Parameters", {}), **_serde_parameters(entry)}},
         }
-        table = {"Name": entry.name, "TableType": "EXTERNAL_TABLE", "Parameters": PARAMETERS}
         write = self._glue.create_table if is_new else self._glue.update_table
-        write(DatabaseName=self._namespace, TableInput={**table, "StorageDescriptor": storage})
+        write(DatabaseName=self._namespace, TableInput=table)
 
 
 @contextmanager
@@ -210,6 +227,15 @@ class HiveNamespace:
     def write(self, entry: Entry, is_new: bool) -> None:
         from hive_metastore.ttypes import FieldSchema, SerDeInfo, StorageDescriptor, Table
 
+        if not is_new:
+            table = self._client.get_table(self._namespace, entry.name)
+            comments = {column.name: column.comment or "" for column in table.sd.cols}
+            table.sd.cols = [FieldSchema(name, kind, comments.get(name.lower(), "")) for name, kind in entry.columns]
+            table.sd.location = entry.location
+            table.sd.serdeInfo.parameters |= _serde_parameters(entry)
+            table.parameters |= PARAMETERS
+            self._client.alter_table(self._namespace, entry.name, table)
+            return
         storage = StorageDescriptor(
             cols=[FieldSchema(name, kind, "") for name, kind in entry.columns],
             location=entry.location,
@@ -217,7 +243,7 @@ class HiveNamespace:
             outputFormat="org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat",
             serdeInfo=SerDeInfo(
                 serializationLib="org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe",
-                parameters={"path": entry.location, "serialization.format": "1"},
+                parameters=_serde_parameters(entry),
             ),
             numBuckets=-1,
             bucketCols=[],
@@ -233,10 +259,11 @@ class HiveNamespace:
             parameters=dict(PARAMETERS),
             tableType="EXTERNAL_TABLE",
         )
-        if is_new:
-            self._client.create_table(table)
-        else:
-            self._client.alter_table(self._namespace, entry.name, table)
+        self._client.create_table(table)
+
+
+def _serde_parameters(entry: Entry) -> dict[str, str]:
+    return {"path": entry.location, "serialization.format": "1"}
 
 
 def _hive_type(kind: Any) -> str:

@@ -27,6 +27,8 @@ from tests.landing.typed import typed_life
 from tests.upkeep.test_changes import EVENTS, land
 
 Register = Callable[..., str]
+DATA = "päth with space"
+TABLES = f"{DATA}/tables"
 READER = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -44,10 +46,12 @@ print(json.dumps([tables, rows]))
 @pytest.fixture
 def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Register:
     """Register the tables of a batch by the command, expect its status, and return its output."""
-    land(typed_life.Life(Layout.for_tables(tmp_path / "tables")), 0)
+    land(typed_life.Life(Layout.for_tables(tmp_path / TABLES)), 0)
 
     def run(*words: str, status: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["penstock", "tables", "register", *words, "-o", f"data_dir={tmp_path}"])
+        monkeypatch.setattr(
+            sys, "argv", ["penstock", "tables", "register", *words, "-o", f"data_dir={tmp_path / DATA}"]
+        )
         with pytest.raises(SystemExit) as completed:
             main()
         captured = capsys.readouterr()
@@ -76,13 +80,26 @@ def test_glue_has_the_tables_once_and_follows_their_columns(register: Register, 
     first = json.loads(register(*words))
     assert first.items() >= {"landed": "registered", "events_click": "registered"}.items()
     assert set(json.loads(register(*words)).values()) == {"unchanged"}
+    client = boto3.client("glue")
+    owned = {"Description": "Clicks", "Owner": "ann", "Retention": 9, "Parameters": {"team": "web", "EXTERNAL": "TRUE"}}
+    entry = client.get_table(DatabaseName="logs", Name="events_click")["Table"]
+    storage = entry["StorageDescriptor"]
+    (path,) = (column for column in storage["Columns"] if column["Name"] == "path")
+    path |= {"Comment": "the page", "Parameters": {"pii": "no"}}
+    storage["Parameters"] = {"compressed": "zstd"}
+    table_input = {"Name": "events_click", "TableType": "EXTERNAL_TABLE", "StorageDescriptor": storage, **owned}
+    table_input["Parameters"] = {**entry["Parameters"], **owned["Parameters"]}
+    client.update_table(DatabaseName="logs", TableInput=table_input)
     wider = TypedTable("click", "click", (*typed_life.CLICK.columns, Column("more", "decimal(9,2)", "more")))
-    land(typed_life.Life(Layout.for_tables(tmp_path / "tables"), [wider]), 1)
+    land(typed_life.Life(Layout.for_tables(tmp_path / TABLES), [wider]), 1)
     assert json.loads(register(*words)) == {**dict.fromkeys(first, "unchanged"), "events_click": "updated"}
-    tables = {table["Name"]: table for table in boto3.client("glue").get_tables(DatabaseName="logs")["TableList"]}
+    tables = {table["Name"]: table for table in client.get_tables(DatabaseName="logs")["TableList"]}
     assert set(tables) == set(first)
     click = tables["events_click"]["StorageDescriptor"]
-    assert click["Location"] == (tmp_path / "tables" / "events_click").as_uri()
+    assert click["Location"] == f"file://{tmp_path / TABLES}/events_click"
+    assert tables["events_click"].items() >= {**owned, "Parameters": table_input["Parameters"]}.items()
+    assert path in click["Columns"]
+    assert click["Parameters"] == {"compressed": "zstd"}
     assert {column["Name"]: column["Type"] for column in click["Columns"]}.items() >= {
         "path": "string",
         "ms": "int",
@@ -110,12 +127,12 @@ def test_nothing_is_made_without_tables_and_what_was_entered_is_recorded(registe
     client.create_database(DatabaseInput={"Name": "entries_store"})
     client.create_table(DatabaseName="entries_store", TableInput=other)
     register("glue", "--namespace", "entries_store", status=1)
-    assert "registered landed" in (tmp_path / "changes.jsonl").read_text()
-    shutil.rmtree(tmp_path / "tables" / "landed" / "_delta_log")
-    shutil.rmtree(tmp_path / "tables" / "events_click" / "_delta_log")
-    shutil.rmtree(tmp_path / "tables" / "proofs", ignore_errors=True)
+    assert "registered landed" in (tmp_path / DATA / "changes.jsonl").read_text()
+    shutil.rmtree(tmp_path / TABLES / "landed" / "_delta_log")
+    shutil.rmtree(tmp_path / TABLES / "events_click" / "_delta_log")
+    shutil.rmtree(tmp_path / TABLES / "proofs", ignore_errors=True)
     errors = register("glue", "--namespace", "unused", status=1)
-    assert errors == f"penstock: nothing has landed in {tmp_path}/tables/landed: there is no table to register\n"
+    assert errors == f"penstock: nothing has landed in {tmp_path}/{TABLES}/landed: there is no table to register\n"
     assert "unused" not in [database["Name"] for database in client.get_databases()["DatabaseList"]]
 
 
@@ -147,6 +164,20 @@ def test_spark_reads_the_tables_by_their_names_in_a_hive_metastore(register: Reg
         words = (catalog["uri"], "--namespace", "logs")
         assert "logs.landed: registered" in register(*words)
         assert "logs.landed: unchanged" in register(*words)
+        with open_catalog(catalog["uri"], "logs") as namespace:
+            client = namespace._client  # type: ignore[attr-defined]
+            owned = client.get_table("logs", "events_click")
+            owned.owner, owned.parameters["team"] = "ann", "web"
+            (path,) = (column for column in owned.sd.cols if column.name == "path")
+            path.comment = "the page"
+            client.alter_table("logs", "events_click", owned)
+            wider = TypedTable("click", "click", (*typed_life.CLICK.columns, Column("more", "decimal(9,2)", "more")))
+            land(typed_life.Life(Layout.for_tables(tmp_path / TABLES), [wider]), 1)
+            assert "logs.events_click: updated" in register(*words)
+            updated = client.get_table("logs", "events_click")
+            assert (updated.owner, updated.parameters["team"]) == ("ann", "web")
+            assert path in updated.sd.cols
+            assert "more" in [column.name for column in updated.sd.cols]
         settings = {
             **package_settings([DELTA]),
             "spark.ui.enabled": "false",
@@ -160,7 +191,7 @@ def test_spark_reads_the_tables_by_their_names_in_a_hive_metastore(register: Reg
     assert read.returncode == 0, read.stderr[-3000:]
     tables, rows = json.loads(read.stdout)
     assert {"landed", "events_click"} <= set(tables)
-    assert rows == {"landed": EVENTS, "events_click": EVENTS}
+    assert rows == {"landed": 2 * EVENTS, "events_click": 2 * EVENTS}
 
 
 def test_catalog_that_does_not_answer_and_unknown_ones_are_named(register: Register) -> None:
