@@ -44,7 +44,11 @@ UNMARKED: dict[str, dict[str, str]] = {
         "wrong clock": "minutes are given by the log's clock: shown with the log",
         "peer away": "the sender repeats what was not acknowledged: shown with SIGKILL",
     },
-    "tail": {"flood": "reads at its own speed", "foreign writer": "the files are foreign: each test of tail"},
+    "tail": {
+        "flood": "reads at its own speed",
+        "other format": _STATE,
+        "foreign writer": "the files are foreign: each test of tail",
+    },
     "relay": dict.fromkeys(("power cut", "failing disk", "other format"), _STATE)
     | {"flood": "reads at its own speed", "foreign writer": _ONLY_WRITER},
     "log buffer": {"peer away": _INSIDE, "flood": "shown with datagrams", "foreign writer": _ONLY_WRITER},

@@ -55,6 +55,7 @@ def test_verify_leaves_out_doubled_rows_before_the_checked_time(topics: Topics, 
 
 
 @pytest.mark.survives("audit", "damaged bytes")
+@pytest.mark.survives("audit", "other format")
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 1}', '{"format": 2}', "[1]", '{"format": 1, "columns": 3}'])
 def test_damaged_receipt_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "receipt.json").write_text(text)
