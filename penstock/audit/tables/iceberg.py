@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -22,11 +21,11 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, StaticTable, Table
-from pyiceberg.table.snapshots import Snapshot
 
 from penstock.audit.columns import stored_columns
 from penstock.audit.tables.history import MAX_VERSIONS, StoredFile, Version, VersionedFile, VersionedTable
 from penstock.audit.tables.parquet_folder import SUFFIX, names_below
+from penstock.audit.tables.snapshot_graph import SnapshotGraph
 from penstock.audit.tables.table import (
     ICEBERG_METADATA,
     TableUnreadable,
@@ -109,9 +108,9 @@ class IcebergTable(VersionedTable):
     def versions(self) -> Iterator[Version]:
         """Yield the snapshots from the current one to its ancestors, until one has expired or cannot be planned."""
         after = self._files
-        for snapshot_id in self._history[:MAX_VERSIONS]:
-            parent_id = self._snapshots[snapshot_id].parent_snapshot_id
-            if parent_id is not None and parent_id not in self._snapshots:
+        for snapshot_id in self._graph.history[:MAX_VERSIONS]:
+            parent_id = self._graph.snapshots[snapshot_id].parent_snapshot_id
+            if parent_id is not None and parent_id not in self._graph.snapshots:
                 return
             try:
                 with translate_errors(f"snapshot {parent_id}", *_ERRORS):
@@ -124,16 +123,14 @@ class IcebergTable(VersionedTable):
 
     def abandoned_versions(self) -> Iterator[Version]:
         """Yield the snapshots that lead neither to the audited nor to the current one."""
-        history = {*self._history, *self._ancestors(self._table.metadata.current_snapshot_id)}
-        snapshots = [snapshot for number, snapshot in self._snapshots.items() if number not in history]
-        snapshots.sort(key=lambda snapshot: snapshot.timestamp_ms, reverse=True)
-        for snapshot in snapshots[:MAX_VERSIONS]:
+        for snapshot in self._graph.abandoned()[:MAX_VERSIONS]:
             parent_id = snapshot.parent_snapshot_id
             try:
                 with translate_errors(f"snapshot {snapshot.snapshot_id}", *_ERRORS):
                     after = self._files_of(snapshot.snapshot_id)
                     # What a snapshot added is not known once its parent has expired.
-                    before = self._files_of(parent_id) if parent_id is None or parent_id in self._snapshots else after
+                    is_known = parent_id is None or parent_id in self._graph.snapshots
+                    before = self._files_of(parent_id) if is_known else after
             except TableUnreadable as error:
                 # It decides nothing about the audited snapshot: PyIceberg plans no equality deletes, for example.
                 self._miss(error)
@@ -145,46 +142,12 @@ class IcebergTable(VersionedTable):
             self.unsearched.append(str(error))
 
     @cached_property
-    def _snapshots(self) -> dict[int, Snapshot]:
-        """The snapshots that have not expired, by id."""
-        return {snapshot.snapshot_id: snapshot for snapshot in self._table.metadata.snapshots}
-
-    @cached_property
-    def _history(self) -> list[int]:
-        """The audited snapshot and those before it."""
-        return self._ancestors(self._snapshot_id)
-
-    @cached_property
-    def _branches(self) -> dict[str, set[int]]:
-        """The snapshots that lead to each branch or tag."""
-        return {name: {*self._ancestors(ref.snapshot_id)} for name, ref in self._table.metadata.refs.items()}
-
-    def _ancestors(self, snapshot_id: int | None) -> list[int]:
-        """Return a snapshot and those before it; empty if it has expired."""
-        ancestors: dict[int, None] = {}
-        # Limit: a snapshot is visited once, also if damaged metadata name it as its own ancestor.
-        while snapshot_id is not None and snapshot_id in self._snapshots and snapshot_id not in ancestors:
-            ancestors[snapshot_id] = None
-            snapshot_id = self._snapshots[snapshot_id].parent_snapshot_id
-        return list(ancestors)
+    def _graph(self) -> SnapshotGraph:
+        return SnapshotGraph(self._table.metadata, self._snapshot_id)
 
     def describe(self, number: int) -> str:
         """Return a snapshot with its operation, engine and time, and why the audited one does not follow it."""
-        if number in self._history:
-            return self._describe(number)
-        if any(entry.snapshot_id == number for entry in self._table.metadata.snapshot_log):
-            return f"the rollback of {self._describe(number)}"
-        branches = "".join(f", of {name}" for name, snapshots in self._branches.items() if number in snapshots)
-        return f"the missing publication of {self._describe(number)}{branches}"
-
-    def _describe(self, number: int) -> str:
-        snapshot = self._snapshots[number]
-        properties = snapshot.summary.additional_properties if snapshot.summary else {}
-        operation = snapshot.summary.operation.value if snapshot.summary else "an unknown operation"
-        engine = " ".join(filter(None, (properties.get("engine-name"), properties.get("engine-version"))))
-        engine = engine or properties.get("iceberg-version") or "an unknown engine"
-        moment = datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC)
-        return f"snapshot {number}, {operation} by {engine} at {moment:%Y-%m-%d %H:%M:%S} UTC"
+        return self._graph.describe(number)
 
     def stored_files(self) -> Iterable[StoredFile]:
         """Return the Parquet files below the table's location."""
