@@ -95,6 +95,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/audit/redelivery.py": "the only part of an audit that writes",
     "penstock/audit/columns.py": "one list of names, without Arrow",
     "penstock/audit/fields.py": "one syntax, without Arrow",
+    "penstock/audit/tables/snapshot_graph.py": "one graph, apart from the reading of files",
     "penstock/audit/pace.py": "one text, shared by all proofs",
     "penstock/audit/dead_letters.py": "the headers of foreign frameworks, without Kafka",
     "penstock/audit/decoder.py": "the only code of a user that an audit runs",

@@ -46,7 +46,7 @@ def compression_of(beginning: bytes) -> str | None:
     return next((name for name, signature in _COMPRESSED.items() if signature.match(beginning)), None)
 
 
-def unpack(path: str, compression: str, content: IO[bytes]) -> bool:
+def write_decompressed(path: str, compression: str, content: IO[bytes]) -> bool:
     """Write what a compressed file holds to ``content``; return False if it is incomplete, too large or unsupported."""
     if compression not in _UNPACKERS:
         return False

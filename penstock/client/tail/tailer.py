@@ -26,7 +26,7 @@ from penstock.client.tail.discovery import (
     is_mounted,
     name_before_rotation,
 )
-from penstock.client.tail.file_content import SIGNATURE_BYTES, compression_of, unpack
+from penstock.client.tail.file_content import SIGNATURE_BYTES, compression_of, write_decompressed
 from penstock.client.tail.followed_file import FollowedFile, Span
 from penstock.client.tail.positions import (
     COPIED,
@@ -306,7 +306,7 @@ class Tailer:
         """Return the number of lines in a compressed file that were not read before; 0 if that cannot be known."""
         base = _rotated_name(os.path.splitext(file.position.path)[0])
         with tempfile.NamedTemporaryFile() as content, contextlib.ExitStack() as stack:
-            if not unpack(file.position.path, compression, content):
+            if not write_decompressed(file.position.path, compression, content):
                 return 0
             unpacked = FollowedFile(content.name, 0.0, {})
             stack.callback(unpacked.close)

@@ -5,13 +5,22 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.tail.file_content import MAX_LINE_BYTES, UTF16_BE, UTF16_LE, Encoding, compression_of, split_lines
+from penstock.client.tail.file_content import (
+    MAX_LINE_BYTES,
+    UTF16_BE,
+    UTF16_LE,
+    Encoding,
+    compression_of,
+    split_lines,
+    write_decompressed,
+)
 from penstock.client.tail.followed_file import FollowedFile
 
 
@@ -88,3 +97,26 @@ def test_any_bytes_are_lines_that_lose_nothing(tmp_path_factory: pytest.TempPath
     expected = [line.removesuffix(b"\r").lstrip(b"\0") for line in text.split(b"\n")]
     last = text.split(b"\n")[-1].lstrip(b"\0")
     assert appended == expected[:-1] + ([last] if last else [])
+
+
+PACKERS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+
+
+@given(content=st.binary(max_size=2000), compression=st.sampled_from(sorted(PACKERS)), cut=st.integers(0, 60))
+def test_compressed_file_is_decompressed_or_incomplete(content: bytes, compression: str, cut: int) -> None:
+    packed = PACKERS[compression](content)
+    with tempfile.NamedTemporaryFile() as file, tempfile.NamedTemporaryFile() as target:
+        file.write(packed[: max(len(packed) - cut, 0)])
+        file.flush()
+        is_complete = write_decompressed(file.name, compression, target)
+        assert not is_complete or cut >= len(packed) or Path(target.name).read_bytes() == content
+        assert is_complete or cut
+
+
+@given(packed=st.binary(max_size=2000), compression=st.sampled_from(sorted(PACKERS)))
+def test_any_bytes_are_decompressed_or_refused(packed: bytes, compression: str) -> None:
+    beginning = PACKERS[compression](b"x")[:10]
+    with tempfile.NamedTemporaryFile() as file, tempfile.NamedTemporaryFile() as target:
+        file.write(beginning + packed)
+        file.flush()
+        assert write_decompressed(file.name, compression, target) in (True, False)
