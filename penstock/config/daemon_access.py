@@ -101,10 +101,13 @@ class Access:
 
     @cached_property
     def verify(self) -> ssl.SSLContext | bool:
-        """``verify`` of httpx."""
+        """``verify`` of httpx.
+
+        False without TLS: the address is then ``http``, and each client would read all authorities, which takes 20 ms.
+        """
         security = self.settings.security
         if security.tls_cert is None:
-            return True
+            return False
         cert, key = security.tls_cert, security.tls_key if security.client_ca else None
         # The daemon takes renewed files too, so a process that runs for long would no longer trust it.
         return RenewedContext(lambda: client_context(cert, key), (cert, key))

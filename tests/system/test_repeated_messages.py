@@ -19,6 +19,7 @@ from penstock.landing.table_paths import Layout
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.upkeep.trace.tracer import Tracer
 from tests.system.configured_pipe import SMALL, configured_pipe, listener
+from tests.system.landing import QUICK_JAVA
 from tests.system.topic_files import entries
 
 LISTENERS = SMALL + listener("forward", "tcp", 'codec = "forward"') + listener("web", "http", 'max_line = "32KiB"')
@@ -58,7 +59,7 @@ def send_and_be_cut_off(pipe: Pipe, request: bytes) -> None:
 
 
 def land(pipe: Pipe) -> None:
-    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options]
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options, *QUICK_JAVA]
     subprocess.run(command, check=True, timeout=120, capture_output=True)
 
 
