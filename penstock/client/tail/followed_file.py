@@ -53,8 +53,7 @@ class FollowedFile:
 
     ``grown_at``: the monotonic time of the last change of its size. ``is_own``: the file is known not to be a copy of
     another one. ``is_held``: it is not read before that is known. ``original``: a file that was read before this one
-    appeared, and whose copy this one's name says it is; ``is_copy``: so far its content says the same. A copy has
-    ``min_copied_bytes`` or more.
+    appeared, and whose copy this one's name says it is; ``is_copy``: so far its content says the same.
     ``complete_bytes`` returns how many bytes of whole lines may be read together, 0 if their messages need more lines.
     Owned by the tailer's thread.
     """
@@ -73,7 +72,6 @@ class FollowedFile:
         self.position = positions.get(identity) or FilePosition(path, *identity)
         self.grown_at, self.is_own, self.is_held = now, False, False
         self.original: FileIdentity | None = None
-        self.min_copied_bytes = 0
         self.is_copy = False
         self._size = status.st_size
         # Reading starts only at a change of size or time: an idle file costs one system call per poll.
@@ -135,17 +133,21 @@ class FollowedFile:
             and crc32c(self.bytes_at(position.offset - position.window_length, position.offset)) == position.window
         )
 
-    def is_copy_of(self, original: FollowedFile) -> bool:
-        """Whether the content says, as far as it goes, that this file is a copy of ``original``."""
-        size = os.fstat(self._descriptor).st_size
-        return size >= max(self.min_copied_bytes, 1) and self.is_beginning_of(original)
-
     def is_beginning_of(self, original: FollowedFile) -> bool:
-        """Whether all of this file is what ``original`` begins with, as of a copy that is being made."""
+        """Whether this file seems to be what ``original`` begins with, as of a copy that is being made.
+
+        Only its beginning and its end are compared.
+        """
         size = os.fstat(self._descriptor).st_size
         window = max(size - WINDOW_BYTES, 0)
         spans = ((0, min(size, HEAD_BYTES)), (window, size))
         return all(self.bytes_at(begin, end) == original.bytes_at(begin, end) for begin, end in spans)
+
+    def equals_beginning_of(self, original: FollowedFile) -> bool:
+        """Whether each byte of this file is what ``original`` begins with."""
+        size = os.fstat(self._descriptor).st_size
+        pieces = ((begin, min(begin + MAX_LINE_BYTES, size)) for begin in range(0, size, MAX_LINE_BYTES))
+        return all(self.bytes_at(begin, end) == original.bytes_at(begin, end) for begin, end in pieces)
 
     def next(self, now: float, *, is_last: bool = False) -> Span | None:
         """Return the next lines, one read at most. ``is_last``: also a line without an end, as no more will come."""

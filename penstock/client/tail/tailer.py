@@ -80,7 +80,7 @@ class Tailer:
         self._annotations, self._grace_s, self._clock = dict(annotations or {}), grace_s, clock
         self._containers = containers
         self._files: dict[FileIdentity, FollowedFile] = {}
-        self._compressed: dict[FileIdentity, int] = {}  # with the time of their last change
+        self._compressed: dict[FileIdentity, tuple[int, int]] = {}  # time of their last change, and their unread lines
         self._has_unsaved = False
         stored = state.read()
         self._positions = stored or Positions(new_id())
@@ -109,11 +109,8 @@ class Tailer:
             with self._guarded(identity):
                 if not file.position.offset and not file.is_own:
                     self._settle_origin(file, unmatched, now, is_final)
-                elif (
-                    file.position.renamed == COPIED and file.unread_bytes
-                ):  # a later copy is being written into the file
-                    self._name_original(file)
-                    self._settle_copy(file, now, is_final)
+                elif file.position.renamed == COPIED and file.unread_bytes:
+                    self._settle_grown_copy(file, now, is_final)
         self._drop_missing_files()
         self._retry_pending()
         self._retry_interrupted()
@@ -172,12 +169,12 @@ class Tailer:
         for identity, position in list(self._positions.files.items()):
             if identity not in self._files and identity not in names and (path := find_by_inode(position)):
                 self._open(path, identity)
-        self._compressed = {identity: time_ns for identity, time_ns in self._compressed.items() if identity in names}
+        self._compressed = {identity: known for identity, known in self._compressed.items() if identity in names}
         return names
 
     def _open(self, path: str, identity: FileIdentity) -> None:
         try:
-            if self._compressed.get(identity) == os.stat(path).st_mtime_ns:
+            if identity in self._compressed and self._compressed[identity][0] == os.stat(path).st_mtime_ns:
                 return
             complete_bytes = container_logs.complete_bytes if self._containers else len
             file = FollowedFile(path, self._clock(), self._positions.files, complete_bytes)
@@ -197,22 +194,22 @@ class Tailer:
         self._positions.files[position.identity] = position
 
     def _name_original(self, file: FollowedFile) -> None:
-        """Note the file that ``file`` may be a copy of, as logrotate's ``copy`` makes them: by its name."""
+        """Note the file that ``file`` may be a copy of, as logrotate's ``copy`` makes them: by its name.
+
+        Names such as ``app.1.log`` or ``app-2026-01-01.log`` may be other runs' and programs', and so may be the file
+        to which a link points.
+        """
         path, file.original = file.position.path, None
         original = name_before_rotation(path)
-        if original == path:
+        if original == path or not path.startswith(original) or os.path.islink(original):
             return
         try:
             status = os.stat(original)
         except OSError:
             return
         position = self._positions.files.get((status.st_dev, status.st_ino))
-        if position is None or not position.offset:
-            return
-        file.original = position.identity
-        # A name such as app.1.log may be another program's, whose file begins with the same lines: a copy has all of
-        # the original. Its size is not less than what was read when the copy appeared.
-        file.min_copied_bytes = 0 if path.startswith(original) else max(position.offset, MIN_UNIQUE_BYTES)
+        if position is not None and position.offset:
+            file.original = position.identity
 
     def _warn_unreadable(self, path: str, error: OSError) -> None:
         self._warnings.report(("open", path), f"{path} cannot be read: {error.strerror}; trying again")
@@ -280,31 +277,51 @@ class Tailer:
         Crash: until then its offset is 0. If the original is cut, the copy goes on where the original was read to.
         """
         original = self._files.get(file.original) if file.original is not None else None
-        file.is_copy = original is not None and file.is_copy_of(original)
+        file.is_copy = original is not None and file.unread_bytes > 0 and file.is_beginning_of(original)
         if original is None or not file.is_copy:
             return False
         is_complete = is_final or now - file.grown_at >= COPY_WAIT_S
+        if is_complete and not file.equals_beginning_of(original):
+            file.original, file.is_copy = None, False
+            return False
         file.is_held = not (is_complete and file.skip_copied(original))
         if not file.is_held:
             _LOGGER.info("%s is a copy of %s: not read again", file.position.path, original.position.path)
             self._has_unsaved, file.is_own, file.is_copy = True, True, False
         return True
 
+    def _settle_grown_copy(self, file: FollowedFile, now: float, is_final: bool) -> None:
+        """Decide what the growth of a copy is: a later copy into the same file, or lines of its own."""
+        self._name_original(file)
+        if not self._settle_copy(file, now, is_final):
+            file.is_held, file.position.renamed = False, 1
+
     def _leave_out(self, file: FollowedFile, compression: str) -> None:
         """Do not follow a compressed file: its lines were read before it was compressed, or are counted as unread."""
         position = file.position
         self._warnings.report(("compressed", position.path), f"{position.path} is compressed ({compression}): not read")
+        _, counted = self._compressed.get(position.identity, (0, 0))
+        unread = 0
         with contextlib.suppress(OSError):  # no room for the content: it is not compared
-            if unread := self._count_unread(file, compression):
-                _LOGGER.warning("%s: %d of its lines were not read before it was compressed", position.path, unread)
-                self.unread_lines += unread
-        self._compressed[position.identity] = os.stat(position.path).st_mtime_ns
+            unread = self._count_unread(file, compression)
+        if unread > counted:
+            _LOGGER.warning("%s: %d of its lines were not read before it was compressed", position.path, unread)
+        self.unread_lines += max(unread - counted, 0)
+        self._compressed[position.identity] = os.stat(position.path).st_mtime_ns, max(unread, counted)
         file.close()
         del self._files[position.identity], self._positions.files[position.identity]
 
     def _count_unread(self, file: FollowedFile, compression: str) -> int:
         """Return the number of lines in a compressed file that were not read before; 0 if that cannot be known."""
         base = _rotated_name(os.path.splitext(file.position.path)[0])
+        positions = [
+            position
+            for position in (*self._positions.files.values(), *self._positions.cut)
+            if position.offset and _rotated_name(position.path) == base
+        ]
+        is_initial = file.position.identity in self._initial_files
+        if is_initial and not positions:
+            return 0
         with tempfile.NamedTemporaryFile() as content, contextlib.ExitStack() as stack:
             if not write_decompressed(file.position.path, compression, content):
                 return 0
@@ -314,13 +331,7 @@ class Tailer:
                 # A file that is open is read to its end, also if it has been removed.
                 if original is not file and unpacked.unread_bytes and unpacked.is_beginning_of(original):
                     return 0
-            positions = [*self._positions.files.values(), *self._positions.cut]
-            offsets = [
-                position.offset
-                for position in positions
-                if position.offset and _rotated_name(position.path) == base and unpacked.begins_with(position)
-            ]
-            is_initial = file.position.identity in self._initial_files
+            offsets = [position.offset for position in positions if unpacked.begins_with(position)]
             return 0 if is_initial and not offsets else unpacked.count_lines(max(offsets, default=0))
 
     def _predecessor(self, file: FollowedFile, unmatched: Set[FileIdentity]) -> FilePosition | None:
