@@ -21,10 +21,11 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, Origin, bucket_of, summed
 from penstock.errors import PenstockError
+from penstock.files.file_system import OS
 from penstock.handover.buffer import TopicByPosition
 from penstock.handover.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
 from penstock.handover.frame_metadata import FrameMetadata
-from penstock.handover.held_frames import read_held_frames
+from penstock.handover.held_frames import read_held_frames, remove_held_frames
 from penstock.handover.paths import LOG, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
@@ -75,19 +76,24 @@ class Drain(FrameReader):
             raise
         # Order: all appends are synced before the position moves; a crash before this line stores nothing twice.
         position.position = group.end
-        # The saved frames are stored by now; the file would only be read again. But after a restart of the machine the
-        # writer may have saved frames behind this group, and passed them.
-        if not position.was_advanced:
-            with contextlib.suppress(FileNotFoundError):
-                self._held_file.unlink()
+        # The saved frames are stored by now; the file would only be read again.
+        if self._held_file.exists():
+            # Lock: the writer saves frames and moves the floor behind them under it. After a restart of the machine
+            # these may be frames behind this group.
+            with position.lock():
+                if not position.was_advanced:
+                    remove_held_frames(self._held_file)
 
     def resume(self, path: Path, position: ReaderPosition) -> None:
         """Store the saved frames of a stopped predecessor. Raises RoutesUnknown while the topics are unknown."""
         self._page = StatePage(state_file(self.folder, self.listener))
         if not TopicByPosition(self._page):
             raise RoutesUnknown("the receiver has not yet written the topic of its frames")
-        if position.was_advanced:
+        if self.must_resume(position):
             self._store_held(position)
+        if position.floor:
+            # Crash: a predecessor may have died between the removal of the file and its sync.
+            OS.sync_directory(self.folder)
 
     def must_resume(self, position: ReaderPosition) -> bool:
         """Report whether the writer has saved frames of a predecessor and passed them since ``resume``.
@@ -97,8 +103,8 @@ class Drain(FrameReader):
         return position.was_advanced and self._held_file.exists()
 
     def _store_held(self, position: ReaderPosition) -> None:
-        file = self._held_file
-        frames_held, total = read_held_frames(file)
+        inode = self._held_file.stat().st_ino
+        frames_held, total = read_held_frames(self._held_file)
         if frames := [
             frame._replace(data=self.copied_part(frame)) for frame in frames_held if frame.begin >= position.stored
         ]:
@@ -107,7 +113,10 @@ class Drain(FrameReader):
         if UNKNOWN not in (total, position.mark) and total > position.mark:
             self._enter_corrupt(total - position.mark)
             position.mark = total
-        file.unlink(missing_ok=True)
+        # Lock: the writer replaces the file under it, by one with further frames.
+        with position.lock():
+            if self._held_file.exists() and self._held_file.stat().st_ino == inode:
+                remove_held_frames(self._held_file)
 
     def _enter_corrupt(self, lost: int) -> None:
         _LOGGER.error("listener %r: %d saved messages are unreadable", self.listener, lost)

@@ -30,6 +30,16 @@ def write_held_frames(path: Path, frames: Sequence[Frame], total: int) -> None:
     replace_durably(OS, path, b"".join(parts))
 
 
+def remove_held_frames(path: Path) -> None:
+    """Remove the file durably. Raises OSError.
+
+    Crash: the writer takes the file as a proof that no frames behind the saved ones are stored. Order: a removal that
+    a power failure may take back is therefore synced before the log daemon reads such frames.
+    """
+    OS.remove(path)
+    OS.sync_directory(path.parent)
+
+
 def read_held_frames(path: Path) -> tuple[list[Frame], int]:
     """Return the intact frames before the first damaged one, and the total after all frames (or UNKNOWN)."""
     data = memoryview(OS.read(path)) if path.exists() else memoryview(b"")

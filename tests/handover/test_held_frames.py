@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
-from penstock.handover import buffer, writer
+from penstock.handover import buffer, held_frames, writer
 from penstock.handover.drain import Drain
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import held_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup
 from penstock.log import Log
+from penstock.testing.crashes import CrashingFileSystem
 from tests.fuzzed import RAW
 from tests.handover.test_drain import payloads
 from tests.handover.test_writer import publish
@@ -212,6 +213,31 @@ def test_frames_stored_before_a_power_failure_are_not_dropped(
     assert collected.count(b"first") == 1
     assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (153, 153 - len(collected), 0)
     assert not held_file(tmp_path, "events").exists()
+
+
+@pytest.mark.survives("log buffer", "power cut")
+@pytest.mark.parametrize("seed", range(4))
+def test_frames_stored_behind_saved_ones_are_not_dropped_after_a_power_failure(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    folder = tmp_path / "buffers"
+    folder.mkdir()
+    life = live(folder, LISTENER)
+    publish(life, b"first", b"second", b"third")
+    life.position.claim = life.publication.position
+    overflow(life)
+    files = CrashingFileSystem(folder, seed)  # the disk has what the mapped files contain now
+    monkeypatch.setattr(held_frames, "OS", files)
+    drain(folder, log)
+    life.end()
+    files.crash()
+    monkeypatch.setattr(buffer, "boot_id", lambda: "next")
+    life = live(folder, LISTENER)
+    overflow(life)
+    drain(folder, log)
+    collected, total = payloads(log), counts(log)
+    assert (total["accepted"], total["corrupt"]) == (303, 0)
+    assert total["policy_drop.log"] == 303 - len(collected)
 
 
 @given(st.lists(RAW | st.binary(min_size=24, max_size=24), max_size=4).map(b"".join))

@@ -21,7 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 import penstock
-from penstock.handover import buffer
+from penstock.files.file_system import SystemFiles
+from penstock.handover import buffer, drain, held_frames
 from penstock.testing.crashes import Crashed, CrashingFileSystem, FakeClock
 
 PAGE_BYTES = 4096
@@ -151,15 +152,27 @@ class SimulatedFiles(CrashingFileSystem):
             node.synced = bytes(image)
 
 
-class MappedFolder:
-    """The folder of the log buffers: mapped files, of which a power cut loses any page since the last writeback."""
+class MappedFolder(SystemFiles):
+    """The folder of the log buffers: mapped files, of which a power cut loses any page since the last writeback.
+
+    A power cut takes back removals since the last sync of the folder too.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._unsynced_removals: dict[Path, bytes] = {}
         self._written_back: dict[tuple[Path, int], bytes] = {}
 
     def _files(self) -> list[tuple[Path, int]]:
         return [(path, path.stat().st_ino) for path in sorted(self.folder.iterdir())]
+
+    def remove(self, path: Path) -> None:
+        content = path.read_bytes()
+        super().remove(path)
+        self._unsynced_removals[path] = content
+
+    def sync_directory(self, path: Path) -> None:
+        self._unsynced_removals.clear()
 
     def write_back(self) -> None:
         """Flush all pages to the disk."""
@@ -183,6 +196,10 @@ class MappedFolder:
                 if before[page] != content[page] and dice.random() < share:
                     content = content[:begin] + before[page] + content[begin + PAGE_BYTES :]
             path.write_bytes(content)
+        for path, content in self._unsynced_removals.items():
+            if not path.exists() and dice.random() < 0.5:
+                path.write_bytes(content)
+        self._unsynced_removals.clear()
         self.write_back()
 
 
@@ -215,7 +232,7 @@ class Machine:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Give the simulated rooms the virtual time and this machine's boot id.
+        """Give the simulated rooms the virtual time, this machine's boot id and its folder of log buffers.
 
         They read ``time.monotonic`` and so on through the name ``time`` of their module, which is replaced: no
         other caller would use a clock as an argument of each of their functions.
@@ -231,6 +248,8 @@ class Machine:
             for module in modules:
                 stack.enter_context(_replaced(module, "time", virtual_time))
             stack.enter_context(_replaced(buffer, "boot_id", lambda: f"boot {self.boots}"))
+            for room in (drain, held_frames):
+                stack.enter_context(_replaced(room, "OS", self.buffers))
             yield
 
 

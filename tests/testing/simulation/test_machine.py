@@ -76,6 +76,23 @@ def test_flipped_bit_survives_a_power_cut(tmp_path: Path) -> None:
     assert path.read_bytes() == b"aaca"
 
 
+def test_power_cut_takes_back_removals_since_the_last_sync(tmp_path: Path) -> None:
+    folder, path = MappedFolder(tmp_path), tmp_path / "events.held"
+    remaining = {True: 0, False: 0}
+    for seed in range(20):
+        for is_synced in remaining:
+            path.write_bytes(b"saved")
+            folder.write_back()
+            folder.remove(path)
+            if is_synced:
+                folder.sync_directory(tmp_path)
+            folder.cut_power(random.Random(seed))
+            remaining[is_synced] += path.exists()
+            path.unlink(missing_ok=True)
+    assert remaining[True] == 0
+    assert 0 < remaining[False] < 20
+
+
 def test_power_cut_loses_pages_since_the_last_writeback(tmp_path: Path) -> None:
     folder, path = MappedFolder(tmp_path), tmp_path / "mapped"
     seen = set()
