@@ -123,7 +123,9 @@ def test_times_of_the_broker_show_what_is_due(topics: Topics, tmp_path: Path) ->
 def test_only_records_of_aborted_transactions_are_read(topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and the last of twenty transactions are aborted, and the table has the ten records of each."""
     topic, records = topics.new(), [secrets.token_bytes(1000) for _ in range(10)]
-    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, "transactional.id": secrets.token_hex(8)})
+    # One batch per transaction, sent by `flush`: a busy machine must not split it.
+    settings = {"transactional.id": secrets.token_hex(8), "linger.ms": 60_000, "transaction.timeout.ms": 120_000}
+    producer = confluent_kafka.Producer({"bootstrap.servers": topics.address, **settings})
     producer.init_transactions(30)
     for number in range(20):
         producer.begin_transaction()
