@@ -442,7 +442,7 @@ class Session:
         match verb:
             case "set":
                 self._send(self._settings.change(statement))
-                return "SET"
+                return "SET CONSTRAINTS" if words[1:2] == ["constraints"] else "SET"
             case "show":
                 return self._show(words)
             case "reset":

@@ -52,6 +52,7 @@ _SETTINGS = {
     "statement_timeout": "0",
     "application_name": "",
     "session_authorization": "",
+    "default_with_oids": "off",
 }
 _USER_SETTINGS = """
     array_nulls backend_flush_after backslash_quote check_function_bodies client_connection_check_interval
@@ -83,10 +84,23 @@ _USER_SETTINGS = """
 """
 """Further settings that PostgreSQL 18 lets every user change; they change nothing here."""
 _ACCEPTED = frozenset(_USER_SETTINGS.split())
-_FIXED = frozenset({name.lower() for name in REPORTED} - {"client_encoding", "datestyle", "intervalstyle"})
+_CHANGEABLE = {"client_encoding", "datestyle", "intervalstyle"}
+_FIXED = frozenset({"default_with_oids", *(name.lower() for name in REPORTED)} - _CHANGEABLE)
 _UTF8 = ("UTF8", "UNICODE", "DEFAULT")
 _UTC = ("UTC", "GMT", "DEFAULT", "LOCAL", "Z", "0")
-_OTHER_NAMES = {"transaction isolation level": "transaction_isolation", "time zone": "timezone"}
+_TRUE = ("on", "true", "yes", "1")
+_PHRASES = {
+    "transaction isolation level": "transaction_isolation",
+    "time zone": "timezone",
+    "session authorization": "session_authorization",
+}
+"""Settings that ``SHOW`` and ``RESET`` name by several words."""
+_OLD_NAMES = {
+    "force_parallel_mode": "debug_parallel_query",
+    "sort_mem": "work_mem",
+    "vacuum_mem": "maintenance_work_mem",
+}
+"""Names of older versions that PostgreSQL 16 accepts."""
 
 
 class SessionSettings:
@@ -108,7 +122,7 @@ class SessionSettings:
     def shown_name(self, words: Sequence[str]) -> str | None:
         """Return the setting that the words of ``SHOW`` name; None if it may be a table."""
         name = " ".join(words[1:])
-        return self._name(_OTHER_NAMES.get(name, name))
+        return self._name(_PHRASES.get(name) or _OLD_NAMES.get(name, name))
 
     def begin(self) -> None:
         """Begin a transaction: what it sets ends with its rollback, and what it sets by ``SET LOCAL`` with it."""
@@ -133,6 +147,8 @@ class SessionSettings:
         An encoding is refused. Another time zone has no effect, as rows are in UTC; a notice says so.
         """
         significant = statement.significant[1:]
+        if statement.words[1:2] == ["constraints"]:
+            return self._set_constraints(statement.words[2:])
         is_local = bool(significant) and significant[0].is_word("local")
         if is_local or (significant and significant[0].is_word("session")):
             significant = significant[1:]
@@ -147,6 +163,8 @@ class SessionSettings:
             raise StatementFailed(SqlError("22023", f"the encoding {setting[:40]!r} is not supported, only UTF8"))
         if name == "timezone" and setting.upper() not in _UTC:
             return messages.notice("times are in UTC; cast them AT TIME ZONE for another zone")
+        if name == "default_with_oids" and setting.lower() in _TRUE:
+            raise StatementFailed(SqlError("0A000", "tables declared WITH OIDS are not supported"))
         if name in _FIXED:
             return b""
         existing = self._known_name(name)
@@ -159,7 +177,7 @@ class SessionSettings:
 
     def reset(self, statement: Statement) -> bytes:
         """Carry out ``RESET``; return what the client hears of it. Raises StatementFailed."""
-        requested = _name_and_values(statement.significant[1:])[0]
+        requested = _PHRASES.get(" ".join(statement.words[1:])) or _name_and_values(statement.significant[1:])[0]
         name = None if requested in ("all", "") else self._known_name(requested)
         names = [*self.texts] if requested == "all" else [name] if name else []
         answers = []
@@ -168,6 +186,14 @@ class SessionSettings:
             if changed == "application_name":
                 answers.append(messages.parameter_status(changed, self.texts[changed]))
         return b"".join(answers)
+
+    def _set_constraints(self, words: Sequence[str]) -> bytes:
+        """Accept ``SET CONSTRAINTS ALL``, which has nothing to check. Raises StatementFailed for a constraint."""
+        if words not in (["all", "immediate"], ["all", "deferred"]):
+            raise StatementFailed(SqlError("42704", "a constraint does not exist: use SET CONSTRAINTS ALL"))
+        if self._before is None:
+            return messages.notice("SET CONSTRAINTS can only be used in transaction blocks", "25P01")
+        return b""
 
     def _set(self, name: str, setting: str, is_local: bool = False) -> None:
         self.texts[name] = setting
@@ -187,14 +213,19 @@ class SessionSettings:
 
 def _name_and_values(tokens: Sequence[Token]) -> tuple[str, list[str]]:
     """Return the name that ``SET`` changes, as in ``SET a.b = 1``, and the values that commas separate."""
-    words = [token.identifier.lower() for token in tokens[:2]] or [""]
-    if words == ["time", "zone"]:
+    words = [token.identifier.lower() for token in tokens[:3]] or [""]
+    if words[:2] == ["time", "zone"]:
         name, end = "timezone", 2
+    elif words[:2] == ["xml", "option"] and words[2:] in (["document"], ["content"]):
+        name, end = "xmloption", 2
+    elif words[0] == "schema" and len(tokens) == 2 and tokens[1].kind == "text":
+        name, end = "search_path", 1
     elif words[0] == "names":
         name, end = "client_encoding", 1
     else:
         end = next((index for index, token in enumerate(tokens) if token.text.lower() in ("to", "=")), len(tokens))
         name, end = "".join(token.identifier.lower() or token.text for token in tokens[:end]), end + 1
+        name = _OLD_NAMES.get(name, name)
     values = [""]
     for token in tokens[end:]:
         if token.text == ",":

@@ -15,6 +15,7 @@ import asyncpg
 import psycopg
 import pytest
 from psycopg import errors
+from psycopg.pq import DiagnosticField
 
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.messages import Incoming
@@ -237,6 +238,11 @@ def test_settings_are_shown_as_they_were_set(sql_server: Server) -> None:
         ("begin; set local application_name to x; end", "application_name"),
         ("set local lock_timeout = 5; begin; rollback", "lock_timeout"),
         ("set search_path to local", "search_path"),
+        ("set schema 'x'", "search_path"),
+        ("begin; set local schema 'x'; set schema 'y'; commit", "search_path"),
+        ("set xml option document", "xmloption"),
+        ("set default_with_oids = false", "default_with_oids"),
+        ("set sort_mem = 1000; set work_mem = '5MB'", "work_mem"),
     ],
 )
 def test_setting_is_changed_as_in_postgresql(
@@ -263,6 +269,47 @@ def test_transaction_sees_its_local_settings(sql_server: Server, postgres: psyco
             session.execute("commit")
             seen.append((inside, session.info.parameter_status("application_name")))
     assert seen[0] == seen[1] == ((("inside",), "inside"), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set schema 'x'",
+        "set constraints all immediate",
+        "SET CONSTRAINTS ALL DEFERRED",
+        "begin; set constraints all immediate; commit",
+        "begin; set constraints nosuch immediate",
+        "reset session authorization",
+        "reset time zone",
+        "show session authorization",
+        "set xml option content",
+        "set default_with_oids to off",
+        "set default_with_oids = on",
+        "set schema = 'x'",
+    ],
+)
+def test_statement_of_settings_is_answered_as_in_postgresql(
+    sql_server: Server, postgres: psycopg.Connection[Any], text: str
+) -> None:
+    answers = []
+    with connect(sql_server) as connection:
+        for session in (connection, postgres):
+            notices: list[str | None] = []
+            session.add_notice_handler(collect := lambda notice, to=notices: to.append(notice.sqlstate))
+            answer = session.pgconn.exec_(text.encode())
+            answers.append((answer.command_status, answer.error_field(DiagnosticField.SQLSTATE), notices))
+            session.remove_notice_handler(collect)
+            session.execute("rollback")
+        postgres.execute("reset all")
+    assert answers[0] == answers[1]
+
+
+def test_old_name_of_a_setting_is_accepted_as_in_postgresql_16(sql_server: Server) -> None:
+    with connect(sql_server) as connection:
+        connection.execute("set force_parallel_mode = off")
+        assert connection.execute("show force_parallel_mode").fetchone() == ("off",)
+        assert connection.execute("select current_setting('debug_parallel_query')").fetchone() == ("off",)
+        connection.execute("reset force_parallel_mode")
 
 
 @pytest.mark.parametrize("change", ["set nosuch = 1", "set local nosuch = 1", 'set "nosuch" to 1', "reset nosuch"])
