@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -105,11 +106,15 @@ class Drain(FrameReader):
     def _store_held(self, position: ReaderPosition) -> None:
         inode = self._held_file.stat().st_ino
         frames_held, total = read_held_frames(self._held_file)
-        if frames := [
-            frame._replace(data=self.copied_part(frame)) for frame in frames_held if frame.begin >= position.stored
-        ]:
+        frames = [frame for frame in frames_held if frame.begin >= position.stored]
+        if frames:
             _LOGGER.warning("listener %r: storing the saved frames of the previous daemon", self.listener)
-            self.handle(FrameGroup(frames, frames[0].begin, frames[-1].end, position.mark), position)
+        while frames:
+            # Limit: the file may have all frames of the buffer. Crash: each group moves the position past itself, so
+            # that a successor continues with the next.
+            count = max(bisect_right(frames, frames[0].begin + self._group_bytes, key=lambda frame: frame.end), 1)
+            group, frames = [frame._replace(data=self.copied_part(frame)) for frame in frames[:count]], frames[count:]
+            self.handle(FrameGroup(group, group[0].begin, group[-1].end, position.mark), position)
         if UNKNOWN not in (total, position.mark) and total > position.mark:
             self._enter_corrupt(total - position.mark)
             position.mark = total

@@ -39,6 +39,8 @@ ROOM_POLL_S = 0.001
 PATIENCE_S = 1.0
 """Limit for a held lock, which a reader needs for a millisecond, and for a daemon that does not move."""
 FORWARDER, DAEMON = "penstock.sinks.forwarder", "penstock.server.daemon"
+MAX_SAVE_DELAY_S = 30.0
+"""Limit of the doubled pauses after frames could not be saved: each attempt copies and writes up to a whole buffer."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -84,7 +86,8 @@ class FrameWriter:
         self.on_wait: Callable[[], None] = lambda: None
         self.senders: SenderTable | None = None
         self._locked_since = 0.0
-        self._stalled_position, self._stalled_since, self._held_mark = UNKNOWN, 0.0, UNKNOWN
+        self._stalled_position, self._stalled_since, self._save_delay = UNKNOWN, 0.0, 0.0
+        self._held_mark = UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
         self._epoch, self._restarted_at = epoch_of(page, publication.path.stat().st_ino, publication.position)
         self._publish_newest(frame)
@@ -237,11 +240,13 @@ class FrameWriter:
         # Not the claim: a daemon that tries the same frames again and again claims and gives back others behind them.
         now, position = time.monotonic(), reader.position.position
         if position != self._stalled_position:
-            self._stalled_position, self._stalled_since = position, now
-        if now - self._stalled_since <= PATIENCE_S:
+            self._stalled_position, self._stalled_since, self._save_delay = position, now, PATIENCE_S
+        if now - self._stalled_since <= self._save_delay:
             return False
-        self._stalled_since = now
-        return self._save(reader, position, max(reader.position.claim, self._restarted_at))
+        is_saved = self._save(reader, position, max(reader.position.claim, self._restarted_at))
+        self._stalled_since = time.monotonic()
+        self._save_delay = PATIENCE_S if is_saved else min(2 * self._save_delay, MAX_SAVE_DELAY_S)
+        return is_saved
 
     def _save(self, reader: HandlerPosition, begin: int, end: int) -> bool:
         held = held_file(reader.position.path.parent, self._source)

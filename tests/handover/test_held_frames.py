@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from penstock.handover.paths import held_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup
 from penstock.log import Log
-from penstock.testing.crashes import CrashingFileSystem
+from penstock.logbuffer import Frame
+from penstock.testing.crashes import CrashingFileSystem, FakeClock
+from penstock.testing.simulation.machine import VirtualTime
 from tests.fuzzed import RAW
 from tests.handover.test_drain import payloads
 from tests.handover.test_writer import publish
@@ -170,6 +173,23 @@ def test_writer_waits_if_frames_cannot_be_saved(life: Life, held: Path) -> None:
     assert not writing.is_alive()
 
 
+def test_writer_waits_longer_after_each_failed_save(life: Life, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held.with_name("events.held.tmp").mkdir()  # as on a full disk
+    clock, attempts = FakeClock(), list[float]()
+
+    def write_and_record(path: Path, frames: Sequence[Frame], total: int) -> None:
+        attempts.append(clock.monotonic())
+        held_frames.write_held_frames(path, frames, total)
+
+    monkeypatch.setattr(writer, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(writer, "time", VirtualTime(clock))
+    monkeypatch.setattr(writer, "write_held_frames", write_and_record)
+    life.publisher.give_up_at = 100.0
+    with pytest.raises(writer.GaveUp):
+        overflow(life)
+    assert [round(after - before) for before, after in pairwise(attempts)] == [2, 4, 8, 16, 30, 30]
+
+
 @pytest.mark.survives("log buffer", "slow peer")
 def test_writer_waits_for_a_slow_daemon(life: Life, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "PATIENCE_S", 30.0)
@@ -238,6 +258,40 @@ def test_frames_stored_behind_saved_ones_are_not_dropped_after_a_power_failure(
     collected, total = payloads(log), counts(log)
     assert (total["accepted"], total["corrupt"]) == (303, 0)
     assert total["policy_drop.log"] == 303 - len(collected)
+
+
+def test_saved_frames_are_stored_in_groups_and_once_if_the_daemon_dies_between(
+    tmp_path: Path, log: Log, held: Path
+) -> None:
+    life = live(tmp_path, LISTENER)
+    messages = [b"%d" % number + b"." * 1000 for number in range(20)]
+    for message in messages:
+        publish(life, message)
+    life.position.claim = life.publication.position
+    overflow(life)
+    assert len(read_held_frames(held)[0]) == 20
+    groups: list[FrameGroup] = []
+
+    class DyingDrain(Drain):
+        def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
+            if len(groups) == 2:
+                raise KeyboardInterrupt
+            groups.append(group)
+            super().handle(group, position)
+
+    daemon = DyingDrain(LISTENER.name, tmp_path, log, None)
+    daemon._group_bytes = 8192
+    daemon.stop()
+    with pytest.raises(KeyboardInterrupt):
+        daemon.run()
+    assert [len(group.frames) > 1 and group.end - group.begin <= 8192 for group in groups] == [True, True]
+    assert payloads(log) == messages[: sum(len(group.frames) for group in groups)]
+    assert life.position.stored == groups[-1].end
+    drain(tmp_path, log)
+    collected, total = payloads(log), counts(log)
+    assert collected[:20] == messages
+    assert not set(messages) & set(collected[20:])
+    assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (170, 170 - len(collected), 0)
 
 
 @given(st.lists(RAW | st.binary(min_size=24, max_size=24), max_size=4).map(b"".join))
