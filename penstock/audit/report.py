@@ -13,6 +13,11 @@ from penstock.landing.offset_runs import Runs, count_offsets
 MAX_RANGES = 20
 """Ranges and files of one kind that the text lists; the JSON document has all."""
 MAX_BYTES = 60
+NO_VERSION = "a file of no version that was searched"
+CAUTION = "check before you add such a file: a writer may be about to commit it, or an expired version had it"
+"""Advice: a file that is added and then committed by its writer doubles its rows; rows of an expired version may have
+been deleted.
+"""
 ABSENCES = {
     "control": "control records",
     "aborted": "records of aborted transactions",
@@ -139,7 +144,9 @@ def _partition_lines(part: PartitionReport, with_payloads: bool) -> Iterator[str
     for loss in part.losses:
         yield f"    {count_offsets(loss.ranges):,} lost by {loss.commit}"
     for name, count in _first(part.orphans.items()):
-        yield f"    {count:,} recoverable from {name}, a file of no version"
+        yield f"    {count:,} also in {name}, {NO_VERSION}"
+    if part.orphans:
+        yield f"    {CAUTION}"
     for name, commit in _first(part.doubled_in.items()):
         yield f"    doubled rows in {name}" + (f", added by {commit}" if commit else "")
     for name, count in sorted(part.differing_in.items()):

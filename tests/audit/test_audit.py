@@ -25,6 +25,7 @@ from penstock.audit import kafka_source
 from penstock.audit.audit import audit as run_whole_audit
 from penstock.audit.kafka_source import KafkaSource
 from penstock.audit.outcome import Request
+from penstock.audit.tables import delta
 from penstock.audit.tables.delta import DeltaTable
 from penstock.audit.tables.parquet_folder import ParquetFolder
 from penstock.audit.tables.table import open_table
@@ -144,6 +145,31 @@ def test_batch_that_never_arrived_is_missing_without_a_commit_and_found_in_an_or
     part = report["partitions"][0]
     assert (status, part["missing"], part["losses"]) == (1, [[40, 60]], [])
     assert part["orphans"] == {"part-never-committed.parquet": 10}
+
+
+def test_report_says_what_to_check_before_a_file_of_no_version_is_added(topics: Topics, tmp_path: Path) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows[:40], topic, files=1)
+    pq.write_table(rows_table(rows[40:50], topic), tmp_path / "t" / "part-in-flight.parquet")
+    text, _ = run_for_people(topics, topic, tmp_path / "t")
+    assert "    10 also in part-in-flight.parquet, a file of no version that was searched\n    check before you" in text
+    assert "recoverable" not in text
+
+
+def test_files_of_versions_that_cannot_be_searched_are_no_orphans(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows, topic, files=6)
+    for _ in range(4):
+        deltalake.write_deltalake(str(tmp_path / "t"), rows_table(rows[:1], topic), mode="overwrite")
+    monkeypatch.setattr(delta, "MAX_VERSIONS", 3)
+    opened = open_table(str(tmp_path / "t"), version="1")
+    with contextlib.closing(KafkaSource(topic, {"bootstrap.servers": topics.address})) as source:
+        report = run_whole_audit(source, opened, str(tmp_path / "t"), Request(grace_s=0))
+    (part,) = report.partitions
+    assert (part.missing.tolist(), part.orphans) == ([[20, 60]], {})
+    assert report.unsearched == ["files of no version: the versions after 1 cannot all be searched"]
 
 
 def test_lost_and_copied_parquet_files_are_found(topics: Topics, tmp_path: Path) -> None:

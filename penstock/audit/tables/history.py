@@ -200,13 +200,17 @@ class VersionedTable(AuditedTable):
         return self._listed | self._newer_files()
 
     def _newer_files(self) -> set[str]:
-        """Return the files of versions that were committed during the audit."""
+        """Return the files of versions that were committed after the audited one. Raises TableUnreadable."""
         newer: set[str] = set()
-        for version in self.newest().versions():
+        newest = self.newest()
+        if newest.version == self.version:
+            return newer
+        for version in newest.versions():
             if str(version.number) == self.version:
-                break
+                return newer
             newer.update(str(file) for file in version.after)
-        return newer
+        # Files of the versions in between would be taken for files of no version.
+        raise TableUnreadable(f"the versions after {self.version} cannot all be searched")
 
     @cached_property
     def _listed(self) -> set[str]:

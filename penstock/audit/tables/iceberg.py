@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import cast
+from pathlib import Path, PurePath
+from typing import Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ _ERRORS = (Exception,)
 Equality deletes raise ValueError.
 """
 _METADATA_NUMBER = re.compile(r"v?(\d+)")
+PathType = TypeVar("PathType", bound=PurePath)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,25 +152,22 @@ class IcebergTable(VersionedTable):
 
     def stored_files(self) -> Iterable[StoredFile]:
         """Return the Parquet files below the table's location."""
-        location, io = self._table.location().rstrip("/"), self._table.io
-        if not isinstance(io, PyArrowFileIO):
-            raise TableUnreadable(f"{location} cannot be listed with {type(io).__name__}; set py-io-impl to PyArrow's")
+        location = self._table.location().rstrip("/")
         with translate_errors(location, *_ERRORS):
-            scheme, host, root = io.parse_location(location, io.properties)
-            system = io.fs_by_scheme(scheme, host)
+            system, root = self._folder_of(location)
             return [
                 StoredFile(self._stored_name(f"{root}/{name}"), f"{root}/{name}", system)
                 for name in names_below(system, root, SUFFIX)
             ]
 
     def referenced_files(self) -> set[str]:
-        """Return the files of all snapshots that have not expired, and of those committed during the audit.
+        """Return the files of all snapshots that have not expired, and of those committed since the audited one.
 
-        The manifests name them, also where PyIceberg plans no scan.
+        The manifests name them, also where PyIceberg plans no scan. Raises TableUnreadable.
         """
         referenced: set[str] = set()
         manifests: set[str] = set()
-        for table in (self._table, self.newest()._table):
+        for table in (self._table, self._newest_table()):
             with translate_errors(table.location(), *_ERRORS):
                 for snapshot in table.metadata.snapshots:
                     for manifest in snapshot.manifests(table.io):
@@ -179,6 +177,33 @@ class IcebergTable(VersionedTable):
                             entries = manifest.fetch_manifest_entry(table.io)
                             referenced.update(self._stored_name(self._path(entry.data_file)) for entry in entries)
         return referenced
+
+    def _newest_table(self) -> Table:
+        """Load the newest metadata, also if a metadata file was named that others follow. Raises TableUnreadable.
+
+        Unlike ``newest`` it plans no snapshot: the current one may have equality deletes.
+        """
+        with translate_errors(self._address, *_ERRORS):
+            newest = _load(self._address, self._options)
+            if not self._address.endswith(ICEBERG_METADATA):
+                return newest
+            folder, _, name = newest.metadata_location.rpartition("/")
+            system, root = self._folder_of(folder)
+            latest = _latest(PurePath(path) for path in names_below(system, root, ICEBERG_METADATA))
+            # Two writers may have written the same number, a lost attempt and a commit: only a catalog knows which.
+            if len(latest) == 1 and latest[0].name != name:
+                newest = StaticTable.from_metadata(f"{folder}/{latest[0]}", dict(self._options))
+            if len(latest) != 1 or newest.metadata.table_uuid != self._table.metadata.table_uuid:
+                raise TableUnreadable(f"the newest metadata file in {folder} is not certain; name the catalog")
+            return newest
+
+    def _folder_of(self, location: str) -> tuple[Any, str]:
+        """Return the file system of a location, and its path there. Raises TableUnreadable."""
+        io = self._table.io
+        if not isinstance(io, PyArrowFileIO):
+            raise TableUnreadable(f"{location} cannot be listed with {type(io).__name__}; set py-io-impl to PyArrow's")
+        scheme, host, root = io.parse_location(location, io.properties)
+        return io.fs_by_scheme(scheme, host), root
 
     def _path(self, file: DataFile) -> str:
         """Return a file's path in its file system: writers name one folder by several schemes, as s3 and s3a."""
@@ -202,11 +227,7 @@ def _load(address: str, options: Mapping[str, str]) -> Table:
 
 def _newest_metadata(address: str) -> Path:
     """Return the newest metadata file of a local folder. Raises TableUnreadable."""
-    numbered: dict[int, list[Path]] = {}
-    for path in iceberg_metadata(address):
-        if match := _METADATA_NUMBER.match(path.name):
-            numbered.setdefault(int(match[1]), []).append(path)
-    newest = numbered[max(numbered)] if numbered else []
+    newest = _latest(iceberg_metadata(address))
     if len(newest) != 1:
         # Two writers commit the same number; the catalog knows which of them won.
         raise TableUnreadable(
@@ -214,3 +235,12 @@ def _newest_metadata(address: str) -> Path:
             "or the metadata file"
         )
     return newest[0]
+
+
+def _latest(paths: Iterable[PathType]) -> list[PathType]:
+    """Return the metadata files with the highest number."""
+    numbered: dict[int, list[PathType]] = {}
+    for path in paths:
+        if match := _METADATA_NUMBER.match(path.name):
+            numbered.setdefault(int(match[1]), []).append(path)
+    return numbered[max(numbered)] if numbered else []

@@ -10,6 +10,7 @@ from typing import Any
 from nicegui import ui
 
 from penstock.audit.check_history import read_histories
+from penstock.audit.report import CAUTION, NO_VERSION
 from penstock.config import Settings
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.pages.alarms import time_words
@@ -134,7 +135,9 @@ def _undecided_html(part: Mapping[str, Any]) -> str:
 def _causes(part: Mapping[str, Any]) -> Iterable[str]:
     yield from (f"lost by {commit}" for commit in part["lost_by"])
     yield from (f"doubled in {file}" + f", added by {commit}" * bool(commit) for file, commit in part["doubled_in"])
-    yield from (f"{exact(rows)} recoverable from {file}, a file of no version" for file, rows in part["orphans"])
+    yield from (f"{exact(rows)} also in {file}, {NO_VERSION}" for file, rows in part["orphans"])
+    if part["orphans"]:
+        yield CAUTION
 
 
 def history_html(audits: Iterable[Mapping[str, Any]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,6 +126,37 @@ def test_orphan_file_is_found_where_a_batch_is_lost(topics: Topics, catalog: Cat
     status, _, part = audit_newest(topics, topic, table)
     assert (status, part["missing"], part["losses"]) == (1, [[40, 60]], [])
     assert part["orphans"] == {f"file://{orphan}": 10}
+
+
+def test_files_that_newer_metadata_committed_are_no_orphans(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:40])
+    named = table.metadata_location
+    table.append(rows_table(rows[40:], topic))
+    status, report, errors = run_audit(topics, topic, named)
+    (part,) = report["partitions"]
+    assert (status, part["missing"], part["orphans"], report["unsearched"]) == (1, [[40, 60]], {}, []), errors
+    # A writer that lost the race for the number leaves its metadata file: which of both is committed is not certain.
+    newest = Path(table.refresh().metadata_location.removeprefix("file://"))
+    newest.with_name(f"{newest.name[:5]}-lost-the-race.metadata.json").write_bytes(newest.read_bytes())
+    status, report, errors = run_audit(topics, topic, named)
+    (part,) = report["partitions"]
+    assert (status, part["missing"], part["orphans"]) == (1, [[40, 60]], {}), errors
+    (cause,) = report["unsearched"]
+    assert cause.startswith("files of no version: the newest metadata file in file://")
+
+
+def test_metadata_of_a_table_that_was_made_again_in_the_folder_is_not_taken_for_newer(
+    topics: Topics, catalog: Catalog
+) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:40])
+    metadata = Path(table.metadata_location.removeprefix("file://"))
+    document = {**json.loads(metadata.read_text()), "table-uuid": str(uuid.uuid4())}
+    metadata.with_name("00009-of-another-table.metadata.json").write_text(json.dumps(document))
+    status, report, errors = run_audit(topics, topic, table.metadata_location)
+    assert (status, report["partitions"][0]["missing"]) == (1, [[40, 60]]), errors
+    assert "is not certain; name the catalog" in str(report["unsearched"])
 
 
 def test_folder_that_cannot_be_listed_leaves_the_verdict_and_quotes_no_secret(topics: Topics, catalog: Catalog) -> None:

@@ -57,7 +57,8 @@ def test_only_partitions_with_findings_have_a_row_with_ranges_hours_and_commits(
     assert '12 missing</span>: <span class="long">7, 40 to 50 and 3 more ranges' in html
     assert "2026-01-01 00:00: 12" in html
     assert "lost by version 8, OPTIMIZE by &lt;engine&gt;" in html
-    assert "11 recoverable from part-1.parquet, a file of no version" in html
+    assert "11 also in part-1.parquet, a file of no version that was searched" in html
+    assert "check before you add such a file: a writer may be about to commit it" in html
     assert "cannot be decided" not in html
     assert "3 cannot be decided" in findings_html([AUDIT | {"partitions": [PART | {"undecided": 3}]}])
     assert "No finding" in findings_html([AUDIT | {"partitions": []}])
