@@ -454,6 +454,7 @@ class Session:
                         raise StatementFailed(SqlError("25001", "DISCARD ALL cannot run inside a transaction block"))
                     self._prepared.clear()
                     self._portals.close_all(held=True)
+                    self._send(self._settings.reset_all())
                 return "DISCARD ALL" if words[1:2] == ["all"] else "DISCARD"
             case "deallocate":
                 self._deallocate(statement)

@@ -178,14 +178,24 @@ class SessionSettings:
     def reset(self, statement: Statement) -> bytes:
         """Carry out ``RESET``; return what the client hears of it. Raises StatementFailed."""
         requested = _PHRASES.get(" ".join(statement.words[1:])) or _name_and_values(statement.significant[1:])[0]
-        name = None if requested in ("all", "") else self._known_name(requested)
-        names = [*self.texts] if requested == "all" else [name] if name else []
-        answers = []
-        for changed in [name for name in names if self.texts[name] != self._initial.get(name, "")]:
-            self._set(changed, self._initial.get(changed, ""))
-            if changed == "application_name":
-                answers.append(messages.parameter_status(changed, self.texts[changed]))
-        return b"".join(answers)
+        if requested == "all":
+            return self.reset_all()
+        name = self._known_name(requested) if requested else None
+        if name is None:
+            return b""
+        changed = self.texts[name] != self._initial.get(name, "")
+        self._set(name, self._initial.get(name, ""))
+        return messages.parameter_status(name, self.texts[name]) if changed and name == "application_name" else b""
+
+    def reset_all(self) -> bytes:
+        """Restore the initial settings and forget invented names; return what the client hears of it."""
+        changed = self.texts["application_name"] != self._initial["application_name"]
+        # Limit: a pool uses a connection for long, and each use may invent names: empty ones would fill MAX_SETTINGS.
+        for texts in (self.texts, self._after):
+            texts.clear()
+            texts.update(self._initial)
+        # The client heard of no other change, because rows have the same form with any setting.
+        return messages.parameter_status("application_name", self.texts["application_name"]) if changed else b""
 
     def _set_constraints(self, words: Sequence[str]) -> bytes:
         """Accept ``SET CONSTRAINTS ALL``, which has nothing to check. Raises StatementFailed for a constraint."""

@@ -20,6 +20,7 @@ from psycopg.pq import DiagnosticField
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.messages import Incoming
 from penstock.sql.postgres.server import Server
+from penstock.sql.postgres.settings import MAX_SETTINGS
 from tests.sql.postgres.postgres_server import connect
 
 UTC = dt.UTC
@@ -310,6 +311,32 @@ def test_old_name_of_a_setting_is_accepted_as_in_postgresql_16(sql_server: Serve
         assert connection.execute("show force_parallel_mode").fetchone() == ("off",)
         assert connection.execute("select current_setting('debug_parallel_query')").fetchone() == ("off",)
         connection.execute("reset force_parallel_mode")
+
+
+@pytest.mark.parametrize(
+    "reset", ["discard all", "reset all", "begin; reset all; commit", "begin; reset all; rollback"]
+)
+def test_reset_restores_the_initial_settings_as_in_postgresql(
+    sql_server: Server, postgres: psycopg.Connection[Any], reset: str
+) -> None:
+    seen = []
+    with connect(sql_server) as connection:
+        for session in (connection, postgres):
+            session.execute("set application_name to other; set client_min_messages to warning; set a.b to 1")
+            session.execute(reset)
+            names = ("application_name", "client_min_messages")
+            shown = [session.execute(f"select current_setting('{name}')").fetchone() for name in names]
+            seen.append((session.info.parameter_status("application_name"), shown))
+        postgres.execute("reset all")
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("reset", ["discard all", "reset all", "begin; reset all; commit"])
+def test_pooled_connection_may_invent_names_in_each_use(sql_server: Server, reset: str) -> None:
+    with connect(sql_server) as connection:
+        for use in range(MAX_SETTINGS + 1):
+            connection.execute(f"set app.name{use} to x")
+            connection.execute(reset, prepare=False)
 
 
 @pytest.mark.parametrize("change", ["set nosuch = 1", "set local nosuch = 1", 'set "nosuch" to 1', "reset nosuch"])
