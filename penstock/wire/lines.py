@@ -54,7 +54,7 @@ _FEW_ENDS = re.compile(rb"(?:\r?\n|\0){0,2}")
 """Limit: ends after the first message of a connection; an endless run of them must not be buffered."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PROXY_V1_START, _PROXY_V2_START = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
-_PROXY_V1 = re.compile(rb"PROXY (?:TCP[46](?: [0-9A-Fa-f:.]{1,39}){2}(?: [0-9]{1,5}){2}|UNKNOWN[^\r\n]{0,92})\r\n")
+_PROXY_V1 = re.compile(rb"PROXY (?:TCP[46](?: [0-9A-Fa-f:.]{1,39}){2}(?: [0-9]{1,5}){2}|UNKNOWN[^\r\n\0]{0,92})\r\n")
 _PROXY_V1_BYTES, _PROXY_V2_BYTES = 107, 16
 _MAX_PROXY_V2_BYTES = 4096
 """Limit: HAProxy's own for a header of version 2 with its additions."""
@@ -265,7 +265,8 @@ def preamble_span(beginning: bytes | bytearray, may_be_counted: bool = True) -> 
     if beginning.startswith(_PROXY_V1_START):
         if match := _PROXY_V1.match(beginning):
             return match.end(), match.end()
-        return (0, 0) if size >= _PROXY_V1_BYTES or LF in beginning else None
+        is_text = size >= _PROXY_V1_BYTES or LF in beginning or NUL in beginning
+        return (0, 0) if is_text else None
     starts = (_PROXY_V1_START, _PROXY_V2_START, *([_BYTE_ORDER_MARK] if may_be_counted else ()))
     return None if any(start.startswith(beginning) for start in starts) else (0, 0)
 

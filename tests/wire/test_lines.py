@@ -434,5 +434,13 @@ def test_text_that_begins_as_the_header_of_a_proxy_is_kept(text: bytes) -> None:
     assert not overlong
 
 
+@pytest.mark.parametrize("text", [b"PROXY abc\0more\0", b"PROXY UNKNOWN abc\0more\r\n\0"])
+def test_nul_ends_a_first_message_that_begins_as_the_header_of_a_proxy(text: bytes) -> None:
+    lines = text.split(b"\0")[:2]
+    assert LineSplitter(100, "nul").feed(text).lines.to_pylist() == lines
+    for size in range(len(text)):
+        assert split([text[:size], text[size:]], framing="nul") == (lines, 0)
+
+
 def test_a_header_of_a_proxy_over_the_limit_is_dropped_and_counted() -> None:
     assert measured([PROXY_V1 + b"\r\n5 <13>a5 <13>b"], 20, "auto") == ([b"<13>a", b"<13>b"], 1, len(PROXY_V1))
