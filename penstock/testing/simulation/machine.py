@@ -133,10 +133,10 @@ class SimulatedFiles(CrashingFileSystem):
         # Sorted: the order of a listing differs between file systems.
         return sorted(super().names(directory))
 
-    def is_on_disk(self, path: Path, length: int) -> bool:
-        """Report whether no power cut takes any of a file's first ``length`` bytes, unless a sync lied about them."""
+    def is_on_disk(self, path: Path, begin: int, end: int) -> bool:
+        """Report whether no power cut takes any of a file's bytes [begin, end), unless a sync lied about them."""
         node = self._live_node(path)
-        return node.claimed > 0 or path.read_bytes()[:length] == node.synced[:length]
+        return node.claimed > 0 or path.read_bytes()[begin:end] == node.synced[begin:end]
 
     def flip_bit(self, path: Path, position: int, bit: int) -> None:
         """Flip a bit of a file at rest."""

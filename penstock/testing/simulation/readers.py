@@ -12,6 +12,7 @@ from penstock.files.file_system import OS
 from penstock.ledger.book_from_topics import gap_rows
 from penstock.ledger.posts import BadPost, LandedPost, dump
 from penstock.log import CorruptBatch, Topic, TopicReader
+from penstock.log.store.batch_format import PREAMBLE
 from penstock.log.store.segment_files import SegmentFiles, first_offsets, read_synced
 from penstock.server.read_ahead.stream_pages import NewestBatches
 from penstock.server.reading.entry_pages import DEFAULT_BUDGET, page_of, read_page
@@ -74,7 +75,8 @@ class FolderReader:
         for segment in segments:
             # Invariant: a sealed segment was synced as a whole before the next one began.
             length, _ = (read_synced(OS, segment) or (0, 0)) if segment is segments[-1] else (OS.size(segment.data), 0)
-            if not files.is_on_disk(segment.data, length):
+            # The schema message is the same in each segment, and a recovery writes it again.
+            if not files.is_on_disk(segment.data, PREAMBLE.size, length):
                 raise Broken(f"{self.name}: visible rows of {segment.data.name} are not on the disk")
 
 

@@ -132,8 +132,8 @@ def test_file_is_on_disk_once_it_is_synced(tmp_path: Path) -> None:
         file.write([b"synced"], 0)
         file.sync()
         file.write([b" and not"], 6)
-    assert machine.files.is_on_disk(path, 6)
-    assert not machine.files.is_on_disk(path, 7)
+    assert machine.files.is_on_disk(path, 0, 6)
+    assert not machine.files.is_on_disk(path, 6, 7)
 
 
 def test_lying_syncs_lose_content_only_as_often_as_planned(tmp_path: Path) -> None:

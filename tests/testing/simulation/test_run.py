@@ -39,6 +39,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 1333},
     {"seed": 1546},
     {"seed": 1107},
+    {"seed": 8310477, "steps": 27, "messages": 1, "faults": [1000, 1002, 1001, 1]},
     {"seed": 1267},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
