@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 import posixpath
 import re
 from collections.abc import Sequence
@@ -131,17 +132,38 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 def _nearest_paths(request: Request) -> str:
     """Return the existing paths that are most similar to the requested one; /docs lists them all."""
     methods: dict[str, set[str]] = {}
-    segments = request.url.path.split("/")
+    similarity: dict[str, float] = {}
+    # Limit: no route is as deep; the rest of a path is one segment.
+    segments = request.url.path.split("/", MAX_SEGMENTS)
     for route in request.app.routes:
         names = route.path.split("/")
-        # A parameter is as similar as what the caller has in its place.
         like = [*segments[: len(names)], *names[len(segments) :]]
-        path = "/".join(asked if "{" in name else name for name, asked in zip(names, like, strict=True))
+        path = "/".join(
+            asked if "{" in name and len(asked) <= MAX_COMPARED else name
+            for name, asked in zip(names, like, strict=True)
+        )
         methods.setdefault(path, set()).update((route.methods or set()) - {"HEAD"})
-    # Limit: the time of a comparison grows with the product of the lengths.
-    near = difflib.get_close_matches(request.url.path[:MAX_COMPARED], methods, NAMED_PATHS, PATH_SIMILARITY)
-    named = [f"{', '.join(sorted(methods[path]))} {path}" for path in near]
+        if path not in similarity:
+            similarity[path] = _similarity(segments, names)
+    near = sorted((path for path in methods if similarity[path] >= PATH_SIMILARITY), key=lambda path: -similarity[path])
+    named = [f"{', '.join(sorted(methods[path]))} {path}" for path in near[:NAMED_PATHS]]
     return "; ".join([*(f"did you mean {path}?" for path in named), "all paths: GET /docs"])
+
+
+def _similarity(segments: Sequence[str], names: Sequence[str]) -> float:
+    """Return how similar the segments of a path and of a route are, from 0 to 1; 0 below PATH_SIMILARITY."""
+    # Any text may stand in the place of a parameter, so it is one character in both.
+    asked = [
+        "*" if "{" in name else segment[:MAX_COMPARED]
+        for segment, name in itertools.zip_longest(segments, names[: len(segments)], fillvalue="")
+    ]
+    template = "/".join("*" if "{" in name else name for name in names)
+    # Limit: this runs on the event loop, and the time of a comparison grows with the product of the lengths.
+    matcher = difflib.SequenceMatcher(None, template, "/".join(asked)[:MAX_COMPARED])
+    # Fast path: most paths differ in length or in their characters, which costs little to see.
+    if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < PATH_SIMILARITY:
+        return 0.0
+    return matcher.ratio()
 
 
 def _allowed(request: Request) -> list[str]:
@@ -151,7 +173,7 @@ def _allowed(request: Request) -> list[str]:
     return sorted(methods | ({"HEAD"} if "GET" in methods and not _SLOGD_ROUTES.fullmatch(request.url.path) else set()))
 
 
-MAX_COMPARED, NAMED_PATHS, PATH_SIMILARITY = 200, 3, 0.6
+MAX_COMPARED, MAX_SEGMENTS, NAMED_PATHS, PATH_SIMILARITY = 64, 8, 3, 0.6
 _SLOGD_ROUTES = re.compile(r"/topics|/topic/[^/]+/(logs|logstream)")
 """Routes of slogd, which do not answer HEAD there either."""
 _CODES = {400: 3, 401: 16, 403: 7, 404: 5, 409: 10, 412: 9, 429: 8, 503: 14}

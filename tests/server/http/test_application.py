@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 
 import pytest
@@ -83,6 +84,8 @@ def test_unknown_path_is_not_found(running: Running) -> None:
         ("/metric", "did you mean GET /metrics?"),
         ("/ledgr", "did you mean POST /ledger?"),
         ("/" + "x" * 100_000, "all paths: GET /docs"),
+        ("/a" * 30_000, "all paths: GET /docs"),
+        (f"/topic/{'a' * 200}/log", "did you mean GET, POST /topic/{topic}/logs?"),
     ],
     ids=lambda text: text[:20],
 )
@@ -92,3 +95,22 @@ def test_unknown_path_names_the_nearest_ones(running: Running, path: str, hint: 
     assert (status, text.splitlines()[1].partition("; ")[0]) == (404, hint)
     assert text.endswith("all paths: GET /docs\n")
     assert "secrets" not in text
+
+
+@pytest.mark.parametrize("path", ["/topic/" + "a" * 197, "/topic" * 30, "/*" * 100, "/transactions/*/" + "comit" * 9])
+def test_few_characters_are_compared_for_any_unknown_path(
+    running: Running, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    compared = 0
+
+    class CountingMatcher(difflib.SequenceMatcher[str]):
+        def find_longest_match(
+            self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+        ) -> difflib.Match:
+            nonlocal compared
+            compared += ((ahi or 0) - alo) * ((bhi or 0) - blo)
+            return super().find_longest_match(alo, ahi, blo, bhi)
+
+    monkeypatch.setattr(difflib, "SequenceMatcher", CountingMatcher)
+    assert running.request("GET", path)[0] == 404
+    assert compared < 10_000, compared
