@@ -14,7 +14,14 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from penstock.audit.columns import stored_columns
-from penstock.audit.tables.history import MAX_VERSIONS, StoredFile, Version, VersionedFile, VersionedTable
+from penstock.audit.tables.history import (
+    MAX_STORED_FILES,
+    MAX_VERSIONS,
+    StoredFile,
+    Version,
+    VersionedFile,
+    VersionedTable,
+)
 from penstock.audit.tables.parquet_folder import SUFFIX, file_system, names_below
 from penstock.audit.tables.table import (
     BATCH_ROWS,
@@ -173,7 +180,7 @@ class DeltaTable(VersionedTable):
         """Return the Parquet files in the table's folder."""
         with translate_errors(self._folder):
             system, root = file_system(self._folder)
-            names = [name for name in names_below(system, root, SUFFIX) if not _is_hidden(name)]
+            names = [name for name in names_below(system, root, SUFFIX, MAX_STORED_FILES) if not _is_hidden(name)]
         return [StoredFile(name, f"{root}/{name}", system) for name in names]
 
 

@@ -28,6 +28,8 @@ from penstock.landing.offset_runs import count_offsets
 
 MAX_VERSIONS = 1000
 """Limit: earlier versions that are searched for lost rows; opening one takes some milliseconds."""
+MAX_STORED_FILES = 200_000
+"""Limit: files of a folder among which files of no version are searched; about 100 MB of names."""
 
 Part = TypeVar("Part")
 

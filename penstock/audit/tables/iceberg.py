@@ -23,7 +23,14 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import FileScanTask, StaticTable, Table
 
 from penstock.audit.columns import stored_columns
-from penstock.audit.tables.history import MAX_VERSIONS, StoredFile, Version, VersionedFile, VersionedTable
+from penstock.audit.tables.history import (
+    MAX_STORED_FILES,
+    MAX_VERSIONS,
+    StoredFile,
+    Version,
+    VersionedFile,
+    VersionedTable,
+)
 from penstock.audit.tables.parquet_folder import SUFFIX, names_below
 from penstock.audit.tables.snapshot_graph import SnapshotGraph
 from penstock.audit.tables.table import (
@@ -157,7 +164,7 @@ class IcebergTable(VersionedTable):
             system, root = self._folder_of(location)
             return [
                 StoredFile(self._stored_name(f"{root}/{name}"), f"{root}/{name}", system)
-                for name in names_below(system, root, SUFFIX)
+                for name in names_below(system, root, SUFFIX, MAX_STORED_FILES)
             ]
 
     def referenced_files(self) -> set[str]:
@@ -167,15 +174,21 @@ class IcebergTable(VersionedTable):
         """
         referenced: set[str] = set()
         manifests: set[str] = set()
-        for table in (self._table, self._newest_table()):
-            with translate_errors(table.location(), *_ERRORS):
-                for snapshot in table.metadata.snapshots:
-                    for manifest in snapshot.manifests(table.io):
-                        if manifest.manifest_path not in manifests:
-                            # Fast path: snapshots share manifests.
-                            manifests.add(manifest.manifest_path)
-                            entries = manifest.fetch_manifest_entry(table.io)
-                            referenced.update(self._stored_name(self._path(entry.data_file)) for entry in entries)
+        newest = self._newest_table()
+        # Fast path: both tables have most snapshots, and snapshots share manifests.
+        snapshots = {
+            snapshot.snapshot_id: snapshot for table in (self._table, newest) for snapshot in table.metadata.snapshots
+        }
+        if len(snapshots) > MAX_VERSIONS:
+            # Limit: the list of a snapshot has the manifests of all before it, so the time is quadratic.
+            raise TableUnreadable(f"more than {MAX_VERSIONS:,} snapshots")
+        with translate_errors(self._address, *_ERRORS):
+            for snapshot in snapshots.values():
+                for manifest in snapshot.manifests(newest.io):
+                    if manifest.manifest_path not in manifests:
+                        manifests.add(manifest.manifest_path)
+                        entries = manifest.fetch_manifest_entry(newest.io)
+                        referenced.update(self._stored_name(self._path(entry.data_file)) for entry in entries)
         return referenced
 
     def _newest_table(self) -> Table:
@@ -189,7 +202,7 @@ class IcebergTable(VersionedTable):
                 return newest
             folder, _, name = newest.metadata_location.rpartition("/")
             system, root = self._folder_of(folder)
-            latest = _latest(PurePath(path) for path in names_below(system, root, ICEBERG_METADATA))
+            latest = _latest(PurePath(path) for path in names_below(system, root, ICEBERG_METADATA, MAX_STORED_FILES))
             # Two writers may have written the same number, a lost attempt and a commit: only a catalog knows which.
             if len(latest) == 1 and latest[0].name != name:
                 newest = StaticTable.from_metadata(f"{folder}/{latest[0]}", dict(self._options))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -45,6 +46,8 @@ SPARK_LOG, COMPACT = "_spark_metadata", ".compact"
 SUFFIX = ".parquet"
 FOOTER_THREADS = 8
 """Footers read at once: in an object store each is a request of some 20 ms."""
+LISTING_THREADS = 8
+"""Folders listed at once: in an object store each is a request. Limit: the files of so many folders are in memory."""
 SHIFTED = "shifted"
 """Reason of an offset whose row is counted at an earlier offset, which is that of a control record, for example."""
 _BATCH_NAME = re.compile(r"\d+(\.compact)?")
@@ -230,14 +233,38 @@ def file_system(path: TablePath) -> tuple[Any, str]:
     return system, f"{prefix}{path.name}".rstrip("/")
 
 
-def names_below(system: Any, root: str, suffix: str = "") -> list[str]:
+def names_below(system: Any, root: str, suffix: str = "", limit: int | None = None) -> list[str]:
     """Return the names of the files below a folder, relative to it, sorted; none if there is no folder.
 
-    Parquet files without any bytes are left out, as in Spark: a writer that was killed leaves them.
+    Parquet files without any bytes are left out, as in Spark: a writer that was killed leaves them. Raises
+    TableUnreadable for more than ``limit`` files.
     """
-    infos = system.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
-    files = (info for info in infos if info.is_file and (info.size or not info.path.endswith(SUFFIX)))
-    return sorted(info.path.removeprefix(root).lstrip("/") for info in files if info.path.endswith(suffix))
+    names: list[str] = []
+    for info in _infos_below(system, root, limit is None):
+        if info.is_file and info.path.endswith(suffix) and (info.size or not info.path.endswith(SUFFIX)):
+            names.append(info.path.removeprefix(root).lstrip("/"))
+            if limit is not None and len(names) > limit:
+                raise TableUnreadable(f"more than {limit:,} files in {root}")
+    return sorted(names)
+
+
+def _infos_below(system: Any, root: str, at_once: bool) -> Iterator[fs.FileInfo]:
+    """Yield the files and folders below a folder.
+
+    ``at_once``: with few requests, and the whole listing in memory; otherwise with some folders of it at a time.
+    """
+    if at_once:
+        yield from system.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))
+        return
+    folders = deque([root])
+    with ThreadPoolExecutor(LISTING_THREADS) as threads:
+        while folders:
+            some = [folders.popleft() for _ in range(min(LISTING_THREADS, len(folders)))]
+            for infos in threads.map(
+                lambda folder: system.get_file_info(fs.FileSelector(folder, allow_not_found=True)), some
+            ):
+                folders.extend(info.path for info in infos if info.type == fs.FileType.Directory)
+                yield from infos
 
 
 def _offsets_with_value(source: AuditSource, partition: int, begin: int, end: int) -> Offsets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +14,13 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 
+from penstock.audit.tables import iceberg
 from penstock.audit.tables.iceberg import IcebergTable
 from tests.audit.audited import Row, filled_topic, rows_table, run_audit
 from tests.kafka.kafka_helpers import Topics
@@ -157,6 +160,47 @@ def test_metadata_of_a_table_that_was_made_again_in_the_folder_is_not_taken_for_
     status, report, errors = run_audit(topics, topic, table.metadata_location)
     assert (status, report["partitions"][0]["missing"]) == (1, [[40, 60]]), errors
     assert "is not certain; name the catalog" in str(report["unsearched"])
+
+
+def test_each_manifest_list_is_read_once_and_above_the_limit_none(
+    topics: Topics, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, *([row] for row in rows[:5]))
+    opened = IcebergTable(table.metadata_location, {})
+    read: Counter[str] = Counter()
+    open_input = PyArrowFileIO.new_input
+
+    def new_input(io: PyArrowFileIO, location: str) -> PyArrowFile:
+        read[location] += 1
+        return open_input(io, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "new_input", new_input)
+    assert len(opened.referenced_files()) == 5
+    assert {count for location, count in read.items() if location.endswith(".avro")} == {1}
+    read.clear()
+    monkeypatch.setattr(iceberg, "MAX_VERSIONS", 4)
+    status, report, errors = run_audit(topics, topic, table.metadata_location)
+    assert (status, report["missing"]) == (1, 55), errors
+    assert report["unsearched"] == ["files of no version: more than 4 snapshots"]
+
+
+@pytest.mark.parametrize("folders", ["", "/of-a-partition"])
+def test_more_files_than_the_limit_are_not_searched(
+    topics: Topics, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, folders: str
+) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:20], rows[20:40])
+    orphan = folder_of(table) / f"data{folders}" / "orphan.parquet"
+    orphan.parent.mkdir(exist_ok=True)
+    pq.write_table(rows_table(rows[40:50], topic), orphan)
+    monkeypatch.setattr(iceberg, "MAX_STORED_FILES", 3)
+    _, _, part = audit_newest(topics, topic, table)
+    assert part["orphans"] == {f"file://{orphan}": 10}
+    monkeypatch.setattr(iceberg, "MAX_STORED_FILES", 2)
+    _, report, part = audit_newest(topics, topic, table)
+    assert part["orphans"] == {}
+    assert report["unsearched"] == [f"files of no version: more than 2 files in {folder_of(table)}"]
 
 
 def test_folder_that_cannot_be_listed_leaves_the_verdict_and_quotes_no_secret(topics: Topics, catalog: Catalog) -> None:
