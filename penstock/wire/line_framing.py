@@ -33,12 +33,14 @@ _STOP = {
     (NUL, True): re.compile(rb"\0|\n(?=%b)" % PRI),
 }
 # Workaround: some senders write an end after a counted message, and a count of zero for an empty one.
-# Limit: of a run of such zeros the next 15 are read for each of them.
+# Limit: for each zero of a run the next 15 are read, so that 16 zeros decide without the bytes behind them.
 _ZEROS = rb"(?:0 ){0,15}"
+_MANY_ZEROS = rb"(?:0 ){16}"
 _ENDS_AND_COUNT = re.compile(rb"[\r\n\0]*(0|[1-9][0-9]{0,9}) (%b)?" % _BEGINNING)
 ENDS = re.compile(rb"[\r\n\0]*")
 _COUNT = re.compile(rb"%b([1-9][0-9]{0,9}) (%b)" % (_ZEROS, _BEGINNING))
-_BARE_COUNT = re.compile(rb"%b[1-9][0-9]{0,9} " % _ZEROS)
+_ZERO_COUNT = re.compile(rb"%b|%b[1-9][0-9]{0,9} (?:%b)" % (_MANY_ZEROS, _ZEROS, _BEGINNING))
+_BARE_ZERO_COUNT = re.compile(rb"%b|%b[1-9][0-9]{0,9} " % (_MANY_ZEROS, _ZEROS))
 _PARTIAL_COUNT = re.compile(rb"%b(?:0|\r|([1-9][0-9]{0,9})(?: (?:<[0-9]{0,3}|zx?)?)?)?\Z" % _ZEROS)
 _TEXT_STOP = re.compile(rb"\n|(?<![0-9])([1-9][0-9]{0,9}) (%b)" % _BEGINNING)
 
@@ -220,7 +222,7 @@ class CountedStream:
                 if self._message_bytes:
                     break
                 position = skip_ends(ENDS, buffer, position)
-                # Limit: at most 15 bytes wait for the rest of a count.
+                # Limit: at most 15 zeros and 15 bytes wait for the rest of a count.
                 if may_be_count(buffer, position, self._needs_pri):
                     break
             stop = self._text_end(buffer, position)
@@ -242,8 +244,8 @@ class CountedStream:
     def _is_count(self, match: re.Match[bytes]) -> bool:
         count = int(match[1])
         if not count:  # "0 errors" is text
-            following = _COUNT if self._needs_pri else _BARE_COUNT
-            return following.match(match.string, match.end(1) + 1) is not None
+            zero_count = _ZERO_COUNT if self._needs_pri else _BARE_ZERO_COUNT
+            return zero_count.match(match.string, match.start(1)) is not None
         if not self._needs_pri:
             return count <= self._max_line
         return count <= self._max_line and match[2] is not None and count >= len(match[2])

@@ -147,7 +147,10 @@ def test_a_message_cut_short_by_the_end_counts_as_far_as_it_came() -> None:
 
 
 TEXT = st.lists(
-    st.sampled_from([b"a", b"\r", b"\n", b"\n", b"12", b"3 ", b" ", b"\0", b"<1>", b"<13>", b"6 <1>aaa", b"<1>aa\n"]),
+    st.sampled_from(
+        [b"a", b"\r", b"\n", b"\n", b"12", b"3 ", b" ", b"\0", b"<1>", b"<13>", b"6 <1>aaa", b"<1>aa\n", b"0 "]
+    )
+    | st.integers(14, 18).map(lambda count: b"0 " * count),
     max_size=60,
 ).map(b"".join)
 WINDOWS = (4, UNDECIDED_BYTES)
@@ -419,6 +422,25 @@ def test_counts_of_zero_are_empty_lines(sizes: list[int], first: int, between: i
     stream = b"0 " * first + b"5 <13>a" + b"0 " * between + b"8 <13>b\n\n0" + b"5 <13>c"
     lines, overlong = split(cut(stream, sizes), framing="auto")
     assert ([line for line in lines if line], overlong) == ([b"<13>a", b"<13>b\n\n0", b"<13>c"], 0)
+
+
+@pytest.mark.parametrize("framing", ["octet", "auto"])
+@given(st.integers(0, 60), st.lists(st.integers(1, 60), max_size=20))
+def test_any_number_of_zeros_between_counted_messages_are_empty_lines(
+    framing: str, zeros: int, sizes: list[int]
+) -> None:
+    stream = b"5 <13>a5 <13>b" + b"0 " * zeros + b"8 <13>b\n\n0"
+    lines = [b"<13>a", b"<13>b", *[b""] * zeros, b"<13>b\n\n0"]
+    assert split(cut(stream, sizes), framing=framing) == (lines, 0)
+
+
+@given(st.integers(1, 60), st.lists(st.integers(1, 60), max_size=20))
+def test_zeros_before_text_are_text_or_empty_lines(zeros: int, sizes: list[int]) -> None:
+    stream = b"7 <13>abc" + b"0 " * zeros + b"errors\n7 <13>def"
+    lines, overlong = split(cut(stream, sizes), framing="octet")
+    empty = max(zeros - 15, 0)
+    text = b"0 " * (zeros - empty) + b"errors"
+    assert (lines, overlong) == ([b"<13>abc", *[b""] * empty, text, b"<13>def"], 0)
 
 
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(1, 20))
