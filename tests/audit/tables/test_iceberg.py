@@ -185,6 +185,14 @@ def test_each_manifest_list_is_read_once_and_above_the_limit_none(
     assert report["unsearched"] == ["files of no version: more than 4 snapshots"]
 
 
+def test_equality_deletes_that_are_committed_during_the_audit_end_no_search_for_files(catalog: Catalog) -> None:
+    table = write(catalog, "orders", [(0, 0)])
+    (task,) = table.scan().plan_files()
+    opened = IcebergTable(str(folder_of(table)), {})
+    append_deletes(table, DataFileContent.EQUALITY_DELETES, pa.table({"kafka_offset": pa.array([7], pa.int64())}))
+    assert opened.referenced_files() == {task.file.file_path, f"file://{folder_of(table)}/data/deletes-2.parquet"}
+
+
 @pytest.mark.parametrize("folders", ["", "/of-a-partition"])
 def test_more_files_than_the_limit_are_not_searched(
     topics: Topics, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, folders: str
