@@ -684,14 +684,14 @@ DATAGRAMS = [
     ),
     Datagram(
         "syslog-ng/syslog-ng#3453 (a zone of several countries is the listener's)",
-        b"<13>Oct 11 22:14:15 CST host app: text",
-        fields("2026-10-11T14:14:15Z", "host", "app"),
+        b"<13>Oct 11 22:14:15 CST web01 app: text",
+        fields("2026-10-11T14:14:15Z", "web01", "app"),
         zone="Asia/Shanghai",
     ),
     Datagram(
         "syslog-ng/syslog-ng#3453 (the listener's own names)",
-        b"<13>Oct 11 22:14:15 PST host app: text",
-        fields("2026-10-11T14:14:15Z", "host", "app"),
+        b"<13>Oct 11 22:14:15 PST web-a app: text",
+        fields("2026-10-11T14:14:15Z", "web-a", "app"),
         zone="Asia/Manila",
     ),
     Datagram(

@@ -59,9 +59,13 @@ _RELAYED_CISCO = rf"(?P<before> *(?:[0-9]+: )*(?:[*.]?(?:{_STAMP})(?: [A-Z]+)?: 
 """Cisco messages that a relay has prefixed with its own time and host."""
 _RFC3164 = rf"(?P<before> ?(?:[0-9]+: )?[*.]?)(?P<timestamp>{_STAMP})(?P<after>:? )"
 """Variants of RFC 3164's time: with year, fraction, sequence number, or the mark of an unset clock."""
-_ZONE = rf"(?P<zone>(?:{'|'.join(ZONE_NAMES)})|[+-][0-9][0-9]:?[0-9][0-9])(?P<end>:? )"
-_IS_ZONE = rf"(?s)\A(?:[+-][0-9][0-9]:?[0-9][0-9] |(?:{'|'.join(ZONE_NAMES)})(?:: | [^\s:\[\]]+ {_TAG}))"
-"""A zone between time and host, or before the text. The name of a zone before a tag is a host: no host is lost."""
+_OFFSET = r"[+-](?:0[0-9]|1[0-4]):?[0-5][0-9]"
+_ZONE = rf"(?P<zone>(?:{'|'.join(ZONE_NAMES)})|{_OFFSET})(?P<end>:? )"
+_HOST_AND_TAG = rf"[^\s:\[\]]*[0-9.-][^\s:\[\]]* {_TAG}|[^\s:\[\]]+ [^\s:\[\]]+\[[^\s\[\]]+\]:(?:\s|\z)"
+_IS_ZONE = rf"(?s)\A(?:{_OFFSET} |(?:{'|'.join(ZONE_NAMES)})(?:: | (?:{_HOST_AND_TAG})))"
+"""A zone between time and host, or before the text. A zone's name before a tag is a host, and so is one before words
+that end with a colon: the host behind a zone has a digit, a dot or a hyphen, or its tag has a process id.
+"""
 _CISCO = (
     rf"(?P<before> ?(?:[0-9]+: )?)(?P<hostname>[^\s:*.]*)(?P<colon>:? ?[*.]?)(?P<timestamp>{_STAMP})"
     r"(?:(?P<blank> ?)(?P<zone>[A-Z]*)(?P<direct>: )|(?P<left> )(?P<device>[^\s:]+)(?P<right> : )|(?P<apart> : ))"

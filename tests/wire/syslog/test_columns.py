@@ -128,6 +128,28 @@ def test_times_without_a_zone_are_of_the_listeners_and_a_zones_name_wins() -> No
     assert hours == [20, 22, 21]
 
 
+@pytest.mark.parametrize(
+    ("text", "host", "hour"),
+    [
+        (b"CET web01 sshd[1]: x", "web01", 21),
+        (b"CET router sshd[1]: x", "router", 21),
+        (b"CET web-a app: x", "web-a", 21),
+        (b"CET a.example app: x", "a.example", 21),
+        (b"+0200 host app: x", "host", 20),
+        (b"+14:00 host app: x", "host", 8),
+        (b"-0330 host app: x", "host", 1),
+        (b"EST error occurred: disk full", "EST", 22),
+        (b"MET app server: started", "MET", 22),
+        (b"+9999 host app: x", "+9999", 22),
+        (b"+1500 host app: x", "+1500", 22),
+        (b"-0260 host app: x", "-0260", 22),
+    ],
+)
+def test_zone_between_time_and_host_is_not_a_host_with_the_name_of_a_zone(text: bytes, host: str, hour: int) -> None:
+    (row,) = rows(b"<34>Oct 11 22:14:15 " + text)
+    assert (row["host"], row["timestamp"].hour) == (host, hour)
+
+
 def test_facility_and_severity_have_names() -> None:
     names = [(row["facility"], row["severity"]) for row in rows(b"<0>x", b"<191>x", b"<34>x", b"x")]
     assert names == [("kern", "emerg"), ("local7", "debug"), ("auth", "crit"), ("user", "notice")]
