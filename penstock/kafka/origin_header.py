@@ -1,7 +1,7 @@
 """The header with a record's origin: the host and the listener that received the message, and the minute.
 
-The handler ``kafka`` writes it, and the landing counts rows by it. Anyone who may write a topic may set any header, so
-a header that cannot be true is ignored: its record counts as one without a header.
+The handler ``kafka`` and promotion write it, and the landing counts rows by it. Anyone who may write a topic may set
+any header, so a header that cannot be true is ignored: its record counts as one without a header.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from penstock.counts import BUCKET_SECONDS
 
 ORIGIN_HEADER = "_penstock_origin"
 """Header with the record's origin: HOST/LISTENER@MINUTE, the start of the minute in seconds since the epoch."""
+LOG_OFFSET_HEADER = "_penstock_offset"
+"""Header of a record that promotion copied from a topic of the log: its offset there."""
 NO_ORIGIN = "kafka"
 """Source of records without a header that can be true."""
 OTHER_ORIGINS = "other/other"
@@ -24,8 +26,18 @@ OTHER_ORIGINS = "other/other"
 MAX_ORIGINS = 20_000
 """Limit: origins in one task of a batch that are counted separately: 2,000 listeners for ten minutes."""
 MAX_AGE_S, MAX_AHEAD_S = 7 * 86_400, 3_600
-"""Limit: a minute this far from the time of its record, which has the same host's clock, cannot be true."""
-_FORM = r"^[A-Za-z0-9_.-]{1,32}/[a-z0-9_.-]{1,64}@[0-9]{1,11}$"
+"""Limit: a minute this far from the time of its record, which has the same host's clock, cannot be true.
+
+The time of a promoted record is that of its producer, or of a log that may have received it later by relays.
+"""
+_HOST = "[A-Za-z0-9_.-]{1,20}/"
+_FORM = (
+    rf"^([A-Za-z0-9_.-]{{1,32}}/[a-z0-9_.-]{{1,64}}|({_HOST}){{1,15}}[A-Za-z0-9_.-]{{1,30}}|({_HOST}){{2,15}})"
+    r"@[0-9]{1,11}$"
+)
+"""The source of a handler, or of a relayed row: a host for each relay, of which 32 bytes are kept, so that the last
+name may be a part of one or absent.
+"""
 _NONE, _OTHER = 0, 1
 """Positions of NO_ORIGIN and OTHER_ORIGINS among the sources."""
 Seconds = npt.NDArray[np.int64]
@@ -47,11 +59,13 @@ class OriginReader:
     def read(self, headers: pa.ListArray[Any], seconds: Seconds) -> tuple[pa.Array[Any], Seconds]:
         """Return source and bucket (seconds since the epoch) of each record; ``seconds`` are the records' times."""
         own_buckets = seconds // BUCKET_SECONDS * BUCKET_SECONDS
-        is_origin = pc.equal(pc.struct_field(headers.flatten(), "key"), pa.scalar(ORIGIN_HEADER))
+        names = pc.struct_field(headers.flatten(), "key")
+        is_origin = pc.equal(names, pa.scalar(ORIGIN_HEADER))
         # Fast path: records of other producers have no such header.
         if not pc.any(is_origin).as_py():
             return pa.repeat(NO_ORIGIN, len(headers)), own_buckets
-        rows = pc.list_parent_indices(headers).filter(is_origin).to_numpy(zero_copy_only=False)
+        parents = pc.list_parent_indices(headers)
+        rows = parents.filter(is_origin).to_numpy(zero_copy_only=False)
         texts = pc.struct_field(headers.flatten(), "value").filter(is_origin).dictionary_encode()
         origins = np.full(len(headers), _NONE)
         # The last header of a record counts; one without a value is no header.
@@ -59,6 +73,8 @@ class OriginReader:
         origins[rows] = np.append(self._origins_of(texts.dictionary), _NONE)[codes]
         minutes = np.array(self._minutes)[origins]
         is_false = (minutes >= 0) & ((minutes < seconds - MAX_AGE_S) | (minutes > seconds + MAX_AHEAD_S))
+        is_promoted = pc.equal(names, pa.scalar(LOG_OFFSET_HEADER))
+        is_false[parents.filter(is_promoted).to_numpy(zero_copy_only=False)] = False
         origins[is_false] = _NONE
         sources = pa.array(self._sources, pa.string()).take(pa.array(origins))
         return sources, np.where((minutes >= 0) & ~is_false, minutes, own_buckets)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.kafka.origin_header import (
+    LOG_OFFSET_HEADER,
     MAX_AGE_S,
     MAX_AHEAD_S,
     NO_ORIGIN,
@@ -48,10 +49,19 @@ def test_written_origin_is_read_and_records_without_one_count_by_their_time() ->
 
 def test_header_that_cannot_be_true_is_ignored() -> None:
     minutes = [MINUTE + 1, MINUTE - MAX_AGE_S - 60, MINUTE + MAX_AHEAD_S + 60, 0]
-    texts = ["", "h/l", "h/l@", f"h@{MINUTE}", f"/l@{MINUTE}", f"h/l/m@{MINUTE}", f"h/l@-{MINUTE}", f"h/l@{MINUTE}\n"]
+    texts = ["", "h/l", "h/l@", f"h@{MINUTE}", f"/l@{MINUTE}", f"h//m@{MINUTE}", f"h/l@-{MINUTE}", f"h/l@{MINUTE}\n"]
+    texts += [f"h/@{MINUTE}", f"{'h/' * 16}@{MINUTE}", f"{'h' * 21}/m/l@{MINUTE}", f"/h/l@{MINUTE}"]
     texts += [f"{'h' * 33}/l@{MINUTE}", f"ü/l@{MINUTE}", *(f"h/l@{minute}" for minute in minutes)]
     records = [*map(header, texts), [(ORIGIN_HEADER, None)], [(ORIGIN_HEADER, b"\xff")]]
     assert origins(OriginReader(), *records) == [(NO_ORIGIN, MINUTE)] * len(records)
+
+
+def test_minute_of_a_promoted_record_may_be_far_from_its_time() -> None:
+    minutes = [MINUTE - MAX_AGE_S - 60, MINUTE + MAX_AHEAD_S + 60, MINUTE + 1]
+    records = [[(LOG_OFFSET_HEADER, b"7"), *header(f"site/edge/l@{minute}")] for minute in minutes]
+    records.append([(LOG_OFFSET_HEADER, b"8")])
+    expected = [("site/edge/l", minutes[0]), ("site/edge/l", minutes[1]), (NO_ORIGIN, MINUTE), (NO_ORIGIN, MINUTE)]
+    assert origins(OriginReader(), None, *records) == [(NO_ORIGIN, MINUTE), *expected]
 
 
 def test_origins_beyond_the_limit_count_together_and_earlier_ones_keep_their_name() -> None:
@@ -76,14 +86,15 @@ def damaged_headers(draw: st.DrawFn) -> bytes:
 TEXTS = st.one_of(
     st.binary(max_size=20),
     damaged_headers(),
-    st.from_regex(re.compile(r"[a-c]/[a-c]@[0-9]{1,12}", re.ASCII), fullmatch=True).map(str.encode),
+    st.from_regex(re.compile(r"([a-c]/){1,3}[a-cA]?@[0-9]{1,12}", re.ASCII), fullmatch=True).map(str.encode),
     st.tuples(st.sampled_from("abc"), st.integers(-20_000, 200)).map(
         lambda p: f"{p[0]}/l@{MINUTE + p[1] * 60}".encode()
     ),
     st.none(),
 )
 RECORDS = st.lists(
-    st.none() | st.lists(st.tuples(st.sampled_from([ORIGIN_HEADER, "x", "_t"]), TEXTS), max_size=3), max_size=8
+    st.none() | st.lists(st.tuples(st.sampled_from([ORIGIN_HEADER, LOG_OFFSET_HEADER, "_t"]), TEXTS), max_size=3),
+    max_size=8,
 )
 
 
@@ -96,9 +107,15 @@ def test_any_headers_give_the_origin_that_a_reader_of_one_record_finds(batches: 
 
 def _origin_of(record: list[tuple[str, bytes | None]] | None) -> tuple[str, int]:
     texts = [text for key, text in record or () if key == ORIGIN_HEADER]
-    match = (
-        re.fullmatch(rb"([A-Za-z0-9_.-]{1,32}/[a-z0-9_.-]{1,64})@([0-9]{1,11})", texts[-1] or b"") if texts else None
-    )
-    if match is None or int(match[2]) % 60 or not NOW - MAX_AGE_S <= int(match[2]) <= NOW + MAX_AHEAD_S:
+    match = re.fullmatch(rb"([A-Za-z0-9_./-]+)@([0-9]{1,11})", texts[-1] or b"") if texts else None
+    if match is None or int(match[2]) % 60:
+        return NO_ORIGIN, MINUTE
+    *hosts, listener = match[1].decode().split("/")
+    is_of_handler = len(hosts) == 1 and len(hosts[0]) <= 32 and re.fullmatch(r"[a-z0-9_.-]{1,64}", listener)
+    is_relayed = len(hosts) <= 15 and all(len(host) <= 20 for host in hosts) and len(listener) <= 30
+    if not all(hosts) or not hosts or not (listener or len(hosts) > 1) or not (is_of_handler or is_relayed):
+        return NO_ORIGIN, MINUTE
+    is_near = NOW - MAX_AGE_S <= int(match[2]) <= NOW + MAX_AHEAD_S
+    if not is_near and not any(key == LOG_OFFSET_HEADER for key, _ in record or ()):
         return NO_ORIGIN, MINUTE
     return match[1].decode(), int(match[2])

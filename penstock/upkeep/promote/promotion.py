@@ -19,7 +19,7 @@ from penstock.counts import BUCKET_SECONDS, Origin
 from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.kafka.client.broker_answers import end_offset, partition_numbers
-from penstock.kafka.origin_header import ORIGIN_HEADER
+from penstock.kafka.origin_header import LOG_OFFSET_HEADER, ORIGIN_HEADER
 from penstock.landing.from_kafka.offset_map import Move, OffsetMap, load_maps, map_path
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
@@ -41,8 +41,6 @@ from penstock.upkeep.promote.kafka_writer import (
     read_header_values,
 )
 
-FROM_HEADER = "_penstock_offset"
-"""Header with a record's offset in the log."""
 MAX_TRANSACTION_ROWS, MAX_TRANSACTION_BYTES = 2000, 8 << 20
 """Limits of one transaction, in rows and bytes: it is held in memory, and Kafka's readers wait for its end."""
 PLAIN_CODEC = "plog"
@@ -106,7 +104,7 @@ class Promotion:
         positions: dict[int, tuple[int, int]] = {}
         for partition, kafka_end in self.map.copied_ends().items():
             for offset, header_value in read_header_values(
-                self._kafka, (self.map.kafka_topic, partition), kafka_end, FROM_HEADER
+                self._kafka, (self.map.kafka_topic, partition), kafka_end, LOG_OFFSET_HEADER
             ):
                 if int(header_value) >= self.map.end:
                     positions[int(header_value)] = (partition, offset)
@@ -146,7 +144,11 @@ def to_records(offsets: Sequence[int], part: pa.RecordBatch, origin: Origin) -> 
     columns = (part.column("payload"), part.column("key"), annotations)
     rows = zip(offsets, *(column.to_pylist() for column in columns), shown_times(part).tolist(), strict=True)
     for offset, payload, key, pairs, millis in rows:
-        headers: list[tuple[str, bytes | None]] = [(FROM_HEADER, str(offset).encode()), *codec_header, *origin_header]
+        headers: list[tuple[str, bytes | None]] = [
+            (LOG_OFFSET_HEADER, str(offset).encode()),
+            *codec_header,
+            *origin_header,
+        ]
         headers += headers_from_annotations(pairs)
         yield OutgoingRecord(payload, key, headers, millis)
 

@@ -10,14 +10,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.client.relay.tally import relayed_origin
 from penstock.counts import Origin
 from penstock.kafka.broker import Broker
-from penstock.kafka.origin_header import ORIGIN_HEADER
+from penstock.kafka.origin_header import LOG_OFFSET_HEADER, ORIGIN_HEADER, OriginReader
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
+from penstock.landing.from_kafka.rows import HEADERS
 from penstock.proof.ledger_posts import LedgerClient
 from penstock.proof.moved_topics import post_moves
 from penstock.records import SCHEMA
@@ -26,7 +29,7 @@ from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed
 from penstock.upkeep.checkpoint_repair import SourceDiffers
 from penstock.upkeep.promote.kafka_writer import read_header_values
-from penstock.upkeep.promote.promotion import FROM_HEADER, CannotMove, Promotion, move_pipeline, to_records
+from penstock.upkeep.promote.promotion import CannotMove, Promotion, move_pipeline, to_records
 from penstock.upkeep.trace.tracer import Tracer
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import append, event
@@ -51,7 +54,7 @@ def test_record_has_the_time_and_headers_of_its_producer() -> None:
         (log_time, [("kafka.timestamp", b"soon")]),
         (log_time, []),
     ]
-    assert [next(iter(record.headers)) for record in records] == [(FROM_HEADER, b"%d" % n) for n in range(4)]
+    assert [next(iter(record.headers)) for record in records] == [(LOG_OFFSET_HEADER, b"%d" % n) for n in range(4)]
 
 
 def test_record_of_a_relayed_row_has_its_origin() -> None:
@@ -59,11 +62,26 @@ def test_record_of_a_relayed_row_has_its_origin() -> None:
     part = pa.RecordBatch.from_pylist([row], schema=SCHEMA)
     (record,) = to_records([7], part, Origin("web1/events", 1_767_225_600, 0, 0, "syslog"))
     assert list(record.headers) == [
-        (FROM_HEADER, b"7"),
+        (LOG_OFFSET_HEADER, b"7"),
         ("codec", b"syslog"),
         (ORIGIN_HEADER, b"web1/events@1767225600"),
         ("h", b"v"),
     ]
+
+
+def test_origin_of_a_row_through_relays_is_read_back_however_late_it_came() -> None:
+    """The record's time is the producer's or the log's, neither of which is near the minute of the first host."""
+    site = relayed_origin("site", relayed_origin("edge-1", Origin("events", 1_767_225_600, 0, 0), "a/t"), "b/t")
+    far = relayed_origin("S" * 20, relayed_origin("EDGE-12345", Origin("events", 1_767_225_600, 0, 0), "a/t"), "b/t")
+    row = {"payload": b"a", "timestamp": datetime(2026, 3, 1, tzinfo=UTC)}
+    old_row = {**row, "annotations": [("kafka.timestamp", "1700000000123")]}
+    part = pa.RecordBatch.from_pylist([row, old_row], schema=SCHEMA)
+    records = [record for origin in (site, far) for record in to_records([7, 8], part, origin)]
+    headers = pa.array([[{"key": k, "value": v} for k, v in record.headers] for record in records], HEADERS)
+    seconds = np.array([record.timestamp // 1000 for record in records])
+    sources, buckets = OriginReader().read(headers, seconds)
+    assert sources.to_pylist() == ["site/edge-1/events"] * 2 + [f"{'S' * 20}/EDGE-12345/"] * 2
+    assert buckets.tolist() == [1_767_225_600] * 4
 
 
 def land(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> None:
@@ -97,7 +115,7 @@ def test_killed_copy_resumes_and_copies_each_row_once(kafka_broker: Broker, tmp_
     there = {
         int(value): (partition, offset)
         for partition in (0, 1)
-        for offset, value in read_header_values(kafka, (name, partition), 0, FROM_HEADER)
+        for offset, value in read_header_values(kafka, (name, partition), 0, LOG_OFFSET_HEADER)
     }
     assert sorted(there) == list(range(ROWS))
     offset_map = OffsetMap.load(path)
