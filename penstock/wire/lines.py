@@ -49,7 +49,7 @@ _ANY_END = re.compile(rb"[\n\0]")
 _END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
 _ENDS_BEFORE_COUNT = re.compile(rb"(?:\r?\n|\0)+(?=[1-9][0-9]{0,9} %b)" % PRI)
-_NULS = re.compile(rb"\0*")
+_ENDS_AND_NULS = re.compile(rb"(?:\r?\n|\0)*")
 _FEW_ENDS = re.compile(rb"(?:\r?\n|\0){0,2}")
 """Limit: ends after the first message of a connection; an endless run of them must not be buffered."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -202,7 +202,7 @@ class LineSplitter:
         else:
             _, after = self._counted_first()
             if not after:
-                return None if may_be_count(buffer, skip_ends(_NULS, buffer, 0)) else "lf"
+                return None if may_be_count(buffer, skip_ends(_ENDS_AND_NULS, buffer, 0)) else "lf"
             if after > len(buffer):
                 return None
             after = skip_ends(_FEW_ENDS, buffer, after)

@@ -443,6 +443,12 @@ def test_zeros_before_text_are_text_or_empty_lines(zeros: int, sizes: list[int])
     assert (lines, overlong) == ([b"<13>abc", *[b""] * empty, text, b"<13>def"], 0)
 
 
+@given(st.lists(st.integers(1, 9), max_size=20), st.lists(st.sampled_from([b"\0", b"\n", b"\r\n"]), max_size=6))
+def test_ends_of_both_kinds_before_the_first_count_are_empty_lines(sizes: list[int], ends: list[bytes]) -> None:
+    stream = b"".join(ends) + b"5 <13>a7 <13>b\nc"
+    assert split(cut(stream, sizes), framing="auto") == ([*[b""] * len(ends), b"<13>a", b"<13>b\nc"], 0)
+
+
 @given(st.lists(st.integers(1, 9), max_size=20), st.integers(1, 20))
 def test_nuls_before_the_first_count_are_empty_lines(sizes: list[int], nuls: int) -> None:
     stream = b"\0" * nuls + b"5 <13>a7 <13>b\nc"
