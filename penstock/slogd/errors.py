@@ -146,10 +146,14 @@ class Busy(ApiError):
     code = Code.UNAVAILABLE
 
 
-class Stopping(ApiError):
-    """The server is stopping. The caller must retry later."""
+class Unavailable(ApiError):
+    """The server cannot do it now. The caller must retry later."""
 
     code = Code.UNAVAILABLE
+
+
+class Stopping(Unavailable):
+    """The server is stopping."""
 
 
 class Damaged(ApiError):

@@ -77,7 +77,7 @@ class Running:
             TokenAuthenticator.from_config(self._security, INTERNAL_TOKEN),
             self._post,
             self.changes,
-            disk_id=lambda: load_disk_id(self.folder.parent / RELAYS_FOLDER),
+            disk_id=load_disk_id(self.folder.parent / RELAYS_FOLDER),
         )
 
         async def stat() -> dict[str, int]:

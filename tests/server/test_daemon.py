@@ -7,15 +7,21 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from penstock.client import Log as Client
+from penstock.client import Unavailable
 from penstock.config import Settings
 from penstock.config.keys.log import LogConfig
+from penstock.counts import Origin
 from penstock.files.checked_document import FORMAT, encode
-from penstock.handover.paths import LOG, buffer_file, position_file
+from penstock.handover.paths import LOG, RELAYS_FOLDER, buffer_file, position_file
 from penstock.log import Log
+from penstock.records import body
+from tests.object_store import free_port, wait_for_port
 
 
 def newer(topics: Path) -> str:
@@ -53,3 +59,28 @@ def test_addresses_are_bound_before_log_buffers_are_read(tmp_path: Path) -> None
         process = subprocess.run(command, input=task, capture_output=True, text=True, timeout=60, check=False)
     assert f"cannot listen on {address}" in process.stderr
     assert "log buffer" not in process.stderr
+
+
+def test_daemon_without_an_id_refuses_relayed_entries_only(tmp_path: Path) -> None:
+    # A folder that cannot be made, also by root: as on a full disk.
+    (tmp_path / RELAYS_FOLDER).write_bytes(b"")
+    port = free_port()
+    settings = Settings(data_dir=tmp_path, log=LogConfig(http="127.0.0.1:0", grpc=f"127.0.0.1:{port}"))
+    settings.buffers.mkdir()
+    command = [sys.executable, "-m", "penstock.server.daemon", str(os.getpid())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"settings": settings.model_dump(mode="json"), "wakes": {}}))
+            process.stdin.close()
+            process.stdin = None
+            wait_for_port(port)
+            with Client(f"127.0.0.1:{port}", retry_for=0) as log:
+                rows, origin = body([b"a"]), Origin("web1/udp", 120, 121_000_000, 122_000_000, "plog")
+                with pytest.raises(Unavailable, match=r"The server could not read or write relays/disk\.json"):
+                    log.append_batch("t", rows, ("p", 1), replace(origin, hops=("a/t",)))
+                assert log.append_batch("t", rows, ("q", 1), origin) == [0]
+        finally:
+            process.terminate()
+        _, errors = process.communicate(timeout=60)
+    assert "relayed entries are refused: the id of this data directory is missing: " in errors

@@ -31,7 +31,7 @@ from penstock.server.reading.entry_pages import DEFAULT_BUDGET, Page, page_of, r
 from penstock.server.reading.query import Query
 from penstock.server.reading.search import Search, SearchPage, search_page
 from penstock.slogd.columns.decode import Append
-from penstock.slogd.errors import ApiError, BadRequest, Stopping
+from penstock.slogd.errors import ApiError, BadRequest, Stopping, Unavailable
 
 READ_THREADS = 8
 INLINE_SIZE = 16 << 10
@@ -39,6 +39,15 @@ INLINE_SIZE = 16 << 10
 PROGRESS_INTERVAL_S = 1.0
 """Interval at which a filtered stream without matches reports the offset it has reached."""
 
+# Clients show the text of an error that is UNAVAILABLE only if it begins with "The server".
+_NO_DISK_ID = (
+    "The server could not read or write relays/disk.json in its data directory when it started, so it cannot know "
+    "whether relays form a circle; relayed entries wait until that file can be written and it is restarted"
+)
+_SAME_DISK_ID = (
+    "or, if one of the two machines was made from an image or a copy of the other, both have the same id: remove "
+    "relays/disk.json in the data directory of the copy and restart it"
+)
 T = TypeVar("T")
 _LOGGER = logging.getLogger(__name__)
 
@@ -61,9 +70,11 @@ class EntriesApi:
         post: Post | None = None,
         changes: ChangeLog | None = None,
         clock: BucketClock | None = None,
-        disk_id: Callable[[], str] = str,
+        disk_id: str = "",
     ) -> None:
-        """``disk_id`` returns the id of the data directory, which recognises entries that were relayed from it."""
+        """``disk_id`` is the id of the data directory, which recognises entries that were relayed from it; without one
+        relayed entries are refused.
+        """
         self.topics = PermittedTopics(log, clock)
         self.topics.on_deleted = self._wake_streams_of
         self.guard = guard or TokenAuthenticator()
@@ -123,19 +134,23 @@ class EntriesApi:
         return self.topics.append(topic, request.body, source, producer, request.origin)
 
     def _check_circle(self, hops: Sequence[str], topic: str) -> None:
-        """Raise BadRequest if relayed entries were in the topic before: they would circulate without end."""
-        # The id is read when it is needed: most instances receive no relay.
-        if not hops or (own := hop_of(self._disk_id(), topic)) not in hops:
+        """Raise BadRequest if relayed entries were in the topic before: they would circulate without end.
+
+        Raises Unavailable if that cannot be known.
+        """
+        if hops and not self._disk_id:
+            raise Unavailable(_NO_DISK_ID)
+        if not hops or (own := hop_of(self._disk_id, topic)) not in hops:
             return
         others = len(hops) - 1 - hops.index(own)
         if not others:
             raise BadRequest(
                 f"relay.to is the Penstock that relays, and topic {topic} would be copied into itself: "
-                "set relay.to to another one, or relay.to_topic to another topic"
+                f"set relay.to to another one, or relay.to_topic to another topic; {_SAME_DISK_ID}"
             )
         raise BadRequest(
             f"The entries come from topic {topic} of this Penstock, through {others} other: the relays form a circle; "
-            "remove the topic from relay.topic on one of them, or set relay.to_topic"
+            f"remove the topic from relay.topic on one of them, or set relay.to_topic; {_SAME_DISK_ID}"
         )
 
     def hand_over(

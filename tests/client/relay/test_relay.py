@@ -416,6 +416,7 @@ def test_relay_to_its_own_instance_is_refused(pair: Pair, caplog: pytest.LogCapt
     assert [row.batch.num_rows for row in pair.host.log.topic("t").reader().read(0)] == [1]
     (line,) = lines(caplog)
     assert "relay.to is the Penstock that relays, and topic t would be copied into itself" in line
+    assert "remove relays/disk.json in the data directory of the copy" in line
     assert (pair.cursor(), relay.statistics.refusals) == (0, 1)
     # Into another topic it is a copy that ends.
     relay_all(pair.relay(**PLAIN | {"to_topic": "copy"}, to=pair.host.bound.grpc))
@@ -435,6 +436,7 @@ def test_entries_do_not_circulate_between_two_instances(
             relay_all(back)
             (line,) = lines(caplog)
             assert "come from topic t of this Penstock, through 1 other: the relays form a circle" in line
+            assert "remove relays/disk.json in the data directory of the copy" in line
             assert [row.batch.num_rows for row in pair.host.log.topic("t").reader().read(0)] == [1]
             assert {cursor.name: cursor.offset for cursor in local.cursors("t")} == {"relay-back": 0}
     finally:
