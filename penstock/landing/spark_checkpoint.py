@@ -11,7 +11,7 @@ They are internal to Spark and were checked with the versions in ``TESTED_VERSIO
   numbers are temporary files.
 
 Invariant: an entry in another format is refused (UnknownFormat), never taken for a torn one and removed. Spark 4.1 and
-later write ``v2`` for named sources if a setting asks for it.
+later write ``v2`` for named sources if a setting asks for it. A query of several sources has a line for each of them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import logging
 import os
 import re
 import uuid
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +55,7 @@ class Planned:
 
 def parse_plan(content: bytes) -> Planned:
     """Parse a plan. Raises ValueError, KeyError or TypeError if it is torn or damaged."""
-    lines = content.decode().split("\n")
+    lines = _lines(content)
     if len(lines) != 3 or lines[0] != _FORMAT:
         raise ValueError("not a version, a line of metadata and one source")
     metadata = parse_object(lines[1])
@@ -77,6 +78,10 @@ def format_plan(plan: Planned) -> bytes:
     return "\n".join([_FORMAT, *(json.dumps(document, separators=(",", ":")) for document in documents)]).encode()
 
 
+def _lines(content: bytes) -> list[str]:
+    return content.decode().removesuffix("\n").split("\n")
+
+
 def _flatten(offsets: Mapping[str, Any]) -> dict[str, int]:
     ends: dict[str, int] = {}
     for topic, end in offsets.items():
@@ -89,7 +94,7 @@ def _flatten(offsets: Mapping[str, Any]) -> dict[str, int]:
 
 def _check_commit(content: bytes) -> None:
     """Raise ValueError if a commit is torn or damaged."""
-    version, line = content.decode().split("\n")
+    version, line = _lines(content)
     if version != _FORMAT:
         raise ValueError("not a version")
     parse_object(line)
@@ -101,7 +106,7 @@ def read_plan(checkpoint: Path, batch: int) -> Planned:
     Raises FileNotFoundError if Spark has none, DamagedFile if it is unreadable, and UnknownFormat.
     """
     path = checkpoint / _PLANS / str(batch)
-    content = _read_entry(path)
+    content = _read_entry(path, parse_plan)
     try:
         return parse_plan(content)
     except (ValueError, KeyError, TypeError) as error:
@@ -192,16 +197,46 @@ def _batches(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _read_entry(path: Path) -> bytes:
+def _read_entry(path: Path, parse: Callable[[bytes], object]) -> bytes:
     """Return the content of an entry. Raises UnknownFormat; a torn or damaged version is not another one."""
     content = path.read_bytes()
-    version, end_of_line, _ = content.partition(b"\n")
+    version, end_of_line, rest = content.partition(b"\n")
     if end_of_line and version != _FORMAT.encode() and re.fullmatch(rb"v[0-9]+", version):
+        if _is_whole(b"%s\n%s" % (_FORMAT.encode(), rest), parse) and _differs_from_checksum(path, content):
+            # A flipped bit has made another version of it.
+            return content
         raise UnknownFormat(
             f"{path} has Spark's format {version.decode()[:20]}, and only {_FORMAT} is known: run the pipeline "
             "with the version of pyspark that Penstock installs, without settings of spark.sql.streaming for formats"
         )
+    if _is_of_several_sources(content):
+        raise UnknownFormat(
+            f"{path} has the offsets of several sources, and the landing has one: name a checkpoint that only "
+            "Penstock's pipeline writes"
+        )
     return content
+
+
+def _is_of_several_sources(content: bytes) -> bool:
+    try:
+        version, *lines = _lines(content)
+        for line in lines:
+            if line != _NO_OFFSETS:
+                parse_object(line)
+    except ValueError:
+        return False
+    return version == _FORMAT and len(lines) > 2
+
+
+def _differs_from_checksum(path: Path, content: bytes) -> bool:
+    """Report whether an entry differs from its checksum: Hadoop's CRC-32 of each part of it, whose size is in front."""
+    try:
+        stored = path.with_name(f".{path.name}.crc").read_bytes()
+    except FileNotFoundError:
+        return False
+    magic, size, sums = stored[:4], int.from_bytes(stored[4:8], "big"), stored[8:]
+    parts = [content[begin : begin + size] for begin in range(0, len(content), size)] if size else []
+    return magic == b"crc\x00" and b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts) != sums
 
 
 def _remove_torn(folder: Path, keep: int, parse: Callable[[bytes], object]) -> list[str]:
@@ -210,13 +245,18 @@ def _remove_torn(folder: Path, keep: int, parse: Callable[[bytes], object]) -> l
         path = folder / str(batch)
         if batch <= keep:
             break
-        content = _read_entry(path)
-        try:
-            parse(content)
+        if _is_whole(_read_entry(path, parse), parse):
             break
-        except (ValueError, KeyError, TypeError):
-            removed.append(_remove(path))
+        removed.append(_remove(path))
     return removed
+
+
+def _is_whole(content: bytes, parse: Callable[[bytes], object]) -> bool:
+    try:
+        parse(content)
+    except (ValueError, KeyError, TypeError):
+        return False
+    return True
 
 
 def _remove(path: Path) -> str:

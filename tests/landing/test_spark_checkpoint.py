@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_torn_plan_is_refused(plan: Planned, data: st.DataObject) -> None:
 @example(content=b'v1\n{"batchTimestampMs":1,"batchWatermarkMs":0,"conf":7}\n-')
 @example(content=b'v1\n{"batchTimestampMs":1,"batchWatermarkMs":0}\n{"a":null}')
 @example(content=b"v12\n")
+@example(content=OF_SPARK + b"\n-")
 def test_any_bytes_are_a_plan_or_refused(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     checkpoint = tmp_path_factory.mktemp("checkpoint")
     path = checkpoint / "offsets" / "0"
@@ -100,6 +102,73 @@ def test_plan_of_another_format_of_spark_stops_with_what_to_do(tmp_path: Path) -
     plan.write_text(plan.read_text().replace("v1", "v2", 1))
     with pytest.raises(UnknownFormat, match="offsets/2 has Spark's format v2, and only v1 is known: run the pipeline"):
         read_plan(tmp_path, 2)
+
+
+@pytest.mark.survives("landing from the log", "other format")
+def test_plan_of_several_sources_is_refused_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "offsets" / "0"
+    path.parent.mkdir()
+    for ends in (b'\n{"other":7}', b"\n-", b'\n-\n{"other":7}\n'):
+        path.write_bytes(OF_SPARK + ends)
+        for read in (read_plan, remove_torn_plans):
+            with pytest.raises(UnknownFormat, match="offsets/0 has the offsets of several sources"):
+                read(tmp_path, 0 if read is read_plan else -1)
+        assert path.read_bytes() == OF_SPARK + ends
+
+
+def test_entries_with_a_final_newline_are_whole(tmp_path: Path) -> None:
+    write_plan(tmp_path, 0, Planned({"a": 2}, 0, 0))
+    write_commit(tmp_path, 0)
+    for name in ("offsets/0", "commits/0"):
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b"\n")
+    assert (remove_torn_plans(tmp_path, -1), remove_torn_commits(tmp_path)) == ([], [])
+    assert read_plan(tmp_path, 0) == Planned({"a": 2}, 0, 0)
+
+
+CHECKSUM_OF_SPARK = bytes.fromhex("6372630000000200f32abfdd")
+"""``commits/.0.crc`` of Spark 4.2.0 for a commit with the content that ``write_commit`` writes, too."""
+
+
+@pytest.mark.survives("landing from the log", "damaged bytes")
+def test_flipped_bit_in_the_version_is_damage_if_the_checksum_says_so(tmp_path: Path) -> None:
+    write_commit(tmp_path, 0)
+    commit, checksum = tmp_path / "commits" / "0", tmp_path / "commits" / ".0.crc"
+    whole, flipped = commit.read_bytes(), commit.read_bytes().replace(b"v1", b"v5")
+    checksum.write_bytes(CHECKSUM_OF_SPARK)
+    commit.write_bytes(flipped)
+    assert remove_torn_commits(tmp_path) == [str(commit)]
+    assert not checksum.exists()
+    # Another format has its own checksum, or none, or another content.
+    for content, stored in (
+        (flipped, checksum_of(flipped)),
+        (flipped, b""),
+        (flipped, b"crc\x00\x00\x00\x00\x00"),
+        (flipped[:-1], CHECKSUM_OF_SPARK),
+    ):
+        commit.write_bytes(content)
+        checksum.write_bytes(stored)
+        with pytest.raises(UnknownFormat, match="has Spark's format v5"):
+            remove_torn_commits(tmp_path)
+    assert checksum_of(whole) == CHECKSUM_OF_SPARK
+
+
+def test_flipped_bit_in_the_version_of_a_long_plan_is_damage(tmp_path: Path) -> None:
+    write_plan(tmp_path, 0, Planned({"a": 2}, 0, 0, {f"setting{n}": "x" for n in range(99)}))
+    path = tmp_path / "offsets" / "0"
+    path.with_name(".0.crc").write_bytes(checksum_of(path.read_bytes()))
+    flipped = path.read_bytes().replace(b"v1", b"v3")
+    path.write_bytes(flipped)
+    with pytest.raises(DamagedFile, match="offsets/0"):
+        read_plan(tmp_path, 0)
+    path.with_name(".0.crc").write_bytes(checksum_of(flipped))
+    with pytest.raises(UnknownFormat, match="has Spark's format v3"):
+        read_plan(tmp_path, 0)
+
+
+def checksum_of(content: bytes) -> bytes:
+    """Return the checksums of Hadoop: of each 512 bytes."""
+    parts = [content[begin : begin + 512] for begin in range(0, len(content), 512)]
+    return b"crc\x00\x00\x00\x02\x00" + b"".join(zlib.crc32(part).to_bytes(4, "big") for part in parts)
 
 
 def test_ranges_begin_at_the_ends_of_the_plan_before(tmp_path: Path) -> None:
