@@ -8,7 +8,7 @@ import itertools
 import mmap
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -107,6 +107,30 @@ def replace_durably(fs: FileSystem, path: Path, data: Bytes, *, draft: str = "",
         raise
     if synced:
         fs.sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def replacing_draft(path: Path) -> Iterator[Path]:
+    """Yield the path of a file to write, which replaces ``path`` durably when the block ends without an error.
+
+    Use it for content that a library writes in parts. A device or pipe, such as /dev/stdout, is written itself. Raises
+    OSError. Crash: ``path`` keeps its content, and the draft stays, ``.NAME.PID.tmp``.
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    # A link keeps naming its file.
+    target = Path(os.path.realpath(path))
+    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield draft
+        # Order: the content and its sync, then the rename, as in ``replace_durably``.
+        sync_written([draft])
+        OS.rename(draft, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            OS.remove(draft)
+    OS.sync_directory(target.parent)
 
 
 def set_aside(path: Path, fs: FileSystem) -> Path:

@@ -2,11 +2,22 @@
 
 import errno
 import os
+import subprocess
+import sys
 
 import pytest
 
 from penstock.files.errors import Locked
-from penstock.files.file_system import MAX_PARTS, OS, SYSTEM_CLOCK, create_once, map_file, replace_durably, set_aside
+from penstock.files.file_system import (
+    MAX_PARTS,
+    OS,
+    SYSTEM_CLOCK,
+    create_once,
+    map_file,
+    replace_durably,
+    replacing_draft,
+    set_aside,
+)
 from penstock.testing.crashes import CrashingFileSystem
 
 
@@ -78,6 +89,41 @@ def test_replace_leaves_the_draft_of_another_process(tmp_path):
     replace_durably(OS, tmp_path / "f", b"mine", draft="f.mine")
     assert sorted(OS.names(tmp_path)) == ["f", "f.tmp"]
     assert OS.read(tmp_path / "f.tmp") == b"another's"
+
+
+def test_draft_replaces_the_file_of_a_link_when_its_block_ends(tmp_path):
+    (tmp_path / "f").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("f")
+    with replacing_draft(tmp_path / "link") as draft:
+        draft.write_bytes(b"new")
+        assert (tmp_path / "f").read_bytes() == b"old"
+    assert sorted(OS.names(tmp_path)) == ["f", "link"]
+    assert (tmp_path / "f").read_bytes() == b"new"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_draft_is_removed_after_an_error(tmp_path):
+    (tmp_path / "f").write_bytes(b"old")
+
+    def interrupt():
+        with replacing_draft(tmp_path / "f") as draft:
+            draft.write_bytes(b"ne")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert OS.names(tmp_path) == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"old"
+    with pytest.raises(FileNotFoundError), replacing_draft(tmp_path / "absent" / "f") as draft:
+        draft.write_bytes(b"new")
+
+
+def test_pipe_has_no_draft(tmp_path):
+    program = (
+        "import pathlib; from penstock.files.file_system import replacing_draft as r\n"
+        "with r(pathlib.Path('/dev/stdout')) as draft: draft.write_bytes(b'new')"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True).stdout == b"new"
 
 
 def test_create_once_keeps_an_existing_file(tmp_path):

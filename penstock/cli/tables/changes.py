@@ -14,6 +14,7 @@ import typer
 
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, ConfiguredData
+from penstock.files.file_system import replacing_draft
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +74,8 @@ def _count_rows(read: Changes, arrow: Path | None) -> dict[str, int]:
         for _ in batches:
             pass
     else:
-        with ipc.new_file(os.fspath(arrow), read.schema_with_batch) as writer:
+        # Order: the writer closes first, and writes the file's footer.
+        with replacing_draft(arrow) as draft, ipc.new_file(os.fspath(draft), read.schema_with_batch) as writer:
             for batch in batches:
                 writer.write_batch(batch)
     ordered = sorted(counts.items(), key=lambda entry: -1 if entry[0] is None else entry[0])

@@ -11,6 +11,7 @@ import typer
 from penstock.cli.common import console, errors
 from penstock.cli.options import AsJson, ConfiguredData
 from penstock.cli.progress import Progress
+from penstock.files.file_system import replacing_draft
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
@@ -82,5 +83,6 @@ def _print_table(rows: pa.Table, limit: int, execution: Query) -> None:
 def _write_arrow(rows: pa.Table, path: Path) -> None:
     from pyarrow import ipc
 
-    with ipc.new_file(os.fspath(path), rows.schema) as writer:
+    # Order: the writer closes first, and writes the file's footer.
+    with replacing_draft(path) as draft, ipc.new_file(os.fspath(draft), rows.schema) as writer:
         writer.write_table(rows)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -58,6 +60,33 @@ def test_json_and_arrow_have_the_same_rows(changes: Callable[..., str], tmp_path
     assert [(run["topic"], run["begin"], run["end"]) for run in document["deleted"]] == [("t", 1, 2)]
     with pa.memory_map(str(file)) as opened:
         assert sorted(pa.ipc.open_file(opened).read_all()["uuid"].to_pylist()) == uuids(2)
+
+
+KILLED = """
+import os, signal
+from penstock.cli.main import main
+from penstock.upkeep.changes import Changes
+read = Changes.added_with_batch
+def read_first(changes):
+    yield next(iter(read(changes)))
+    os.kill(os.getpid(), signal.SIGKILL)
+Changes.added_with_batch = read_first
+main()
+"""
+
+
+def test_killed_command_leaves_the_arrow_file_of_the_run_before(
+    changes: Callable[..., str], life: typed_life.Life, tmp_path: Path
+) -> None:
+    file = tmp_path / "added.arrow"
+    changes("--since", "1", "--arrow", str(file))
+    before = file.read_bytes()
+    words = ["tables", "changes", "--since", "-1", "--arrow", str(file), "-o", f"data_dir={life.layout.tables.parent}"]
+    assert subprocess.run([sys.executable, "-c", KILLED, *words], timeout=60).returncode == -signal.SIGKILL
+    assert file.read_bytes() == before
+    changes("--since", "-1", "--arrow", str(file))
+    with pa.memory_map(str(file)) as opened:
+        assert pa.ipc.open_file(opened).read_all().num_rows > EVENTS
 
 
 def test_lines_end_with_the_next_position(changes: Callable[..., str]) -> None:
