@@ -202,7 +202,7 @@ def _read_entry(path: Path, parse: Callable[[bytes], object]) -> bytes:
     content = path.read_bytes()
     version, end_of_line, rest = content.partition(b"\n")
     if end_of_line and version != _FORMAT.encode() and re.fullmatch(rb"v[0-9]+", version):
-        if _is_whole(b"%s\n%s" % (_FORMAT.encode(), rest), parse) and _differs_from_checksum(path, content):
+        if _can_be_parsed(b"%s\n%s" % (_FORMAT.encode(), rest), parse) and _differs_from_checksum(path, content):
             # A flipped bit has made another version of it.
             return content
         raise UnknownFormat(
@@ -245,13 +245,13 @@ def _remove_torn(folder: Path, keep: int, parse: Callable[[bytes], object]) -> l
         path = folder / str(batch)
         if batch <= keep:
             break
-        if _is_whole(_read_entry(path, parse), parse):
+        if _can_be_parsed(_read_entry(path, parse), parse):
             break
         removed.append(_remove(path))
     return removed
 
 
-def _is_whole(content: bytes, parse: Callable[[bytes], object]) -> bool:
+def _can_be_parsed(content: bytes, parse: Callable[[bytes], object]) -> bool:
     try:
         parse(content)
     except (ValueError, KeyError, TypeError):

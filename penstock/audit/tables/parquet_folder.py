@@ -259,9 +259,9 @@ def _infos_below(system: Any, root: str, at_once: bool) -> Iterator[fs.FileInfo]
     folders = deque([root])
     with ThreadPoolExecutor(LISTING_THREADS) as threads:
         while folders:
-            some = [folders.popleft() for _ in range(min(LISTING_THREADS, len(folders)))]
+            listed = [folders.popleft() for _ in range(min(LISTING_THREADS, len(folders)))]
             for infos in threads.map(
-                lambda folder: system.get_file_info(fs.FileSelector(folder, allow_not_found=True)), some
+                lambda folder: system.get_file_info(fs.FileSelector(folder, allow_not_found=True)), listed
             ):
                 folders.extend(info.path for info in infos if info.type == fs.FileType.Directory)
                 yield from infos
