@@ -257,8 +257,9 @@ class FrameWriter:
         except OSError as error:
             _LOGGER.warning("frames of the log daemon cannot be saved: %s; waiting for it", error)
             return False
-        if end > reader.reached:
+        if end > reader.position.position:
             # Order: the saved frames, then the mark, then the floor, from which on the daemon reads only saved frames.
+            # Not the claim decides: the daemon may give it back at any moment, and the saved frames would be dropped.
             reader.position.floor_mark = self._held_mark
             reader.position.floor = end
         return True

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover import buffer, held_frames, writer
+from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain import Drain
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import held_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup
+from penstock.handover.writer import FrameWriter
 from penstock.log import Log
 from penstock.logbuffer import Frame
 from penstock.testing.crashes import CrashingFileSystem, FakeClock
@@ -171,6 +173,23 @@ def test_writer_waits_if_frames_cannot_be_saved(life: Life, held: Path) -> None:
     life.position.position = life.position.claim
     writing.join(10)
     assert not writing.is_alive()
+
+
+def test_frames_that_the_daemon_gives_back_after_they_are_saved_are_not_dropped(
+    tmp_path: Path, life: Life, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip = FrameWriter._skip
+
+    def skip_after_return(publisher: FrameWriter, reader: HandlerPosition) -> None:
+        reader.position.claim = 0  # its topic has refused them
+        skip(publisher, reader)
+
+    monkeypatch.setattr(FrameWriter, "_skip", skip_after_return)
+    overflow(life)
+    drain(tmp_path, log)
+    collected, total = payloads(log), counts(log)
+    assert collected[:3] == [b"first", b"second", b"third"]
+    assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (153, 153 - len(collected), 0)
 
 
 def test_writer_waits_longer_after_each_failed_save(life: Life, held: Path, monkeypatch: pytest.MonkeyPatch) -> None:
