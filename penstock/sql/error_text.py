@@ -18,8 +18,11 @@ _NO_COLUMN = re.compile(r'Referenced column "([^"]+)" not found')
 _NO_TABLE = re.compile(r"Catalog Error: Table with name (\S+) does not exist")
 
 
-def explain_error(error: duckdb.Error, query: str, views: Sequence[str]) -> str:
-    """Return an error of DuckDB as one line; ``views`` are the names that the query may select from."""
+def explain_error(error: duckdb.Error, query: str, views: Sequence[str], *, is_verbatim: bool = True) -> str:
+    """Return an error of DuckDB as one line; ``views`` are the names that the query may select from.
+
+    No place is named unless the query ``is_verbatim``: its author knows no other text.
+    """
     text = str(error).strip()
     if any(sign in text for sign in _REPEATED_NAMES):
         return "a row has an annotation name twice, which DuckDB refuses: run `penstock tables repair` once"
@@ -30,23 +33,35 @@ def explain_error(error: duckdb.Error, query: str, views: Sequence[str]) -> str:
         # DuckDB suggests tables of its catalog.
         hint = nearest(table[1], views)
         words = f"{table[0]}{hint if 'did you mean' in hint else ''}"
-    if place:
-        words = f"{words.rstrip('.')} ({_describe_place(place, query)})"
+    is_parsed = not isinstance(error, duckdb.ParserException)
+    if place and is_verbatim and (described := _describe_place(place, query, is_parsed=is_parsed)):
+        words = f"{words.rstrip('.')} ({described})"
     step = _next_step(error, words, query, views)
     return f"{words}{step and ': '}{step}"
 
 
-def _describe_place(place: re.Match[str], query: str) -> str:
+def _describe_place(place: re.Match[str], query: str, *, is_parsed: bool) -> str:
+    """Return line and column in the query, the line alone, or "" if the place is unknown."""
     number, excerpt = int(place[1]), place[2]
-    mark = len(place[3]) - len(f"LINE {number}: ")
-    lines = query.split("\n")
-    # DuckDB shows a part of a long line, and counts columns of a terminal.
+    mark = len(place[3]) - len(f"LINE {number}: ") - len(_ELLIPSIS) * excerpt.startswith(_ELLIPSIS)
+    # DuckDB shows a part of a long line.
     shown = excerpt.removeprefix(_ELLIPSIS).removesuffix(_ELLIPSIS)
-    begin = lines[number - 1].find(shown) if shown.isascii() and 0 < number <= len(lines) else -1
-    if begin < 0 or mark < 0:
+    lines = query.split("\n")
+    if is_parsed:
+        # Workaround: DuckDB 2.0 counts lines in the text that it runs. That one lacks the blanks and comments before
+        # the query, and a limit puts lines of DuckDB's own before it.
+        same = [index for index, line in enumerate(lines, 1) if shown in line]
+        if len(same) != 1:
+            return ""
+        number = same[0]
+    if not 0 < number <= len(lines):
+        return ""
+    # The mark counts columns of a terminal, where a tab has none.
+    visible = [index for index, character in enumerate(shown) if character.isprintable()] + [len(shown)]
+    begin = lines[number - 1].find(shown)
+    if begin < 0 or not shown.isascii() or not 0 <= mark < len(visible):
         return f"line {number}"
-    cut = len(_ELLIPSIS) if excerpt.startswith(_ELLIPSIS) else 0
-    return f"line {number}, column {begin + mark - cut + 1}"
+    return f"line {number}, column {begin + visible[mark] + 1}"
 
 
 def _next_step(error: duckdb.Error, words: str, query: str, views: Sequence[str]) -> str:

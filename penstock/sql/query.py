@@ -96,14 +96,17 @@ class Query:
         cancelled: threading.Event | None = None,
         memory_bytes: int = MEMORY_BYTES,
         prepare: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None,
+        is_verbatim: bool = True,
     ) -> None:
         """Open the views that ``text`` needs. ``timeout_s`` limits the whole query; None for no limit. Setting
         ``cancelled`` ends it early, from any thread. ``memory_bytes`` applies with a time limit only. ``prepare`` may
-        choose a schema for the views, and create functions.
+        choose a schema for the views, and create functions. Errors name no place in ``text`` unless it ``is_verbatim``
+        the client's.
 
         Raises BadQuery, TableTooBusy, UnknownFormat, DamagedFile.
         """
         self._tables, self._text, self._report_progress = tables, text, report_progress
+        self._is_verbatim = is_verbatim
         self.batch: int | None = None
         self.files: Sequence[TableFile] = ()
         self.newer = 0
@@ -178,7 +181,8 @@ class Query:
         if isinstance(error, duckdb.InterruptException):
             return f"stopped after {self._timeout_s or 0:.0f} s: select less, by date or topic"
         typed = (typed_table.view for typed_table in self._tables.typed)
-        return explain_error(error, self._text, ["landed", *VIEWS, *typed, "watermarks", f"{TOPICS}.NAME"])
+        views = ["landed", *VIEWS, *typed, "watermarks", f"{TOPICS}.NAME"]
+        return explain_error(error, self._text, views, is_verbatim=self._is_verbatim)
 
     def _interrupt_when_due(self) -> None:
         """Interrupt the query once its time is over or it is cancelled."""

@@ -55,6 +55,12 @@ LONG = f"select {', '.join(f'type as t{number}' for number in range(60))}"
             'Candidate bindings: "type", "payload" (line 1)',
         ),
         (
+            "select\t\tfoo, 1\tfrom events",
+            'Binder Error: Referenced column "foo" not found in FROM clause! '
+            'Candidate bindings: "payload" (line 1, column 9)',
+        ),
+        ("\n\nselect * form\tevents", 'Parser Error: syntax error at or near "events" (line 3, column 15)'),
+        (
             "select 'a'::int",
             "Conversion Error: Could not convert string 'a' to INT32 (line 1, column 11): try_cast gives NULL instead",
         ),
@@ -72,6 +78,35 @@ def test_error_of_duckdb_is_one_line_with_the_place_and_the_next_step(query: str
         with pytest.raises(duckdb.Error) as caught:
             connection.execute(query).fetchall()
     assert explain_error(caught.value, query, VIEWS) == line
+
+
+@pytest.mark.parametrize("before", ["", "\n\n", "  ", "\t", "-- numbers\n", "/* a\nb */ ", "\n-- a\n  -- b\n "])
+@pytest.mark.parametrize("limit", [None, 5])
+def test_place_of_a_wrong_row_is_in_the_authors_text(before: str, limit: int | None) -> None:
+    query = f"{before}select 1,\n\tcast('x' || range as int) from range(3)"
+    with duckdb.connect() as connection:
+        rows = connection.sql(query)
+        with pytest.raises(duckdb.ConversionException) as caught:
+            (rows if limit is None else rows.limit(limit)).to_arrow_table()
+    place = f"(line {query.count(chr(10)) + 1}, column 2)"
+    assert place in explain_error(caught.value, query, VIEWS)
+
+
+def test_no_place_is_named_if_two_lines_are_the_same() -> None:
+    query = "select cast('x' as int)\nunion\nselect cast('x' as int)"
+    with duckdb.connect() as connection, pytest.raises(duckdb.ConversionException) as caught:
+        connection.sql(query).limit(5).to_arrow_table()
+    assert "line" not in explain_error(caught.value, query, VIEWS)
+
+
+@given(st.text(" \t", min_size=1, max_size=99), st.text(" \t", max_size=99), st.text(" \t", max_size=99))
+def test_column_is_right_among_blanks(before: str, comma: str, behind: str) -> None:
+    query = f"select{before}1{comma},{before}typo{behind}"
+    with duckdb.connect() as connection, pytest.raises(duckdb.Error) as caught:
+        connection.execute(query)
+    place = f"(line 1, column {query.index('typo') + 1})"
+    assert place in explain_error(caught.value, query, VIEWS)
+    assert "line" not in explain_error(caught.value, query, VIEWS, is_verbatim=False)
 
 
 @given(st.text(), st.text(), st.integers(-1, 99), st.text(), st.integers(0, 99))

@@ -135,7 +135,8 @@ class Service:
         schema = self.schema_of(handle)
         preparation, config = Preparation(self._catalog), self._engine.config
         try:
-            text = preparation.translate(_statement(handle.text), handle.literals).text
+            translation = preparation.translate(_statement(handle.text), handle.literals)
+            text = translation.text
             if not self._engine.running.acquire(timeout=config.timeout):
                 raise Exhausted("too many queries run at once (sql.max_queries); try again")
             try:
@@ -146,6 +147,7 @@ class Service:
                     cancelled=self._cancelled,
                     memory_bytes=config.memory,
                     prepare=lambda connection: preparation.install(connection, text),
+                    is_verbatim=translation.is_verbatim,
                 )
             except BaseException:
                 self._engine.running.release()

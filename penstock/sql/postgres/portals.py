@@ -142,7 +142,8 @@ class Portals:
             return
         assert portal.statement is not None
         engine, portal.readable = self._engine, readable
-        text = preparation.translate(portal.statement, portal.literals).text
+        translation = preparation.translate(portal.statement, portal.literals)
+        text = translation.text
         cancelled = portal.cancelled = _Cancelled(self._is_client_gone)
         portal.end_s = time.monotonic() + engine.config.timeout
         # Order: a cancel request must reach the query while it waits, too.
@@ -169,6 +170,7 @@ class Portals:
                 cancelled=cancelled,
                 memory_bytes=engine.config.memory,
                 prepare=lambda connection: preparation.install(connection, text),
+                is_verbatim=translation.is_verbatim,
             )
         except OSError as error:
             close()

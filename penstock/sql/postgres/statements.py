@@ -210,9 +210,13 @@ def split(text: str) -> list[Statement]:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """DuckDB's text of a statement, and where its parts were in the client's text."""
+    """DuckDB's text of a statement, and where its parts were in the client's text.
+
+    It ``is_verbatim`` if it begins the client's text unchanged.
+    """
 
     text: str
+    is_verbatim: bool
     _starts: Sequence[int]
     _sources: Sequence[int]
 
@@ -248,7 +252,9 @@ def translate(
             sources.append(token.position)
             pieces.append((text, token.position))
             length += len(text)
-    return Translation("".join(text for text, _ in pieces), starts, sources)
+    translated = "".join(text for text, _ in pieces)
+    is_verbatim = statement.tokens[0].position == 0 and translated == "".join(token.text for token in statement.tokens)
+    return Translation(translated, is_verbatim, starts, sources)
 
 
 def _with_literals(tokens: Sequence[Token], literals: Sequence[str]) -> list[Token]:

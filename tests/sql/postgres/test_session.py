@@ -149,6 +149,22 @@ def test_error_has_its_code_and_position(
 
 
 @pytest.mark.parametrize(
+    ("text", "has_place"),
+    [
+        ("select cast('x' || uuid as int) from events", True),
+        ("select cast(json_build_array(uuid)::text as int) from events", False),
+        ("select 1; select cast('x' || uuid as int) from events", False),
+    ],
+)
+def test_error_of_a_row_names_a_place_in_the_clients_text_only(
+    connection: psycopg.Connection[Any], text: str, has_place: bool
+) -> None:
+    with pytest.raises(errors.InvalidTextRepresentation) as caught:
+        simple(connection, text)
+    assert ("(line 1, column 8)" in str(caught.value), "(line " in str(caught.value)) == (has_place, has_place)
+
+
+@pytest.mark.parametrize(
     "text", [f"select ('{'9' * 5000}')::bignum", "select [date '9999-12-31' + 1]", "select [timestamp '290000-01-01']"]
 )
 def test_value_without_a_binary_form_is_an_error_of_the_statement(
