@@ -160,9 +160,10 @@ PenstockError
         NotAllowed
         NotFound
         OutOfOrder
-        Stopping
         TooSlow
         Unauthenticated
+        Unavailable
+            Stopping
     DiskFull  (spark.pipeline)
     MachineTooBusy  (spark.pipeline)
     SparkGone  (spark.pipeline)
