@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 from penstock.handover.lock_holder import lock_holder
 from penstock.handover.paths import LOG, position_file
+from penstock.process.kernel import has_stopped
 from penstock.testing.pipe import Pipe, wait_until
 from tests.system.test_balance_handlers import TCP, folder, lines, route, wayward  # noqa: F401 - a fixture
 
@@ -89,7 +89,8 @@ def test_daemon_that_is_stopped_while_it_holds_its_lock_is_replaced(pipe: Pipe, 
 
     def stop_with_lock() -> bool:
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(0.002)  # it takes the signal at its next step
+        # On a busy machine a thread goes on after the signal, and may release the lock.
+        wait_until(lambda: has_stopped(pid), pause=0.001)
         if lock_holder(lock) == pid:
             return True
         os.kill(pid, signal.SIGCONT)
