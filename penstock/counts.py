@@ -198,6 +198,11 @@ class Origin:
     end: int = 0
     hops: tuple[str, ...] = ()
 
+    @property
+    def shared(self) -> tuple[str, int, str, tuple[str, ...]]:
+        """The fields that are equal in all batches of one join: source, bucket, codec and hops."""
+        return self.source, self.bucket, self.codec, self.hops
+
     def document(self) -> dict[str, Any]:
         """Return a mapping for JSON without empty fields."""
         full: dict[str, Any] = {

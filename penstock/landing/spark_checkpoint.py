@@ -220,12 +220,15 @@ def _read_entry(path: Path, parse: Callable[[bytes], object]) -> bytes:
 def _is_of_several_sources(content: bytes) -> bool:
     try:
         version, *lines = _lines(content)
+        # Fast path: the lines of an entry of one source are parsed once, by its reader.
+        if version != _FORMAT or len(lines) <= 2:
+            return False
         for line in lines:
             if line != _NO_OFFSETS:
                 parse_object(line)
     except ValueError:
         return False
-    return version == _FORMAT and len(lines) > 2
+    return True
 
 
 def _differs_from_checksum(path: Path, content: bytes) -> bool:

@@ -136,9 +136,9 @@ def _without_promoted(report: KafkaReport, arrived: Arrived, promoted: Arrived, 
     missing without being named. Which of them landed cannot be told, and a shortfall must be certain.
     """
     remaining = dict(arrived)
+    oldest = min((minute for minute in report.minutes if minute >= rolled), default=rolled)
     for minute, (forwarded, _, landed) in _spans(report, arrived, rolled).items():
         surplus = max(landed - forwarded, 0)
-        oldest = min((m for m in report.minutes if m >= rolled), default=rolled)
         for landed_minute in [m for m in arrived if m < oldest] if minute < 0 else [minute]:
             copies = min(surplus, promoted.get(landed_minute, 0), arrived.get(landed_minute, 0))
             remaining[landed_minute] = arrived.get(landed_minute, 0) - copies

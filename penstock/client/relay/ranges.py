@@ -56,11 +56,7 @@ def reread_range(reader: TopicReader, begin: int, end: int) -> Range | None:
 
 def _continues(previous: StoredBatch, stored: StoredBatch) -> bool:
     # Without a gap in between, the rows of a range are as many as its offsets.
-    return stored.base == previous.end and _key(stored.origin) == _key(previous.origin)
-
-
-def _key(origin: Origin) -> tuple[object, ...]:
-    return origin.source, origin.bucket, origin.codec, origin.hops
+    return stored.base == previous.end and stored.origin.shared == previous.origin.shared
 
 
 def _join(batches: Sequence[StoredBatch]) -> Range:

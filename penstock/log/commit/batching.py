@@ -83,7 +83,7 @@ def group_appends(appends: Iterable[QueuedAppend]) -> list[list[QueuedAppend]]:
     newest: dict[tuple[object, ...], _OpenGroup] = {}
     for append in appends:
         origin = append.origin
-        key = (origin.source, origin.bucket, origin.codec, origin.buffer, origin.hops)
+        key = (origin.shared, origin.buffer)
         slot = ("buffer", origin.buffer) if origin.buffer else key
         group = newest.get(slot)
         if group is None or group.key != key or not group.takes(append):

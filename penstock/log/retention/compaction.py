@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from penstock.counts import Origin
 from penstock.files.file_system import Bytes, File, FileSystem
 from penstock.log.commit.batching import join_origins
 from penstock.log.read.segment_view import SegmentView
@@ -100,17 +99,13 @@ class _Run:
         """Report whether a batch has the same origin and fits."""
         first_origin, origin = self.messages[0].origin, message.origin
         fits = self.rows + message.rows <= MERGE_ROWS and self.size + batch.nbytes <= MERGE_BYTES
-        return fits and _origin_key(first_origin) == _origin_key(origin)
+        return fits and (first_origin.shared, first_origin.buffer) == (origin.shared, origin.buffer)
 
     def add(self, message: Message, batch: pa.RecordBatch) -> None:
         self.messages.append(message)
         self.batches.append(batch)
         self.rows += message.rows
         self.size += batch.nbytes
-
-
-def _origin_key(origin: Origin) -> tuple[object, ...]:
-    return origin.source, origin.bucket, origin.codec, origin.buffer, origin.hops
 
 
 @dataclass(slots=True)

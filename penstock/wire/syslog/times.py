@@ -30,13 +30,29 @@ _MONTHS = b"JanFebMarAprMayJunJulAugSepOctNovDec"
 _MINUTE_US, _QUARTER_US, _DAY_US = 60_000_000, 900_000_000, 86_400_000_000
 _HALF_YEAR_DAYS = 183
 _ZERO, _SPACE, _DASH, _COLON, _SLASH = ord("0"), ord(" "), ord("-"), ord(":"), ord("/")
-_MINUTES_OF_ZONE = dict.fromkeys(("UTC", "UT", "GMT", "WET"), 0) | dict.fromkeys(("WEST", "CET", "MET"), 60)
-_MINUTES_OF_ZONE |= dict.fromkeys(("CEST", "MEST", "EET", "SAST"), 120) | dict.fromkeys(("EEST", "MSK"), 180)
-_MINUTES_OF_ZONE |= dict.fromkeys(("EST", "CDT"), -300) | dict.fromkeys(("MST", "PDT"), -420)
-_MINUTES_OF_ZONE |= dict.fromkeys(("PST", "AKDT"), -480) | {"EDT": -240, "MDT": -360, "AKST": -540, "HST": -600}
-_MINUTES_OF_ZONE |= dict.fromkeys(("HKT", "AWST"), 480) | dict.fromkeys(("JST", "KST"), 540)
-_MINUTES_OF_ZONE |= {"ACST": 570, "AEST": 600, "ACDT": 630, "AEDT": 660, "NZST": 720, "NZDT": 780}
-"""Names of zones and their minutes ahead of UTC; American names as in RFC 5322, section 4.3."""
+_ZONES = {
+    -600: "HST",
+    -540: "AKST",
+    -480: "PST AKDT",
+    -420: "MST PDT",
+    -360: "MDT",
+    -300: "EST CDT",
+    -240: "EDT",
+    0: "UTC UT GMT WET",
+    60: "WEST CET MET",
+    120: "CEST MEST EET SAST",
+    180: "EEST MSK",
+    480: "HKT AWST",
+    540: "JST KST",
+    570: "ACST",
+    600: "AEST",
+    630: "ACDT",
+    660: "AEDT",
+    720: "NZST",
+    780: "NZDT",
+}
+"""Names of zones by their minutes ahead of UTC; American names as in RFC 5322, section 4.3."""
+_MINUTES_OF_ZONE = {name: minutes for minutes, names in _ZONES.items() for name in names.split()}
 _SHARED_ZONE_NAMES = ("BST", "CST", "IST")
 """Names that mean another zone in another country: the listener's zone decides."""
 ZONE_NAMES = (*_MINUTES_OF_ZONE, *_SHARED_ZONE_NAMES)
