@@ -1,7 +1,6 @@
 """A real full disk: a small file system, if it can be mounted."""
 
 import contextlib
-import subprocess
 import threading
 
 import pytest
@@ -10,17 +9,13 @@ from penstock.log import Log, LogFull, TopicReader, TopicSettings
 from penstock.log.resources import RESERVE_BYTES
 from penstock.testing import CrashingFileSystem
 from tests.log.log_helpers import fill, offsets, origin, payloads, rows
+from tests.small_disk import small_file_system
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    path = tmp_path / "disk"
-    path.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", path], capture_output=True, check=False)
-    if mounted.returncode:
-        pytest.skip("a disk of its own cannot be mounted here; test_log_topic has the same on a file system of ours")
-    yield path
-    subprocess.run(["umount", "-l", path], check=True)
+    with small_file_system(tmp_path / "disk", "3m") as folder:
+        yield folder
 
 
 def append_until_full(topic, number):

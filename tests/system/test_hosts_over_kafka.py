@@ -121,8 +121,7 @@ class Scene:
 
     def compared(self) -> dict[str, dict[str, Any]]:
         """Return the comparison of each listener of a host."""
-        rows = self.central.balance().get("hosts", [])
-        return {f"{row['host']}/{row['listener']}": row["over_kafka"] for row in rows if row["over_kafka"]}
+        return {name: row["over_kafka"] for name, row in hosts_rows(self.central).items()}
 
     def stop(self) -> None:
         if self.pipeline is not None:
@@ -143,6 +142,12 @@ def scene(kafka_broker: Broker, tmp_path: Path) -> Iterator[Scene]:
         yield scene
     finally:
         scene.stop()
+
+
+def hosts_rows(central: Pipe) -> dict[str, dict[str, Any]]:
+    """Return the row of each listener of a host that forwards to Kafka, in the balance of the central host."""
+    rows = central.balance().get("hosts", [])
+    return {f"{row['host']}/{row['listener']}": row for row in rows if row["over_kafka"]}
 
 
 def counts(compared: dict[str, dict[str, Any]], name: str) -> Counter[str]:

@@ -20,7 +20,7 @@ from tests.spark.spark_helpers import event
 from tests.spark.test_pipeline import start
 from tests.system.configured_pipe import SMALL, listener
 from tests.system.host_network import CENTRAL, HostNetwork, host_network
-from tests.system.test_hosts_over_kafka import Kafka, by_origin, counts
+from tests.system.test_hosts_over_kafka import Kafka, by_origin, counts, hosts_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3600)]
 WAIT_S = 900
@@ -110,8 +110,7 @@ class Partitions:
     def hosts_rows(self) -> dict[str, dict[str, Any]]:
         """Return the row of each listener of a host in the balance of the central host."""
         with self.network.inside(CENTRAL):
-            rows = self.central.balance().get("hosts", [])
-        return {f"{row['host']}/{row['listener']}": row for row in rows if row["over_kafka"]}
+            return hosts_rows(self.central)
 
     def compared(self) -> dict[str, dict[str, Any]]:
         return {name: row["over_kafka"] for name, row in self.hosts_rows().items()}

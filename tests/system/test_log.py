@@ -23,6 +23,7 @@ from penstock.testing.pipe import Pipe, wait_until
 from penstock.testing.processes import anonymous
 from tests.server import certificates
 from tests.server.stub import StructuredLogStub
+from tests.small_disk import small_file_system
 
 CALLERS, BATCH = 6, 5
 SECONDS = 0.7
@@ -107,14 +108,9 @@ def test_fifty_kills(pipe: Pipe) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB for the topics."""
-    topics = tmp_path / "data" / "topics"
-    topics.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", topics]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a disk of its own cannot be mounted here")
-    yield topics
-    subprocess.run(["umount", "-l", topics], check=True)
+    """The topics, on a file system of their own."""
+    with small_file_system(tmp_path / "data" / "topics", "4m") as topics:
+        yield topics
 
 
 @pytest.mark.survives("log", "full disk")

@@ -20,6 +20,7 @@ from penstock.process.kernel import has_stopped
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.upkeep.backup import MANIFEST, BackupError, read_backup, restore_backup
 from tests.fuzzed import json_texts
+from tests.small_disk import small_file_system
 
 CONFIGURATION = """
 [[listener]]
@@ -153,14 +154,8 @@ def test_killed_backup_lets_everything_continue_and_is_repeated(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a disk of its own cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    with small_file_system(tmp_path / "small", "256k") as folder:
+        yield folder
 
 
 @pytest.mark.survives("backup", "full disk")
