@@ -196,6 +196,7 @@ class BalanceQuery:
         from penstock.ledger.rebuild import rebuild_balance
 
         # Imports pyarrow.dataset.
+        from penstock.proof.foreign_deletions import current_complaints
         from penstock.proof.table_posts import table_posts
         from penstock.upkeep.scrub import find_damaged_files
 
@@ -208,7 +209,9 @@ class BalanceQuery:
         damaged = [
             f"{name} is damaged: {reason}" for name, reason in find_damaged_files(Layout.for_tables(settings.tables))
         ]
-        return document | ({"differs": [*document.get("differs", []), *damaged]} if damaged else {})
+        is_exact = not document["differs"] and not document["unaccounted"]
+        faults = [fault.text for fault in current_complaints(Layout.for_tables(settings.tables), is_exact)]
+        return document | {"differs": [*document["differs"], *damaged, *faults]}
 
     def _running_balance(self) -> dict[str, Any] | None:
         # Without a running daemon there is nothing to compare the rebuilt balance with.

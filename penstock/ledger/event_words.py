@@ -89,7 +89,7 @@ def _stop(_: Event) -> str:
     return "penstock stopped"
 
 
-def _reload(event: Event) -> str:
+def _cause(event: Event) -> str:
     return str(event["cause"])
 
 
@@ -102,7 +102,8 @@ _WORDS: dict[str, Callable[[Event], str]] = {
     "clock": _clock,
     "start": _start,
     "stop": _stop,
-    "reload": _reload,
+    "reload": _cause,
+    "foreign": _cause,
 }
 
 

@@ -89,7 +89,7 @@ class AuditPost:
 
 LOSSES = "lost"
 """Key of an event's losses in its document."""
-EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", "disk", "retention", "clock", "loss")
+EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", "disk", "retention", "clock", "loss", "foreign")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,14 @@
-"""Rows that other programs deleted from the table, found in its log: the count ``deleted.foreign``."""
+"""Rows that other programs deleted from the table, found in its log: the count ``deleted.foreign``.
+
+A commit may also repeat rows, or bring deleted ones back: that is no fate, so the balance names such a commit instead
+(``find_complaints``).
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +16,11 @@ import pyarrow.compute as pc
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import NO_RUNS, is_inside
-from penstock.landing.requests.deletions import FOREIGN, Deletion, load_deletions
+from penstock.landing.offset_runs import NO_RUNS, Runs, is_inside
+from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile
-from penstock.landing.table.table_reader import ForeignCommit
+from penstock.landing.table.table_reader import ForeignCommit, TableReader
 from penstock.landing.table_paths import Layout
 from penstock.proof.deleted_rows import DeletedRows, offsets_by_topic
 from penstock.proof.evidence import is_of_topic, read_rows
@@ -48,7 +53,8 @@ def foreign_changes(
         if (commit := table.foreign_commit(version)) is not None:
             rows = DeletedRows(Deletion(0, FOREIGN, (), version, commit.engine, commit.operation))
             try:
-                for file, mask in foreign_masks(layout, table, commit):
+                # An OPTIMIZE says that it changes no row.
+                for file, mask in foreign_masks(layout, table, commit) if commit.names else ():
                     rows.add(read_rows(layout.landed, [file]).filter(pa.array(mask)))
             except DamagedFile as error:
                 _LOGGER.warning("what version %d deleted cannot be said: %s", version, error)
@@ -62,12 +68,98 @@ def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> I
     for file in table.active_at(commit.version - 1):
         if file in commit.names:
             rows = read_rows(layout.landed, [file])
-            mask: Mask = np.zeros(rows.num_rows, bool)
-            for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
-                of_topic = is_of_topic(rows, topic).to_numpy().astype(bool)
-                mask |= of_topic & ~is_inside(rows["offset"].to_numpy(), remaining.get(topic, NO_RUNS))
+            mask = ~_rows_within(rows, remaining)
             if mask.any():
                 yield file, mask
+
+
+def _rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
+    """Return which rows have an offset of the runs, by topic."""
+    mask: Mask = np.zeros(rows.num_rows, bool)
+    for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
+        is_of = is_of_topic(rows, topic).to_numpy().astype(bool)
+        mask |= is_of & is_inside(rows["offset"].to_numpy(), runs.get(topic, NO_RUNS))
+    return mask
+
+
+@dataclass(frozen=True, slots=True)
+class Complaint:
+    """A fault of another program's commit, for people; ``at`` is in milliseconds since the epoch."""
+
+    version: int
+    at: int
+    text: str
+
+
+def find_complaints(layout: Layout, table: TableReader, commit: ForeignCommit) -> Iterator[Complaint]:
+    """Yield the faults of a commit: rows that are in the table twice, and deleted rows that are there again.
+
+    Delta identifies a file by its path and its deletion vector: a removal without the vector removes nothing.
+    """
+    try:
+        after = table.active_at(commit.version)
+        removed = [file for file in after if file.copies > 1 or file in commit.removed - commit.added]
+        added = [file for file in after if file in commit.added]
+        twice = sum(_count_twice(layout, file, added) for file in removed)
+        back = _count_back(layout, added, table.active_at(commit.version - 1)) if commit.names else 0
+    except DamagedFile as error:
+        _LOGGER.warning("whether version %d repeats rows cannot be said: %s", commit.version, error)
+        return
+    head = f"{layout.landed}: version {commit.version}, {commit.operation} of {commit.engine},"
+    if removed:
+        yield Complaint(
+            commit.version,
+            commit.at,
+            f"{head} removed or added {removed[0]} without its deletion vector: {twice:,} rows are in the table twice",
+        )
+    if back:
+        yield Complaint(commit.version, commit.at, f"{head} brought {back:,} deleted rows back")
+
+
+def _count_twice(layout: Layout, file: TableFile, added: Sequence[TableFile]) -> int:
+    rows = read_rows(layout.landed, [file])
+    others = [other for other in added if other != file]
+    if file.copies > 1:
+        return rows.num_rows
+    return int(_rows_within(rows, offsets_by_topic(layout, others)).sum())
+
+
+def _count_back(layout: Layout, added: Sequence[TableFile], before: Sequence[TableFile]) -> int:
+    """Return the number of rows of added files that a deletion had removed before the commit."""
+    deleted = DeletionRecord(layout).runs()
+    if not deleted or not added:
+        return 0
+    same = {file.identity for file in before}
+    changed = [file for file in added if file.identity not in same]
+    rows = read_rows(layout.landed, changed)
+    rows = rows.filter(pa.array(_rows_within(rows, deleted)))
+    if not rows.num_rows:
+        return 0
+    earlier = offsets_by_topic(layout, [file for file in before if file.identity not in {f.identity for f in added}])
+    return int((~_rows_within(rows, earlier)).sum())
+
+
+def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
+    """Return the complaints about commits that were looked at, and about later ones. Raises DamagedFile.
+
+    ``is_exact``: the balance shows no difference; then only a file that is still there twice is worth a complaint.
+    """
+    table = DeltaTable(layout.landed)
+    if not table.exists or (is_exact and all(file.copies == 1 for file in table.active())):
+        return []
+    noted = noted_complaints(layout)
+    seen = version_seen(layout, table)
+    changes = [commit for commit, _ in foreign_changes(layout, table, seen, table.version())]
+    return [*noted, *(complaint for commit in changes for complaint in find_complaints(layout, table, commit))]
+
+
+def noted_complaints(layout: Layout) -> list[Complaint]:
+    """Return the complaints about commits that the pipeline has looked at, oldest first."""
+    try:
+        return [Complaint(int(v), int(at), str(text)) for v, at, text in read_document(layout.foreign)["complaints"]]
+    except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
+        # The version is damaged, too, or of an earlier release: then all commits of the log are looked at again.
+        return []
 
 
 def version_seen(layout: Layout, table: DeltaTable) -> int:

@@ -76,7 +76,7 @@ def restore_rows(layout: Layout, damaged: TableFile, sources: RowSources, typed:
         current = next((file for file in table.active() if file == damaged), None)
         if current is None:
             raise CannotRestore("it has left the table since")
-        if current.live is not None:
+        if not current.is_plain:
             raise CannotRestore(HAS_VECTOR)
         with removed_on_failure(table) as written:
             written.append(_FileRestore(layout, table, current, sources, typed).write())

@@ -285,7 +285,7 @@ class DeltaTable(TableReader):
             active: dict[str, TableFile] = {file: file for file in self.active()}
             if actions and {file.name for file in files} <= {*active} and not {*removed} & {*active}:
                 break  # a store's answer was lost: this is our own commit
-            if any(name not in active or active[name].live is not None for name in removed):
+            if any(name not in active or not active[name].is_plain for name in removed):
                 raise TableChanged(f"{self.folder}: another program changed files that were to be replaced")
             with suppress(CommitFailedError):
                 self._write(table, actions, properties)
@@ -330,6 +330,12 @@ class DeltaTable(TableReader):
 
     def _first_row_condition(self, file: TableFile) -> str | None:
         """Return an SQL condition that holds for the first row of a file; None for a file without rows."""
+        if file.copies > 1:
+            # delta-rs would read the file once without its vector: its deleted rows would be there again.
+            raise VectorNotApplicable(
+                f"{self.folder / file} is in the table {file.copies} times: another program removed or added it "
+                "without its deletion vector, and it is not rewritten until that is undone (docs/tables.md)"
+            )
         with open_rows(self.folder, file) as rows:
             if not rows.fits_nanoseconds():
                 raise VectorNotApplicable(
@@ -362,7 +368,7 @@ class DeltaTable(TableReader):
         """
         table = self._table
         # Workaround: delta-rs 1.6.6 removes the files of deletion vectors that are in use.
-        if any(file.live is not None for file in self.active()):
+        if not all(file.is_plain for file in self.active()):
             _LOGGER.warning("%s: old files stay until deletion vectors are applied", self.folder)
             return False
         self._check_writer()

@@ -38,21 +38,34 @@ class TableFile(str):
 
     ``live`` marks the rows that are in the table; None: all of them. ``size`` is in bytes. ``written_rows`` counts
     deleted ones, too; 0: the commit does not say it. ``hour`` (since the epoch) is of the earliest message, or None.
+    ``copies`` is how often the snapshot lists the file: more than once after a faulty commit of another program.
     """
 
     live: Mask | None = None
     size: int = 0
     written_rows: int = 0
     hour: int | None = None
+    copies: int = 1
 
     @classmethod
     def listed(
-        cls, name: str, size: int, live: Mask | None = None, written_rows: int = 0, hour: int | None = None
+        cls,
+        name: str,
+        size: int,
+        live: Mask | None = None,
+        written_rows: int = 0,
+        hour: int | None = None,
+        copies: int = 1,
     ) -> Self:
         """Return the file as a snapshot lists it."""
         file = cls(name)
-        file.size, file.live, file.written_rows, file.hour = size, live, written_rows, hour
+        file.size, file.live, file.written_rows, file.hour, file.copies = size, live, written_rows, hour, copies
         return file
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a removal that names no deletion vector removes the file, and all of it."""
+        return self.live is None and self.copies == 1
 
     @property
     def identity(self) -> tuple[str, int]:

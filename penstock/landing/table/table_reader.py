@@ -6,6 +6,7 @@ deleted rows back. ``delta_table`` adds commits of our own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import deltalake
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
@@ -36,13 +38,20 @@ _UPDATED_ROWS = ("numUpdatedRows", "numTargetRowsUpdated", "num_updated_rows", "
 
 @dataclass(frozen=True, slots=True)
 class ForeignCommit:
-    """A commit of another program; ``updated``: number of changed rows, None if the commit does not say it."""
+    """A commit of another program; ``updated``: number of changed rows, None if the commit does not say it.
+
+    ``names`` are the files whose rows it says it changed; an OPTIMIZE has only ``added`` and ``removed``. ``at`` is
+    the time of the commit in milliseconds since the epoch, 0 if it has none.
+    """
 
     version: int
     engine: str
     operation: str
     names: frozenset[str]
     updated: int | None
+    added: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,20 +226,22 @@ class TableReader:
             version -= 1
 
     def foreign_commit(self, version: int) -> ForeignCommit | None:
-        """Return another program's commit that changed rows; None for our own, and if the log no longer has it."""
+        """Return another program's commit of files; None for our own, and if the log no longer has it."""
         actions = self._actions(version) or []
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
         own = {APPLICATION, DELETIONS_APPLICATION}
         if DESCRIPTION_KEY in info or any(action.get("txn", {}).get("appId") in own for action in actions):
             return None
-        changes = [action.get("add") or action.get("remove") or {} for action in actions]
+        changes = [change for action in actions for change in _changes(action)]
         names = frozenset(unquote(str(change["path"])) for change in changes if change.get("dataChange"))
-        if not names:
+        added = frozenset(_added_names(actions))
+        removed = frozenset(unquote(str(action["remove"]["path"])) for action in actions if "remove" in action)
+        if not added | removed:
             return None
         engine, operation = (str(info.get(key, "unknown")) for key in ("engineInfo", "operation"))
         metrics: dict[str, Any] = info.get("operationMetrics") or {}
         updated = next((int(metrics[key]) for key in _UPDATED_ROWS if key in metrics), None)
-        return ForeignCommit(version, engine, operation, names, updated)
+        return ForeignCommit(version, engine, operation, names, updated, added, removed, _millis(info))
 
     def statistics(self, name: str) -> dict[str, tuple[Any, Any, int | None]]:
         """Return smallest and largest value and number of nulls by column, as the table's log has them for a file."""
@@ -249,10 +260,12 @@ class TableReader:
             adds, vectors = pa.table(table.get_add_actions()), self._deletion_vectors(table)
         columns = [*(adds[name].to_pylist() for name in ("path", "size_bytes", "num_records")), _first_hours(adds)]
         rows: list[Any] = list(zip(*columns, strict=True))
+        copies = Counter(unquote(path) for path, *_ in rows)
+        # Invariant: a file that a faulty commit lists with and without its vector is read once, and with the vector.
         files = {
             (name := unquote(path)): (size, vectors.get(name), count or 0, hour) for path, size, count, hour in rows
         }
-        return [TableFile.listed(name, *files[name]) for name in sorted(files)]
+        return [TableFile.listed(name, *files[name], copies[name]) for name in sorted(files)]
 
     def _deletion_vectors(self, table: deltalake.DeltaTable) -> dict[str, Mask]:
         """Return the rows that are not deleted, for each file with a deletion vector."""
@@ -264,7 +277,8 @@ class TableReader:
             rows = pa.record_batch(batch)
             for path, live in zip(rows["filepath"].to_pylist(), rows["selection_vector"], strict=True):
                 name = unquote(str(path)).removeprefix("file://").removeprefix(root)
-                vectors[name] = live.values.to_numpy(zero_copy_only=False)
+                mask = live.values.to_numpy(zero_copy_only=False)
+                vectors[name] = _both(vectors[name], mask) if name in vectors else mask
         return vectors
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
@@ -276,6 +290,14 @@ class TableReader:
 
     def commit_path(self, version: int) -> TablePath:
         return self._log / f"{version:020}.json"
+
+
+def _both(first: Mask, second: Mask) -> Mask:
+    """Return the rows that neither of two deletion vectors of a file deletes: a short mask ends before live rows."""
+    joined: Mask = np.ones(max(len(first), len(second)), bool)
+    joined[: len(first)] &= first
+    joined[: len(second)] &= second
+    return joined
 
 
 def _first_hours(adds: pa.Table) -> list[int | None]:
@@ -314,6 +336,11 @@ def _description(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
         return parse_object(str(info[DESCRIPTION_KEY]))
     except (KeyError, ValueError):
         return {}
+
+
+def _millis(info: Mapping[str, Any]) -> int:
+    at = info.get("timestamp")
+    return at if isinstance(at, int) else 0
 
 
 def newest_batch(table: deltalake.DeltaTable) -> int:

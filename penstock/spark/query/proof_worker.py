@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,7 +23,9 @@ from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.requests.deletions import newest_request as newest_deletion
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
+from penstock.ledger.posts import EventPost
 from penstock.process.process_end import stop_thread
+from penstock.proof.foreign_deletions import Complaint, noted_complaints
 from penstock.proof.kafka_records import ends_posts, group_offsets, kafka_records
 from penstock.proof.ledger_posts import LedgerAway, LedgerRefused
 from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
@@ -41,6 +44,8 @@ POLL_INTERVAL_S = 0.2
 """Interval between checks for new commits; each lists a folder."""
 PUBLISH_INTERVAL_S = 5.0
 """Interval between updates of the watermarks."""
+MAX_EVENT_TEXT = 500
+"""Limit for the characters of an event: the ledger refuses longer texts."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -115,6 +120,7 @@ class ProofWorker:
         self._has_warned = False
         self._through: dict[str, int] | None = None
         self._position = self._deletion = 0
+        self._complaints = set[Complaint]()
         self._pause = FIRST_PAUSE_S
         self._next_try = self._next_publication = 0.0
         self._stop = threading.Event()
@@ -304,6 +310,21 @@ class ProofWorker:
                     )
         self._deletion = max((deletion.number for deletion in record.deletions), default=0)
 
+    def _post_complaints(self, ledger: LedgerPosts) -> None:
+        """Post faults of other programs' commits as events of the timeline."""
+        for complaint in noted_complaints(self._layout):
+            # Fast path: once each run; the ledger recognizes a repeated post by its id.
+            if complaint in self._complaints:
+                continue
+            event_id = f"foreign {complaint.version} {zlib.crc32(complaint.text.encode()):08x}"
+            text = complaint.text[:MAX_EVENT_TEXT]
+            event = EventPost(event_id, 0, "foreign", complaint.at, complaint.at, cause=text)
+            try:
+                ledger.post_document(event.document())
+            except LedgerRefused as error:
+                _LOGGER.error("the ledger refused the event of another program's commit: %s", error)
+            self._complaints.add(complaint)
+
     def _roll_up(self) -> None:
         """Roll up old lines of journal and proofs; all of them are posted."""
         if self._journal.lines >= ROLL_AT:
@@ -316,9 +337,10 @@ class ProofWorker:
             self._journal.lines, self._position = min(len(since), KEEP), 0
 
     def _publish(self) -> None:
-        """Store the watermarks for SQL."""
+        """Store the watermarks for SQL; post faults of other programs' commits."""
         if self._ledger is not None and time.monotonic() >= self._next_publication:
             keep_watermarks(self._layout, self._ledger.watermarks())
+            self._post_complaints(self._ledger)
             self._next_publication = time.monotonic() + PUBLISH_INTERVAL_S
 
     def _post_proof(self, ledger: LedgerPosts, proof: Proof) -> None:

@@ -59,10 +59,10 @@ def merge(table: DeltaTable, listed: Callable[[], Sequence[TableFile]]) -> tuple
 
     Requires the lock of upkeep.
     """
-    if with_vectors := [file for group in group_files(listed()) for file in group if file.live is not None]:
+    if with_vectors := [file for group in group_files(listed()) for file in group if not file.is_plain]:
         apply_vectors(table, with_vectors)
     removed = added = 0
-    for names in group_files([file for file in listed() if file.live is None]):
+    for names in group_files([file for file in listed() if file.is_plain]):
         with removed_on_failure(table) as written:
             written.append(_merge_files(table.folder, names, table.form))
             table.replace(names, written)
@@ -78,7 +78,7 @@ def remove_old_files(folder: TablePath) -> None:
 
 def sweep_table(table: DeltaTable) -> None:
     """Apply deletion vectors, then remove files that have not been in the table for hours. Under the lock of upkeep."""
-    apply_vectors(table, [file for file in table.active() if file.live is not None])
+    apply_vectors(table, [file for file in table.active() if not file.is_plain])
     table.vacuum(KEEP_HOURS)
 
 

@@ -13,8 +13,10 @@ from penstock.landing.requests.deletions import FOREIGN, load_deletions, request
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import foreign_changes, version_seen
+from penstock.proof.foreign_deletions import find_complaints, foreign_changes, noted_complaints, version_seen
 
+MAX_COMPLAINTS = 100
+"""Limit: the newest are kept, and reread at each look."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -29,14 +31,21 @@ def note_foreign_changes(layout: Layout) -> int:
         return 0
     requested = {deletion.version for deletion in load_deletions(layout)}
     changes = 0
+    complaints = noted_complaints(layout)
     for commit, rows in foreign_changes(layout, table, examined, newest):
-        changes += 1
-        _LOGGER.warning("%s", describe(layout, commit, rows.rows))
+        faults = list(find_complaints(layout, table, commit))
+        complaints += faults
+        for fault in faults:
+            _LOGGER.error("%s", fault.text)
+        if commit.names:
+            changes += 1
+            _LOGGER.warning("%s", describe(layout, commit, rows.rows))
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
     # Order: the requests first, see above.
-    write_document(layout.foreign, {"version": newest})
+    noted = [[fault.version, fault.at, fault.text] for fault in complaints[-MAX_COMPLAINTS:]]
+    write_document(layout.foreign, {"version": newest, "complaints": noted})
     return changes
 
 

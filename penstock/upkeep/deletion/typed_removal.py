@@ -86,6 +86,6 @@ def _delete_from(table: TypedDelta, number: int, mask_of: MaskOf, batch: int) ->
 
 def apply_vectors_where(table: DeltaTable, listed: Callable[[], Sequence[TableFile]], mask_of: MaskOf) -> None:
     """Apply the deletion vectors of files with rows to delete. Raises VectorNotApplicable."""
-    with_vectors = [file for file in listed() if file.live is not None]
+    with_vectors = [file for file in listed() if not file.is_plain]
     if affected := [file for file in with_vectors if mask_of(table.folder, file).any()]:
         table.apply_vectors(affected)

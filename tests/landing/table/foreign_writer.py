@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow.parquet as pq
 
 ENGINE = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
 VECTORS = {
@@ -45,8 +46,7 @@ def latest_add(folder: Path, name: str) -> dict[str, Any]:
 def delete_by_vector(folder: Path, name: str, rows: Sequence[int]) -> int:
     """Delete rows of a file as Spark does if deletion vectors are enabled; ``rows``: all deleted rows of the file."""
     added = latest_add(folder, name)
-    removal = {key: added[key] for key in ("path", "partitionValues", "size")}
-    removal |= {"deletionTimestamp": 1_770_000_000_000, "dataChange": True, "extendedFileMetadata": True}
+    removal = _removal(added) | {"dataChange": True}
     if "deletionVector" in added:
         removal["deletionVector"] = added["deletionVector"]
     packed = _bitmap(sorted(rows))
@@ -55,6 +55,38 @@ def delete_by_vector(folder: Path, name: str, rows: Sequence[int]) -> int:
         folder,
         [{"protocol": VECTORS}, {"remove": removal}, {"add": {**added, "dataChange": True, "deletionVector": vector}}],
     )
+
+
+def add_without_vector(folder: Path, name: str, operation: str = "WRITE") -> int:
+    """Add a file again without its deletion vector, and leave the one with the vector."""
+    return commit(folder, [{"add": _without_vector(latest_add(folder, name))}], operation)
+
+
+def restore(folder: Path, name: str) -> int:
+    """Replace a file with a deletion vector by the same file without it, as a RESTORE does."""
+    added = latest_add(folder, name)
+    removal = _removal(added) | {"dataChange": True, "deletionVector": added["deletionVector"]}
+    return commit(folder, [{"remove": removal}, {"add": _without_vector(added)}], "RESTORE")
+
+
+def optimize_without_vector(folder: Path, name: str, deleted: Sequence[int]) -> int:
+    """Replace a file with a deletion vector by its live rows, and do not name the vector (trinodb/trino#31253)."""
+    added, copy = latest_add(folder, name), name.replace(".parquet", "-optimized.parquet")
+    rows = pq.ParquetFile(folder / name).read()
+    rows = rows.take([index for index in range(rows.num_rows) if index not in deleted])
+    pq.write_table(rows, folder / copy)
+    statistics = json.dumps({"numRecords": rows.num_rows})
+    optimized = _without_vector(added) | {"path": copy, "size": (folder / copy).stat().st_size, "stats": statistics}
+    return commit(folder, [{"remove": _removal(added)}, {"add": optimized | {"dataChange": False}}], "OPTIMIZE")
+
+
+def _removal(added: Mapping[str, Any]) -> dict[str, Any]:
+    removal = {key: added[key] for key in ("path", "partitionValues", "size")}
+    return removal | {"deletionTimestamp": 1_770_000_000_000, "dataChange": False, "extendedFileMetadata": True}
+
+
+def _without_vector(added: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: field for key, field in added.items() if key != "deletionVector"} | {"dataChange": True}
 
 
 def _bitmap(rows: Sequence[int]) -> bytes:

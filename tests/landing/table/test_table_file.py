@@ -18,6 +18,7 @@ import penstock.tables
 from penstock.cli.tables.contents import rows_by_view
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.table.delta_table import VectorNotApplicable
 from penstock.landing.table.row_counts import HOST, RowCounts
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout
@@ -29,7 +30,7 @@ from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 from penstock.upkeep.deletion.removal import count_rows, execute_deletions
 from penstock.upkeep.trace.find_message import find_uuid
 from penstock.upkeep.typed.found_fields import recent_data
-from tests.landing.table.foreign_writer import delete_by_vector
+from tests.landing.table.foreign_writer import add_without_vector, delete_by_vector, optimize_without_vector
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
 from tests.landing.writing.messages import source
 
@@ -129,6 +130,43 @@ def test_files_of_deletion_vectors_in_use_are_not_removed(life: Life) -> None:
     assert uuids_by_scan(landed) == REMAINING
     life.table.vacuum(0)  # type: ignore[attr-defined]
     assert not vector.exists()
+
+
+def test_deleted_rows_stay_deleted_in_file_that_is_added_again_without_its_vector(life: Life) -> None:
+    """Other readers see the file twice, and with its deleted rows; a rewrite must not make that the truth for all."""
+    landed = life.layout.tables / "landed"
+    (marked,) = [file for file in life.table.active() if file.live is not None]
+    add_without_vector(landed, marked)
+    assert uuids_by_scan(landed).count("a-22") == seen_by_polars(landed).count("a-22") == 2
+    assert "a-21" in uuids_by_scan(landed)
+    life.land(2, [source([(40, event("a-40", ms=1))])])
+    expected = sorted([*REMAINING, "a-40"])
+    assert uuids_by_sql(life.layout) == expected
+    assert compact_all(life.layout)[1] == 2, "the other files are merged"
+    remove_old(life.layout)
+    request_deletion(life.layout, REQUESTED, parse_conditions("uuid = 'a-22'"))
+    with pytest.raises(VectorNotApplicable, match="is in the table 2 times: another program"):
+        execute_deletions(life.layout, WINDOW)
+    assert uuids_by_sql(life.layout) == expected
+    (twice,) = [file for file in life.table.active() if not file.is_plain]
+    assert (twice, twice.copies) == (marked, 2)
+    life.table.vacuum(0)
+    assert (landed / marked).exists()
+
+
+def test_rows_of_file_removed_without_its_vector_are_seen_twice_by_everybody(life: Life) -> None:
+    landed = life.layout.tables / "landed"
+    (marked,) = [file for file in life.table.active() if file.live is not None]
+    optimize_without_vector(landed, marked, [1, 10])
+    twice = sorted([*REMAINING, *(name for name in REMAINING if name >= "a-20")])
+    assert uuids_by_scan(landed) == seen_by_polars(landed) == uuids_by_sql(life.layout) == twice
+    compact_all(life.layout)
+    assert uuids_by_scan(landed) == uuids_by_sql(life.layout) == twice
+
+
+def uuids_by_sql(layout: Layout) -> list[str]:
+    with Query(Tables(layout), "SELECT uuid FROM landed ORDER BY 1") as query:
+        return list(map(str, query.answer()["uuid"].to_pylist()))
 
 
 def uuids_by_scan(folder: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,11 +12,20 @@ from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import FOREIGN, REQUESTED, DeletionRecord, load_deletions, request_deletion
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
+from penstock.proof.foreign_deletions import current_complaints
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.maintenance import Maintenance, Upkeep
-from tests.landing.table.foreign_writer import ENGINE, commit, delete_by_vector, latest_add
+from tests.landing.table.foreign_writer import (
+    ENGINE,
+    add_without_vector,
+    commit,
+    delete_by_vector,
+    latest_add,
+    optimize_without_vector,
+    restore,
+)
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 from tests.upkeep.deletion.test_removal import believed, fates, ledger_sums, rebuilt_sums, worker
@@ -105,6 +115,48 @@ def test_rows_in_other_files_are_not_deleted(
     assert "it deleted 0 rows and changed rows" in caplog.text
     assert not load_deletions(table.layout)
     assert rebuilt_sums(topics, table.layout)[0] == BEFORE
+
+
+Writer = Callable[[Path, str], int]
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize(
+    ("write", "complaint", "fates_rebuilt"),
+    [
+        (lambda f, n: optimize_without_vector(f, n, [1]), "OPTIMIZE of {}, removed or added {}", {"landed.event": 6}),
+        (add_without_vector, "WRITE of {}, removed or added {}", {}),
+        (restore, "RESTORE of {}, brought 1 deleted rows back", {"landed.event": 5}),
+    ],
+)
+def test_balance_names_commit_that_repeats_rows_or_brings_deleted_ones_back(
+    tmp_path: Path, topics: Path, table: HandWritten, write: Writer, complaint: str, fates_rebuilt: dict[str, int]
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        name = file_of(table.layout, "x")
+        delete_by_vector(landed, name, [1])
+        maintain(proof_worker, table)
+        version = write(landed, name)
+        text = f"{landed}: version {version}, " + complaint.format(ENGINE, name)
+        assert next(c.text for c in current_complaints(table.layout, is_exact=False)).startswith(text)
+        assert note_foreign_changes(table.layout) == int("OPTIMIZE" not in complaint)
+        maintain(worker(topics, table, running), table)
+        (event,) = [event for event in running.ledger.events() if event.kind == "foreign"]
+        assert event.cause.startswith(text)
+        assert event.at == 1_770_000_000_000
+        maintain(worker(topics, table, running), table)
+        assert len([event for event in running.ledger.events() if event.kind == "foreign"]) == 1
+        after = {"landed.event": 4, "landed.message": 1, "deleted.foreign": 1}
+        assert fates(running) == after
+        assert rebuilt_sums(topics, table.layout)[0] == after | fates_rebuilt
+        (noted,) = current_complaints(table.layout, is_exact=not fates_rebuilt)
+        assert noted.text == event.cause
+    # Restored to the state before the commit: nothing to complain about.
+    (landed / "_delta_log" / f"{version:020}.json").unlink()
+    assert current_complaints(table.layout, is_exact=True) == []
 
 
 @pytest.mark.survives("merge, deletion, restore", "foreign writer")
