@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import deltalake
 import pytest
@@ -16,7 +16,7 @@ from penstock.testing.pipe import Pipe
 from tests.audit.audited import run_audit, write_delta, write_parquet
 from tests.spark.spark_helpers import HandWritten
 from tests.system.browser import browser
-from tests.system.console_process import WAIT, opened, running_console
+from tests.system.console_process import WAIT, opened, running_console, wait_live
 
 LONG_WORD = "k" * 600
 REQUIRED_RULES = {"html-has-lang", "page-has-heading-one", "heading-order", "landmark-one-main"}
@@ -53,13 +53,25 @@ THEMES = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 
 @dataclass
 class Site:
-    """A console with data, and a browser."""
+    """A console with data, and a browser.
+
+    Pages of one width and theme follow each other in one tab: a new process of the browser that compiles the scripts
+    takes three times the CPU of the page.
+    """
 
     console: str
     chromium: Browser
+    tabs: dict[tuple[int, bool], Page] = field(default_factory=dict)
 
     def open(self, path: str, width: int = 1280, dark: bool = False) -> Page:
-        page, _ = opened(self.chromium, self.console, path, width, dark)
+        """Open a page in the tab of this width and theme, without what its scripts stored before."""
+        if (page := self.tabs.get((width, dark))) is None:
+            page, _ = opened(self.chromium, self.console, path, width, dark)
+            self.tabs[width, dark] = page
+        else:
+            page.evaluate("localStorage.clear()")
+            page.goto(self.console + path)
+            wait_live(page)
         expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=WAIT)
         return page
 
@@ -109,7 +121,6 @@ def test_page_has_no_serious_finding(site: Site, path: str, dark: bool) -> None:
     expect(page.locator(PAGES[path]).first).to_be_visible(timeout=WAIT)
     page.wait_for_function(SCROLLABLE_AREAS_ARE_MARKED, timeout=WAIT)
     assert "\n".join(violations(page)) == ""
-    page.context.close()
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -119,7 +130,6 @@ def test_page_fits_on_a_phone_and_has_no_serious_finding(site: Site, path: str) 
     page.wait_for_function(SCROLLABLE_AREAS_ARE_MARKED, timeout=WAIT)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= 390
     assert "\n".join(violations(page)) == ""
-    page.context.close()
 
 
 @pytest.mark.parametrize("change", ["pre.style.width = '40px'", "pre.firstChild.nodeValue = 'x'.repeat(9999)"])
@@ -135,7 +145,6 @@ def test_area_takes_the_focus_when_it_scrolls_later(site: Site, change: str) -> 
     page.evaluate(f"(() => {{ const pre = [...document.querySelectorAll('pre')].pop(); {change}; }})()")
     page.wait_for_function(SCROLLABLE_AREAS_ARE_MARKED, timeout=WAIT)
     assert page.evaluate("[...document.querySelectorAll('pre')].pop().tabIndex") == 0
-    page.context.close()
 
 
 @THEMES
@@ -146,7 +155,6 @@ def test_open_part_of_the_receipt_has_no_serious_finding(site: Site, dark: bool)
     expect(chip).to_have_attribute("aria-expanded", "true", timeout=WAIT)
     assert page.get_by_role("button", name=chip.inner_text()).count() > 0, "its name is its text"
     assert "\n".join(violations(page)) == ""
-    page.context.close()
 
 
 @THEMES
@@ -156,7 +164,6 @@ def test_open_message_has_no_serious_finding(site: Site, dark: bool) -> None:
     for tab in ("JSON", "hex", "headers"):
         page.get_by_role("tab", name=tab).click()
         assert "\n".join(violations(page)) == ""
-    page.context.close()
 
 
 @THEMES
@@ -169,7 +176,6 @@ def test_preview_of_sending_back_has_no_serious_finding(site: Site, dark: bool) 
     expect(page.get_by_role("button", name="send messages")).to_be_visible(timeout=WAIT)
     # axe-core 4.12 takes the body for the background of everything while Quasar fixes the body behind a dialog.
     assert "\n".join(violations(page, "color-contrast")) == ""
-    page.context.close()
 
 
 @THEMES
@@ -185,7 +191,6 @@ def test_answer_of_a_query_has_no_serious_finding(site: Site, dark: bool) -> Non
     page.wait_for_function("document.querySelector('.ag-center-cols-viewport').scrollLeft > 0", timeout=WAIT)
     page.get_by_role("button", name="line").click()
     assert "\n".join(violations(page)) == ""
-    page.context.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -194,4 +199,3 @@ def test_long_word_does_not_widen_the_page(site: Site, path: str, width: int) ->
     page = site.open(path, width=width)
     expect(page.get_by_text("k" * 100).last).to_be_visible(timeout=WAIT)
     assert page.evaluate("document.documentElement.scrollWidth") <= width + 1
-    page.context.close()

@@ -131,7 +131,6 @@ def test_page_with_long_messages_fits_and_can_be_read(site: Site, path: str, wid
     expect(page.locator(PATHS[path]).first).to_be_visible(timeout=WAIT)
     check_fit(page, width)
     assert page.evaluate(CONTRAST) == []
-    page.context.close()
 
 
 def check_fit(page: Page, width: int) -> None:
@@ -151,7 +150,6 @@ def test_long_message_opens_in_the_page_of_its_topic(site: Site, text: str, widt
         check_fit(page, width)
     assert page.evaluate(CONTRAST) == []
     assert time.monotonic() - begin < WAIT / 1000, "the page stays usable"
-    page.context.close()
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -165,7 +163,6 @@ def test_long_row_opens_in_the_page_of_its_table(site: Site, width: int) -> None
         expect(page.locator("pre.cell-value")).to_contain_text("payload", timeout=WAIT)
         check_fit(page, width)
     assert page.evaluate(CONTRAST) == []
-    page.context.close()
 
 
 def test_tabs_of_listeners_are_whole_on_a_phone(site: Site) -> None:
@@ -179,4 +176,3 @@ def test_tabs_of_listeners_are_whole_on_a_phone(site: Site) -> None:
         for x in (box["x"] + 4, box["x"] + box["width"] - 4):
             point = [x, box["y"] + box["height"] / 2]
             assert page.evaluate("([x, y]) => !!document.elementFromPoint(x, y)?.closest('[role=tab]')", point)
-    page.context.close()
