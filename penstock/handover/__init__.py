@@ -36,6 +36,8 @@ newest     where the newest frame begins (log daemon's file only)   the writer  
 On the receiver's state page: the *epoch* names a period in which positions are unique; a new one starts when the
 buffer's file is created or the machine is restarted, because positions may then be reused for other frames. Each
 frame's metadata contains it, and the log stores batches under (listener, epoch, position), and skips duplicates.
+After a restart of the machine readers wait for the epoch: the writer repairs the buffer first, and restores floors
+that a power failure took back, from the moves on this page and from the frames that carry the counts.
 The page also contains *routes* (the topic of frames, by position), the counts of *missed* frames (``dropped_frames``),
 the refused *topic requests*, and the listener's statistics.
 """

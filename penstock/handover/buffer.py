@@ -12,16 +12,15 @@ from pathlib import Path
 import crc32c
 
 from penstock.config import ListenerConfig
-from penstock.handover.frame import is_intact, read_frame_metadata
+from penstock.handover.dropped_frames import last_move, moved_readers
+from penstock.handover.frame import intact_metadata
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.frame_size import frame_length
-from penstock.handover.lost_position import LastKnown, last_known_of_all, restore_lost, two_terms_before
+from penstock.handover.lost_position import LastKnown, frames_between, last_known_of_all, restore_lost, two_terms_before
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 from penstock.handover.state_page import EPOCH, STATISTICS, TOPIC_BY_POSITION, StatePage
 from penstock.logbuffer import (
-    Frame,
-    Lapped,
     LogBufferError,
     NotALogBuffer,
     Parameters,
@@ -30,7 +29,6 @@ from penstock.logbuffer import (
     mtu_for,
 )
 from penstock.process.kernel import boot_id
-from penstock.records import BadBatch
 
 STREAM_ID = 1
 _LOGGER = logging.getLogger(__name__)
@@ -73,7 +71,9 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     positions_before = {file: p for file in files if file.exists() and (p := _read_position(file)) is not None}
     progress = list(positions_before.values())
     parameters = parameters_of(listener, term_length)
-    publication = _reopen(path, progress, parameters) if path.exists() else None
+    # Crash: a power failure may have taken a floor and the end of the buffer, and spared the move on the state page.
+    moves = _moves_before_restart(folder, listener.name)
+    publication = _reopen(path, [*progress, *moves], parameters) if path.exists() else None
     last_known = last_known_of_all(folder, listener.name) if publication is None else LastKnown()
     if publication and publication.parameters.term_length != term_length and _all_read(publication, progress):
         # All readers have read everything, so a new file may start at this position without a gap.
@@ -116,25 +116,9 @@ def last_frame_metadata(publication: Publication) -> FrameMetadata | None:
         return metadata if last else None
     # Limit: an older term may be overwritten at any moment, so the search goes back one term only.
     begin = max(last.begin // publication.parameters.term_length - 1, 0) * publication.parameters.term_length
-    with Subscription(publication.path, begin, in_order=True) as frames:
-        while frames.position < last.begin:
-            before = frames.position
-            try:
-                for frame in frames.poll():
-                    metadata = intact_metadata(frame) or metadata
-            except Lapped:
-                frames.position = frames.oldest() or last.end
-            if frames.position == before:
-                break
+    for frame in frames_between(publication, begin, last.begin):
+        metadata = intact_metadata(frame) or metadata
     return metadata
-
-
-def intact_metadata(frame: Frame) -> FrameMetadata | None:
-    """Return the metadata of a frame; None when it is damaged."""
-    try:
-        return read_frame_metadata(frame.data) if is_intact(frame.data) else None
-    except BadBatch:
-        return None
 
 
 def newest_frame_metadata(folder: Path, listener: str) -> FrameMetadata | None:
@@ -193,6 +177,18 @@ def epoch_of(page: StatePage, inode: int, position: int) -> tuple[str, int]:
         epoch = {"boot": boot, "made": inode, "epoch": f"{time.time_ns():x}", "begin": begin}
         page.write(EPOCH, epoch)
     return str(epoch["epoch"]), int(epoch.get("begin", 0))
+
+
+def was_restarted(page: StatePage) -> bool:
+    """Report whether the machine was restarted since the listener's receiver last opened its log buffer."""
+    epoch = page.read(EPOCH)
+    return bool(epoch) and epoch["boot"] != boot_id()
+
+
+def _moves_before_restart(folder: Path, listener: str) -> list[int]:
+    """Return where readers were moved to before a restart of the machine; nothing without a restart."""
+    with contextlib.closing(StatePage(state_file(folder, listener))) as page:
+        return [last_move(page, reader).to for reader in moved_readers(page)] if was_restarted(page) else []
 
 
 def _reopen(path: Path, readers: Sequence[int], parameters: Parameters) -> Publication | None:

@@ -9,6 +9,8 @@ neither loses these counts nor enters them twice:
     skip     frames are about to be missed         (the reader's floor, stored next, decides)
     owed     they are missed; no frame carries their counts yet
     riding   a frame with this number carries them (the number in the last frame's metadata decides)
+
+A power failure may take back this text or the floor, and spare the frame. The frame therefore names the floor as well.
 """
 
 from __future__ import annotations
@@ -41,15 +43,19 @@ class DroppedFrameCounts:
         saved: dict[str, Any] = page.read(SKIPPED) or {}
         self._owed = Counts(saved.get("owed", {}))
         riding, skip = saved.get("riding"), saved.get("skip")
+        # Crash: the newest text is damaged or was not on the disk, and this is an older one.
+        is_carried = rode > saved.get("number", rode)
         self._dropped: dict[str, Any] = saved.get("dropped", {})
         self._number = max(rode, riding["number"] if riding else 0)
-        if riding and riding["number"] != rode:
+        if is_carried:
+            self._owed = Counts()
+        elif riding and riding["number"] > rode:
             self._owed.absorb(riding["counts"])
-        elif not riding and rode > saved.get("number", rode):
-            self._owed = Counts()  # a frame carried them: the newest text is damaged, and this is the older one
         if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
-            self._enter(skip)
+            self._enter(skip | {"counts": {}} if is_carried and skip["reader"] == LOG else skip)
         self._riding: dict[str, Any] | None = None
+        self.carried = Move()
+        """The last move of the log whose counts the last ``ride`` returned; an empty one without counts."""
         self._skip: dict[str, Any] | None = None
         if saved:
             self._write()
@@ -61,6 +67,11 @@ class DroppedFrameCounts:
 
     def __bool__(self) -> bool:
         return bool(self._owed)
+
+    @property
+    def owed_move(self) -> Move:
+        """The last move of the log if counts of it are owed, or an empty one."""
+        return _move(self._dropped.get(LOG, {})) if self._owed else Move()
 
     def skip(self, reader: str, move: Move, counts: Mapping[str, int]) -> None:
         """Record that ``reader`` is about to be moved; its floor is stored next."""
@@ -85,6 +96,7 @@ class DroppedFrameCounts:
 
     def ride(self) -> dict[str, int]:
         """Return the counts for the next frame, under a new ``number``."""
+        self.carried = self.owed_move
         if not self._owed:
             return {}
         self._number += 1

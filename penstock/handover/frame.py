@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.log.store.row_format import body_message, rows_of_body
+from penstock.logbuffer import Frame
 from penstock.records import (
     BODY,
     FEW_ROWS,
@@ -91,6 +92,14 @@ def frame_head(data: memoryview) -> memoryview:
 def read_frame_metadata(data: memoryview) -> FrameMetadata:
     """Return the metadata of a payload without verifying its checksum. Raises BadBatch."""
     return FrameMetadata.from_document(read_document(data))
+
+
+def intact_metadata(frame: Frame) -> FrameMetadata | None:
+    """Return the metadata of a frame; None when it is damaged."""
+    try:
+        return read_frame_metadata(frame.data) if is_intact(frame.data) else None
+    except BadBatch:
+        return None
 
 
 def reserved_value(round_number: int, slot_end: int) -> int:

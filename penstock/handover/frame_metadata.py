@@ -18,7 +18,9 @@ class FrameMetadata:
     it grow by more than the frame's messages has missed a frame. ``open_messages`` and ``open_fragments`` are
     incomplete. ``drops`` is the kernel's drop counter (modulo 2^32) of socket ``socket_id``. ``missed`` is the number
     of the last counts of missed frames that a frame carried (``dropped_frames``). Positions of one ``epoch`` are never
-    reused. ``slots``: the round, and the slot before which it is published; None without slots.
+    reused. ``slots``: the round, and the slot before which it is published; None without slots. ``floor`` and
+    ``floor_mark``: a frame that carries counts of frames that the log missed names the floor behind them, and the total
+    there; 0 in other frames.
     """
 
     origin: Origin
@@ -31,10 +33,12 @@ class FrameMetadata:
     missed: int = 0
     epoch: str = ""
     slots: tuple[int, int] | None = None
+    floor: int = 0
+    floor_mark: int = 0
 
     def document(self) -> dict[str, Any]:
         """Return a mapping for JSON."""
-        return {
+        document = {
             "v": 1,
             **self.origin.document(),
             "incarnation": self.incarnation,
@@ -45,6 +49,7 @@ class FrameMetadata:
             "epoch": self.epoch,
             "slots": self.slots,
         }
+        return document | {"floor": [self.floor, self.floor_mark]} if self.floor else document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> FrameMetadata:
@@ -53,6 +58,7 @@ class FrameMetadata:
             messages, fragments = document["open"]
             socket_id, drops = document["socket"]
             slots = document["slots"]
+            floor, floor_mark = document.get("floor", (0, 0))
             return cls(
                 Origin.from_document(document),
                 int(document["incarnation"]),
@@ -64,6 +70,8 @@ class FrameMetadata:
                 int(document["missed"]),
                 str(document["epoch"]),
                 (int(slots[0]), int(slots[1])) if slots else None,
+                int(floor),
+                int(floor_mark),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadBatch(f"invalid frame metadata: {error!r}") from None

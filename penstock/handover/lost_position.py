@@ -6,17 +6,20 @@ Invariant: dropped frames are not delivered later, and handled frames are not dr
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.handover.accounts import Account, read_account
 from penstock.handover.dropped_frames import Move, dropped, last_move, moved_readers
+from penstock.handover.frame import intact_metadata
 from penstock.handover.held_frames import read_held_frames, write_held_frames
 from penstock.handover.paths import LOG, accounts_in, held_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, create_position
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Publication, Subscription
 
+POLL_BYTES = 1 << 20
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -82,17 +85,31 @@ def uncertain_frames(held: Path, publication: Publication, begin: int, end: int)
 
 def _copy_frames(publication: Publication, begin: int, end: int) -> list[Frame]:
     """Return copies of the frames that begin in [begin, end) and that the buffer still has."""
+    frames = frames_between(publication, begin, end)
+    return [frame._replace(data=memoryview(bytes(frame.data))) for frame in frames]
+
+
+def frames_between(publication: Publication, begin: int, end: int) -> Iterator[Frame]:
+    """Yield the frames that begin in [begin, end) and that the buffer still has, without a copy."""
     begin = max(begin, two_terms_before(publication.position, publication.parameters.term_length))
-    copies: list[Frame] = []
     with Subscription(publication.path, begin, in_order=True) as frames:
         before = -1
         while before < frames.position < end:
             before = frames.position
             try:
-                copies += [frame._replace(data=memoryview(bytes(frame.data))) for frame in frames.poll()]
+                yield from (frame for frame in frames.poll(POLL_BYTES) if frame.begin < end)
             except Lapped:
                 frames.position = frames.oldest() or end
-    return [frame for frame in copies if frame.begin < end]
+
+
+def carried_floor(publication: Publication, begin: int) -> tuple[int, int]:
+    """Return the last floor, and the total there, of frames from ``begin`` on that carry counts of missed frames.
+
+    Returns (0, 0) without such a frame.
+    """
+    frames = frames_between(publication, begin, publication.position)
+    carriers = (metadata for frame in frames if (metadata := intact_metadata(frame)))
+    return max(((metadata.floor, metadata.floor_mark) for metadata in carriers), default=(0, 0))
 
 
 def _restore_forwarder(file: Path, missed: Move, publication: Publication, account: Account) -> None:

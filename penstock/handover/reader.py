@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.files import memory_order
+from penstock.handover.buffer import was_restarted
 from penstock.handover.frame import wait_until_intact
-from penstock.handover.paths import buffer_file, position_file
+from penstock.handover.paths import buffer_file, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
 
 IDLE_POLL_S = 0.5
@@ -131,12 +133,25 @@ class FrameReader(threading.Thread):
         if not all(path.exists() for path in paths):
             return self._leaving or self._stopping.is_set()
         try:
+            if self._must_wait_for_writer():
+                return self._stopping.is_set()
             with ReaderPosition(paths[1]) as position:
                 self.resume(paths[0], position)
                 return (yield from self._follow(paths[0], position))
         except Exception as error:  # noqa: BLE001 - the receiver may be repairing a file; a retry loses nothing
             _LOGGER.warning("listener %r: %s; its messages wait in the log buffer", self.listener, error)
             return self._stopping.is_set()
+
+    def _must_wait_for_writer(self) -> bool:
+        """Report whether the writer has yet to repair the buffer and the floors after a restart of the machine.
+
+        A listener that is removed has no writer any more.
+        """
+        state = state_file(self.folder, self.listener)
+        if self._leaving or not state.exists():
+            return False
+        with contextlib.closing(StatePage(state)) as page:
+            return was_restarted(page)
 
     def _follow(self, path: Path, position: ReaderPosition) -> Generator[Callable[[], None], None, bool]:
         """Read one file until it is empty and the reader stops (True), or until the file is replaced."""

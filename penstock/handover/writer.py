@@ -15,13 +15,13 @@ from pathlib import Path
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
-from penstock.handover.buffer import HandlerPosition, epoch_of, intact_metadata, last_frame_metadata, last_total
-from penstock.handover.dropped_frames import DroppedFrameCounts, Move
-from penstock.handover.frame import encode_frame, published
+from penstock.handover.buffer import HandlerPosition, epoch_of, last_frame_metadata, last_total, was_restarted
+from penstock.handover.dropped_frames import DroppedFrameCounts, Move, last_move
+from penstock.handover.frame import encode_frame, intact_metadata, published
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import write_held_frames
 from penstock.handover.lock_holder import end_holder
-from penstock.handover.lost_position import uncertain_frames
+from penstock.handover.lost_position import carried_floor, uncertain_frames
 from penstock.handover.paths import LOG, held_file
 from penstock.handover.position import UNKNOWN
 from penstock.handover.sender_table import Arrivals, SenderTable
@@ -89,9 +89,27 @@ class FrameWriter:
         self._stalled_position, self._stalled_since, self._save_delay = UNKNOWN, 0.0, 0.0
         self._held_mark = UNKNOWN
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
+        if was_restarted(page):
+            self._restore_floors(page)
+        # Order: the floors first. After a restart of the machine readers wait for the epoch of this boot.
         self._epoch, self._restarted_at = epoch_of(page, publication.path.stat().st_ino, publication.position)
         self._publish_newest(frame)
         self._raise_limit()
+
+    def _restore_floors(self, page: StatePage) -> None:
+        """Move readers again that a power failure has moved back: the frames that they missed are counted.
+
+        Counts of the log are counted if a frame in the buffer carries them, or a later one will; others are stored.
+        """
+        for reader in self._readers:
+            position, move = reader.position, last_move(page, reader.name)
+            floor, mark = move.to, move.mark
+            if reader.name == LOG:
+                owed = self._missed.owed_move
+                floor, mark = max((owed.to, owed.mark), carried_floor(self._publication, position.position))
+            if floor > position.floor:
+                with position.lock():
+                    position.floor_mark, position.floor = mark, floor
 
     @property
     def position(self) -> int:
@@ -143,6 +161,8 @@ class FrameWriter:
             self._missed.number,
             self._epoch,
             published(reserved),
+            self._missed.carried.to,
+            self._missed.carried.mark,
         )
         if arrivals and self.senders is not None:
             self.senders.stage(arrivals, self._publication.position, last)

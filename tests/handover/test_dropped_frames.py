@@ -63,6 +63,27 @@ def test_kill_after_the_frame_does_not_repeat_counts(page: StatePage) -> None:
     assert successor.number == 1
 
 
+def test_older_text_does_not_repeat_counts_that_a_later_frame_carries(page: StatePage) -> None:
+    missed = DroppedFrameCounts(page)
+    missed.skip("log", Move(to=100), COUNTS)
+    missed.confirm_skip()
+    missed.ride()
+    missed.skip("log", Move(to=200), COUNTS)
+    # A power failure has taken the later texts: of the skip's end, and of the second frame with counts.
+    assert not DroppedFrameCounts(page, rode=2, floors={"log": 200})
+
+
+def test_ride_names_the_move_that_it_carries(page: StatePage) -> None:
+    missed = DroppedFrameCounts(page)
+    missed.skip("log", Move(to=100, mark=5), COUNTS)
+    missed.confirm_skip()
+    missed.ride()
+    assert missed.carried == Move(to=100, mark=5)
+    missed.confirm_ride()
+    missed.ride()
+    assert missed.carried == Move()
+
+
 def test_counts_missed_during_a_ride_wait(page: StatePage) -> None:
     missed = DroppedFrameCounts(page)
     missed.skip("log", Move(to=100), COUNTS)

@@ -32,7 +32,18 @@ from penstock.records import EMPTY_BODY, BadBatch, Rows, body, encode
 from tests.fuzzed import RAW, objects
 
 RECEIPT = FrameMetadata(
-    Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2})), 3, 10, 1, 4, "abc", 5, 6, "e"
+    Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2})),
+    3,
+    10,
+    1,
+    4,
+    "abc",
+    5,
+    6,
+    "e",
+    (7, 8),
+    64,
+    9,
 )
 
 

@@ -18,7 +18,7 @@ from penstock.handover import buffer, held_frames, writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain import Drain
 from penstock.handover.held_frames import read_held_frames
-from penstock.handover.paths import held_file
+from penstock.handover.paths import held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup
 from penstock.handover.writer import FrameWriter
@@ -277,6 +277,39 @@ def test_frames_stored_behind_saved_ones_are_not_dropped_after_a_power_failure(
     collected, total = payloads(log), counts(log)
     assert (total["accepted"], total["corrupt"]) == (303, 0)
     assert total["policy_drop.log"] == 303 - len(collected)
+
+
+@pytest.mark.survives("log buffer", "power cut")
+@pytest.mark.parametrize("is_text_lost", [False, True])
+@pytest.mark.parametrize("is_carried", [False, True])
+def test_dropped_frames_are_not_stored_if_a_power_failure_takes_the_floor(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_carried: bool, is_text_lost: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    on_disk = {path: path.read_bytes() for path in (life.position.path, state_file(tmp_path, "events"))}
+    while not life.publisher.owes:
+        publish(life, b"x" * 1000)
+    if is_carried:
+        publish(life)
+    published = life.publisher.total
+    floor = life.position.floor
+    life.end()
+    for path, content in on_disk.items():
+        if path.suffix != ".state" or is_text_lost:
+            path.write_bytes(content)
+    monkeypatch.setattr(buffer, "boot_id", lambda: "next")
+    drain(tmp_path, log)
+    assert not log.names(), "the receiver has not yet restored the floor"
+    life = live(tmp_path, LISTENER)
+    # Without the text and without a frame that carries it, nothing is left of the drop.
+    assert life.position.floor == (floor if is_carried or not is_text_lost else 0)
+    while life.publisher.owes:
+        publish(life)
+    drain(tmp_path, log)
+    total = counts(log)
+    assert total["accepted"] == published == len(payloads(log)) + total["policy_drop.log"]
+    assert not total["corrupt"]
 
 
 def test_saved_frames_are_stored_in_groups_and_once_if_the_daemon_dies_between(

@@ -61,16 +61,11 @@ class Sent:
 
 @dataclass(slots=True)
 class Published:
-    """Messages that a listener wrote to its log buffer: in complete frames, and in frames within which it died.
-
-    ``unsynced``: since the last writeback. ``lost_at_most``: that power cuts may have taken.
-    """
+    """Messages that a listener wrote to its log buffer: in complete frames, and in frames within which it died."""
 
     name: str
     complete: int = 0
     uncertain: int = 0
-    unsynced: int = 0
-    lost_at_most: int = 0
 
 
 @dataclass(slots=True)
@@ -220,9 +215,7 @@ class Promises:
         """
         if self.damages:
             return  # counts of dropped messages may be in the damage
-        most = listener.complete + listener.uncertain
-        # After a power cut frames may be dropped, and counted so, that were stored before.
-        has_surplus = stored + dropped > most and not listener.lost_at_most
+        has_surplus = stored + dropped > listener.complete + listener.uncertain
         # A power cut takes also the counts of frames that were dropped since the last writeback, with their successors.
         is_short = stored + dropped + corrupt < listener.complete and not self.power_cuts
         if has_surplus or is_short:

@@ -86,7 +86,6 @@ class Receiver:
         begin, count, published = self._life.writer.position, len(payloads), self.published
         # Uncertain until the frame is complete: the receiver may die within the call.
         published.uncertain += count
-        published.unsynced += count
         self._life.writer.publish(body(list(payloads)), Counts({Name.SEEN: count, Name.ACCEPTED: count}), 0)
         published.uncertain -= count
         published.complete += count

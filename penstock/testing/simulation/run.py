@@ -314,8 +314,6 @@ class _Run:
             self._start_daemon()
         if self._dice.random() < WRITEBACK_SHARE:
             self.machine.buffers.write_back()
-            for receiver in self._receivers:
-                receiver.published.unsynced = 0
         stopped = [receiver for receiver in self._receivers if not receiver.is_running]
         if stopped and self._dice.random() < 0.3:
             self._of_receiver(stopped[0], stopped[0].start)
@@ -400,7 +398,6 @@ class _Run:
         self._record("machine", "power cut")
         for receiver in self._receivers:
             receiver.die()
-            self._count_unsynced(receiver)
         ends = {topic: self._visible_end(topic) for topic in TOPICS}
         self.machine.cut_power()
         self._promises.cut_power()
@@ -408,15 +405,6 @@ class _Run:
         self._lose_flipped_rows()
         for reader in self._readers:
             reader.reset()
-
-    def _count_unsynced(self, receiver: Receiver) -> None:
-        """Count the messages that a power cut takes at most: in lost pages, and in rows that are not yet visible."""
-        published = receiver.published
-        published.lost_at_most += published.unsynced
-        if receiver.topic in self._promises.written:
-            visible = self._visible_end(receiver.topic)
-            published.lost_at_most = published.complete + published.uncertain - visible
-        published.unsynced = 0
 
     def _visible_end(self, topic: str) -> int:
         try:

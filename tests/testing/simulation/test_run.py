@@ -41,6 +41,8 @@ CASES: list[dict[str, Any]] = [
     {"seed": 1107},
     {"seed": 8310477, "steps": 27, "messages": 1, "faults": [1000, 1002, 1001, 1]},
     {"seed": 1267},
+    {"seed": 9000037},
+    {"seed": 9000076},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
