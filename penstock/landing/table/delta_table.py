@@ -188,8 +188,13 @@ class DeltaTable(TableReader):
         Raises TableChanged, AnotherWriter, FeatureNotWritten.
         """
         table = self._table
-        if newest_batch(table) >= batch:
-            return
+        if newest_batch(table) < batch:
+            self._append(table, batch, files, description)
+
+    def _append(
+        self, table: deltalake.DeltaTable, batch: int, files: Sequence[NewFile], description: Mapping[str, Any]
+    ) -> None:
+        """Commit a batch that the newest version, ``table``, does not have."""
         self._check_files_exist(files)
         before, now_ms = table.version(), time.time_ns() // 1_000_000
         metadata = {DESCRIPTION_KEY: json.dumps(description)} if description else None
@@ -202,18 +207,17 @@ class DeltaTable(TableReader):
             if not self._is_committed(batch):
                 raise
         # Order: files are synced when they are closed, so only the commit is left to sync.
-        self._sync_since(before, added=False)
-        self._checkpoint(before)
+        after = self._sync_since(before, added=False)
+        if after // CHECKPOINT_INTERVAL > before // CHECKPOINT_INTERVAL:
+            self._checkpoint()
 
-    def _checkpoint(self, before: int) -> None:
-        """Write a checkpoint if one is due since version ``before``."""
+    def _checkpoint(self) -> None:
+        """Write a checkpoint of the newest version."""
         table = self._table
-        version = table.version()
-        if version // CHECKPOINT_INTERVAL > before // CHECKPOINT_INTERVAL:
-            with translate_errors_at(self.folder):
-                table.create_checkpoint()
-                # Order: on the disk before vacuum removes the commits that the checkpoint replaces.
-                self._sync([self._log / f"{version:020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
+        with translate_errors_at(self.folder):
+            table.create_checkpoint()
+            # Order: on the disk before vacuum removes the commits that the checkpoint replaces.
+            self._sync([self._log / f"{table.version():020}.checkpoint.parquet", self._log / LAST_CHECKPOINT])
 
     def _write(
         self,
@@ -385,15 +389,20 @@ class DeltaTable(TableReader):
         if on_disk and (missing := [file.name for file in files if not (self.folder / file.name).exists()]):
             raise TableChanged(f"{self.folder / missing[0]} was removed before it was committed")
 
-    def _sync_since(self, before: int, *, added: bool = True) -> None:
-        """Sync the commits after version ``before``, and first their files if ``added``."""
+    def _sync_since(self, before: int, *, added: bool = True) -> int:
+        """Sync the commits after version ``before``, and first their files if ``added``; return the newest version."""
+        if not isinstance(self.folder, Path):
+            return self._table.version()
         # delta-rs syncs nothing. Order: files before the commit that names them, else a power cut leaves a commit
         # whose files are empty.
-        after = self._table.version()
-        for version in range(before + 1, after + 1) if isinstance(self.folder, Path) else ():
-            if actions := self._actions(version):
-                names = [str(action["add"]["path"]) for action in actions if "add" in action] if added else []
-                self._sync([*(self.folder / unquote(name) for name in names), self.commit_path(version)])
+        version = before
+        # Fast path: to look for the next commit costs less than to let delta-rs read it (0.5 ms for each typed table).
+        while (path := self.commit_path(version + 1)).exists():
+            version += 1
+            actions = (self._actions(version) or []) if added else []
+            names = [str(action["add"]["path"]) for action in actions if "add" in action]
+            self._sync([*(self.folder / unquote(name) for name in names), path])
+        return version
 
     def _sync(self, paths: Iterable[TablePath]) -> None:
         sync_written([path for path in paths if isinstance(path, Path)])

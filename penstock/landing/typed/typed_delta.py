@@ -19,7 +19,7 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import NO_DESCRIPTION, OWN_COMMIT_MARK, DeltaTable
 from penstock.landing.table.table_file import NewFile, TableFile
-from penstock.landing.table.table_reader import APPLICATION, DELTA_LOG
+from penstock.landing.table.table_reader import APPLICATION, DELTA_LOG, newest_batch
 from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.table_schema import FileForm
 from penstock.landing.typed.columns import LANDED_COLUMNS, REST, TypedTable
@@ -52,14 +52,15 @@ class TypedDelta(DeltaTable):
 
     def commit(self, batch: int, files: Sequence[NewFile], description: Mapping[str, Any] = NO_DESCRIPTION) -> None:
         """Commit a batch; a batch that the table has is replaced, because ``landed`` does not have it yet."""
-        if self.newest() < batch:
+        table = self._table
+        if newest_batch(table) < batch:
             if files:
-                super().commit(batch, files, description)
+                self._append(table, batch, files, description)
             return
         # Crash: a pipeline that was killed before its commit to ``landed`` does the batch again, perhaps with other
         # rows.
         previous = self._files_of_batch(batch)
-        if int(self._table.transaction_version(REFILL_APPLICATION) or 0) == batch:
+        if int(table.transaction_version(REFILL_APPLICATION) or 0) == batch:
             # A refill removed the batch that ``landed`` did not have.
             active = {*self.active()}
             previous = [name for name in previous if name in active]
