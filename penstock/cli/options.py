@@ -7,6 +7,7 @@ pydantic check every parameter, and importing pydantic takes twice as long as al
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from penstock.cli.commands import SECTIONS, examples_of
@@ -89,8 +91,32 @@ def _replace_runtime_parameters(parameters: list[Any]) -> list[Any]:
     return parameters
 
 
+@contextlib.contextmanager
+def _usage_errors(command_path: str) -> Iterator[None]:
+    """End the command with one line for a wrong option or argument, where Typer prints four."""
+    try:
+        yield
+    except NoArgsIsHelpError:
+        raise
+    except UsageError as error:
+        from penstock.cli.common import fail
+
+        path = error.ctx.command_path if error.ctx else command_path
+        # One line, also for a text of pydantic with several.
+        message = " ".join(error.format_message().split()).rstrip(".")
+        fail(f"{message}; `{path} --help` shows what it takes", error.exit_code)
+
+
+def _command_path(name: str | None, parent: Any) -> str:
+    return f"{parent.command_path} {name}" if parent else name or ""
+
+
 class PlainCommand(TyperCommand):
     """A command whose texts and paths are converted without pydantic, and whose help ends with examples."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with _usage_errors(_command_path(info_name, parent)):
+            return super().make_context(info_name, args, parent, **extra)
 
     def get_params(self, ctx: Any) -> Any:
         return _replace_runtime_parameters(super().get_params(ctx))
@@ -104,6 +130,14 @@ class PlainGroup(TyperGroup):
 
     Its help prints each command's whole summary, where Typer would cut it, in the sections of ``SECTIONS``.
     """
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        with _usage_errors(_command_path(info_name, parent)):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_errors(ctx.command_path):
+            return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> Any:
         return _replace_runtime_parameters(super().get_params(ctx))

@@ -52,3 +52,13 @@ def split_address(value: str) -> tuple[str, int]:
     """Return host and port of a checked ``host:port``."""
     host, _, port = value.rpartition(":")
     return host.strip("[]"), int(port)
+
+
+def overlap(address: tuple[str, int], other: tuple[str, int]) -> bool:
+    """Report whether two servers cannot listen on these hosts and ports at once; other names are not resolved."""
+    hosts = {"127.0.0.1" if host == "localhost" else host for host in (address[0], other[0])}
+    # A wildcard has each address of its family. Port 0 is any free one.
+    wildcard = ("0.0.0.0" in hosts and not any(":" in host for host in hosts)) or (
+        "::" in hosts and all(":" in host for host in hosts)
+    )
+    return address[1] == other[1] != 0 and (len(hosts) == 1 or wildcard)

@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 
-from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings
+from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings, split_address
+from penstock.config.units import overlap
 from penstock.handover.frame_size import frame_length, min_frame_length
 
 HANDLER_CHECK = "penstock.sinks.handler_check"
@@ -27,26 +29,38 @@ def check_listeners(
     settings: Settings, listeners: Sequence[ListenerConfig], tick: Callable[[], None] = lambda: None
 ) -> None:
     """Check ``listeners`` before they are started, calling ``tick`` during waits. Raises ConfigError."""
+    check_ports(settings)
     for listener in listeners:
         _check_frame_length(listener, settings.buffer.term_length)
         listener.check_tls(listener.name)
     check_handlers(listeners, tick)
 
 
-def check_ports(listeners: Sequence[ListenerConfig]) -> None:
-    """Check that each listener has an address of its own. Raises ConfigError."""
-    first: dict[tuple[object, ...], ListenerConfig] = {}
-    for listener in listeners:
-        # UDP and TCP have ports of their own; lines, requests and gRPC share those of TCP. Port 0 is any free one.
-        kind: object = listener.protocol if listener.is_local else listener.takes_datagrams
-        key = (kind, *listener.listening_address[1:]) if listener.is_local or listener.port else (listener.name,)
-        other = first.setdefault(key, listener)
-        is_copy = listener.receivers > 1 and other.model_copy(update={"name": listener.name}) == listener
-        if other is not listener and not is_copy:
+def check_ports(settings: Settings) -> None:
+    """Check that each listener has an address that no other listener and no server has. Raises ConfigError."""
+    servers = [(key, split_address(address)) for key, address in settings.servers.items()]
+    for number, listener in enumerate(settings.listener):
+        listener_address = (listener.host, listener.port)
+        takes_connections = not (listener.is_local or listener.takes_datagrams)
+        server_keys = (key for key, address in servers if takes_connections and overlap(listener_address, address))
+        listener_names = (repr(other.name) for other in settings.listener[:number] if _share_address(listener, other))
+        if other_name := next(chain(server_keys, listener_names), ""):
             raise ConfigError(
-                f"listener.{listener.name}: listens on {listener.address_text} as {other.name!r} does: give it another "
+                f"listener.{listener.name}: listens on {listener.address_text} as {other_name} does: give it another "
                 "port, or a host of its own"
             )
+
+
+def _share_address(listener: ListenerConfig, other: ListenerConfig) -> bool:
+    # UDP and TCP have ports of their own; lines, requests and gRPC share those of TCP.
+    if listener.is_local or other.is_local:
+        return listener.listening_address == other.listening_address
+    is_copy = listener.receivers > 1 and other.model_copy(update={"name": listener.name}) == listener
+    return (
+        not is_copy
+        and listener.takes_datagrams == other.takes_datagrams
+        and overlap((listener.host, listener.port), (other.host, other.port))
+    )
 
 
 def _check_frame_length(listener: ListenerConfig, term_length: int) -> None:

@@ -61,6 +61,29 @@ def test_short_commands_import_nothing_slow(
     assert slow(completed.modules) == set()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--bogus"], "No such option: --bogus; `penstock --help` shows what it takes"),
+        (["topicz"], "No such command 'topicz'. Did you mean 'topics'"),
+        (["balance", "--bogus"], "No such option: --bogus; `penstock balance --help` shows what it takes"),
+        (["sql"], "Missing argument 'query'; `penstock sql --help` shows what it takes"),
+        (["consume", "t", "-n"], "Option '-n' requires an argument; `penstock consume --help` shows what it takes"),
+        (["consume", "t", "-n", "x"], "Invalid value for '-n': "),
+        (["topics", "a"], "Got unexpected extra argument(s) (a); `penstock topics --help` shows what it takes"),
+        (["tables", "bogus"], "No such command 'bogus'; `penstock tables --help` shows what it takes"),
+        (["alarms", "mute", "x", "--bogus"], "No such option: --bogus; `penstock alarms mute --help` shows what it"),
+    ],
+    ids=str,
+)
+def test_wrong_option_or_argument_is_one_line_with_the_next_step(
+    arguments: Sequence[str], line: str, tmp_path: Path
+) -> None:
+    completed = run(*arguments, folder=tmp_path)
+    assert (completed.status, completed.output, completed.errors.count("\n")) == (2, "", 1)
+    assert completed.errors.startswith(f"penstock: {line}")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--bogus"], []])
 def test_list_of_commands_does_not_import_rich(arguments: Sequence[str], tmp_path: Path) -> None:
     completed = run(*arguments, folder=tmp_path)

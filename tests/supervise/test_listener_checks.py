@@ -93,9 +93,9 @@ def test_handler_behind_one_that_does_not_propagate_is_named(caplog: pytest.LogC
     assert caplog.messages == ["listener 'a': handler 'log' gets nothing: 'kafka' does not propagate"]
 
 
-def listeners_at(*addresses: dict[str, object]) -> tuple[ListenerConfig, ...]:
+def listeners_at(*addresses: dict[str, object], **more: object) -> Settings:
     named = [{"name": f"l{number}", "port": 7} | address for number, address in enumerate(addresses)]
-    return Settings.model_validate({"listener": named}).listener
+    return Settings.model_validate({"listener": named, **more})
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,9 @@ def listeners_at(*addresses: dict[str, object]) -> tuple[ListenerConfig, ...]:
         ({"protocol": "udp"}, {"protocol": "udp", "codec": "syslog"}),
         ({"protocol": "udp", "receivers": 2}, {"protocol": "udp"}),
         ({"protocol": "unix_stream", "path": "/tmp/s"}, {"protocol": "unix_stream", "path": "/tmp/s"}),
+        ({"protocol": "udp", "host": "0.0.0.0"}, {"protocol": "udp"}),
+        ({"protocol": "otlp_grpc", "host": "localhost"}, {"protocol": "http"}),
+        ({"protocol": "tcp", "host": "::1"}, {"protocol": "tcp", "host": "::"}),
     ],
 )
 def test_two_listeners_with_one_address_are_refused(first: dict[str, object], second: dict[str, object]) -> None:
@@ -118,7 +121,31 @@ def test_addresses_of_their_own_are_accepted() -> None:
             {"protocol": "udp", "receivers": 3},
             {"protocol": "tcp"},
             {"protocol": "tcp", "host": "127.0.0.2"},
+            {"protocol": "tcp", "host": "::1"},
             {"protocol": "udp", "port": 0},
             {"protocol": "udp", "port": 0},
+            {"protocol": "udp", "port": 8844},
         )
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "port"),
+    [
+        ("log.http", 8844),
+        ("log.grpc", 8845),
+        ("log.flight", 1),
+        ("log.kafka", 2),
+        ("console.http", 8840),
+        ("sql.postgres", 3),
+        ("sql.flight_sql", 4),
+    ],
+)
+def test_listener_at_the_address_of_a_server_is_refused(key: str, port: int) -> None:
+    servers = {"log": {"flight": "127.0.0.1:1", "kafka": "127.0.0.1:2"}}
+    servers["sql"] = {"postgres": "127.0.0.1:3", "flight_sql": "127.0.0.1:4"}
+    settings = listeners_at({"protocol": "http", "host": "localhost", "port": port}, **servers)
+    with pytest.raises(
+        ConfigError, match=rf"^listener\.l0: listens on localhost:{port} as {key} does: give it another"
+    ):
+        check_listeners(settings, ())

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.table import Table
@@ -24,6 +24,9 @@ from penstock.config.default_listeners import Protocol
 from penstock.config.explain import DEFAULT, ExplainedKey
 from penstock.config.explain import explain as explain_keys
 from penstock.files.file_system import FILE_MODE, OS, create_once, replace_durably
+
+if TYPE_CHECKING:
+    from penstock.config import PipelineConfig
 
 config = Commands(no_args_is_help=True, help="Write, check and explain the configuration.")
 add = Commands(no_args_is_help=True, help="Add to the configuration file; comments and other lines stay.")
@@ -101,7 +104,7 @@ def check_text(text: str, path: Path) -> None:
         draft = Path(folder, path.name)
         draft.write_text(text, "utf-8")
         try:
-            check_ports(load(draft, environment={}).listener)
+            check_ports(load(draft, environment={}))
         except ConfigError as error:
             raise ConfigError(str(error).replace(str(draft), f"{path} with the new listener")) from None
 
@@ -110,19 +113,31 @@ def check_text(text: str, path: Path) -> None:
 def check(settings: Configured) -> None:
     """Check the configuration as a start would, and report each error."""
     # Slow to import.
-    from penstock.supervise.listener_checks import check_listeners, check_ports
+    from penstock.landing.transform.rules import BadTransform
+    from penstock.supervise.listener_checks import check_listeners
+    from penstock.upkeep.quarantine.fixes import BadFix
 
     try:
         settings.security.check_files()
         settings.console.check_files()
-        check_ports(settings.listener)
         check_listeners(settings, settings.listener)
-    except ConfigError as error:
+        check_functions(settings.pipeline)
+    except (ConfigError, BadTransform, BadFix) as error:
         fail(error, 2)
     names = ", ".join(listener.name for listener in settings.listener)
     console.print(
         f"the configuration is valid: listeners {names}; data in {settings.data_dir}", markup=False, soft_wrap=True
     )
+
+
+def check_functions(pipeline: PipelineConfig) -> None:
+    """Import the user's functions and compile the patterns. Raises BadTransform and BadFix, which name the key."""
+    from penstock.landing.transform.rules import TransformRules, import_function
+    from penstock.upkeep.quarantine.fixes import BadFix
+
+    TransformRules.from_config(pipeline).check()
+    for function in pipeline.fixes:
+        import_function(function, f"pipeline.fixes: {function!r}", BadFix)
 
 
 @config.command()

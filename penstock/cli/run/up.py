@@ -23,6 +23,7 @@ import typer
 
 from penstock.cli.common import active_config_file, errors, fail
 from penstock.cli.options import Config, Override, load_settings
+from penstock.cli.run.config import check_functions
 from penstock.cli.run.sample_tour import Tour
 from penstock.cli.run.serve import check_typed
 from penstock.cli.tables.spark_session import missing_spark
@@ -92,6 +93,8 @@ def up(
         fail(f"{missing}{WITHOUT_SPARK}")
     if not no_console:
         settings.console.check_files()
+    if not no_spark:
+        check_functions(settings.pipeline)
     if is_rehearsal():
         _check_serve(settings)
         return

@@ -14,6 +14,7 @@ from penstock.config.json_path import check_path, parse_path
 from penstock.config.keys.secrets import SECRET, check_kafka_secrets
 from penstock.config.keys.typed import TypedConfig
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
+from penstock.config.spark_ddl import check_ddl
 from penstock.config.tables_url import UNSAFE_RENAME_OPTION, check_place, is_url
 from penstock.files.secret_files import read_secret
 
@@ -123,7 +124,9 @@ class PipelineConfig(Section):
     target_lag: Seconds = Field(1.0, description="Time that the tables may be behind; sets Spark's trigger.")
     duplicate_window: Seconds = Field(600.0, description="Time for which uuids are kept to detect duplicates.")
     event_types: tuple[str, ...] = Field((), description="Accepted event types; empty = all.")
-    schemas: dict[str, str] = Field(default_factory=dict, description="Schema of data by event type, in Spark's DDL.")
+    schemas: dict[str, Annotated[str, AfterValidator(check_ddl)]] = Field(
+        default_factory=dict, description="Schema of data by event type, in Spark's DDL."
+    )
     typed: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")], TypedConfig] = Field(
         default_factory=dict, description="tables of single event types (delta), by name: click is events_click"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
@@ -20,7 +21,7 @@ from penstock.config.keys.security import SecurityConfig, check_console, check_e
 from penstock.config.keys.sql import SqlConfig
 from penstock.config.keys.values import Seconds, Section, TopicName
 from penstock.config.tables_url import TablesPlace, TablesUrl, is_url
-from penstock.config.units import split_address
+from penstock.config.units import overlap, split_address
 
 
 class Settings(Section):
@@ -114,11 +115,9 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_addresses(self) -> Settings:
-        keys: dict[str, str] = {}
-        for key, address in {**self.log.addresses, **self.sql.addresses}.items():
-            other = keys.setdefault(address, key)
-            if other != key and split_address(address)[1]:
-                raise ValueError(f"{key}: {address} is the address of {other}: choose another port")
+        for (first_key, first_address), (key, address) in combinations(self.servers.items(), 2):
+            if overlap(split_address(first_address), split_address(address)):
+                raise ValueError(f"{key}: {address} is the address of {first_key}: choose another port")
         return self
 
     @model_validator(mode="after")
@@ -126,6 +125,11 @@ class Settings(Section):
         check_exposure({**self.log.addresses, **self.sql.addresses}, self.security)
         check_console(self.console, self.security)
         return self
+
+    @property
+    def servers(self) -> dict[str, str]:
+        """Listening addresses of all servers by key, without listeners; servers that are off are omitted."""
+        return {**self.log.addresses, **self.sql.addresses, "console.http": self.console.http}
 
     @property
     def tables(self) -> TablesPlace:

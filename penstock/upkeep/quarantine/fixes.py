@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.files.json_values import parse_json
+from penstock.landing.transform.rules import import_function
 
 Fix = Callable[[bytes], bytes | None]
 """Return the corrected payload, or None if the row stays in quarantine."""
@@ -26,15 +26,8 @@ def keep_payload(payload: bytes) -> bytes:
 
 
 def load_fix(reference: str) -> Fix:
-    """Load the function ``module:function``. Raises BadFix."""
-    module, _, function = reference.partition(":")
-    try:
-        target = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise BadFix(f"--fix {reference}: {error}") from None
-    if not callable(target):
-        raise BadFix(f"--fix {reference}: not a function")
-    fix: Fix = target
+    """Load the function ``module:function``, also from the working folder. Raises BadFix."""
+    fix: Fix = import_function(reference, f"--fix {reference}", BadFix)
     return fix
 
 

@@ -56,3 +56,29 @@ def test_add_listener_keeps_comments_mode_and_default_listeners(tmp_path: Path) 
     twice = CliRunner().invoke(build(["config", "add"]), ["config", "add", "listener", *options])
     assert (twice.exit_code, file.read_text()) == (2, text)
     assert "two listeners have the name 'web'" in twice.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "complaint"),
+    [
+        ("pipeline.transform=nosuch:change", "pipeline.transform = 'nosuch:change' cannot be imported: ModuleNotFound"),
+        ("pipeline.transform=json:nosuch", "pipeline.transform = 'json:nosuch' cannot be imported: AttributeError: "),
+        ("pipeline.fixes=['json:dumps','nosuch:mend']", "pipeline.fixes: 'nosuch:mend' cannot be imported: ModuleNot"),
+        ("pipeline.redact.patterns=['(']", "pipeline.redact.patterns: '(': "),
+        ("pipeline.redact={hash=['host'],salt_env='NOSUCH'}", "pipeline.redact: no salt: "),
+        ("pipeline.schemas.order='id BIGINT, tags ARRAY<STRNG>'", "'STRNG' is not a type such as"),
+        ("console.http=127.0.0.1:8844", "console.http: 127.0.0.1:8844 is the address of log.http"),
+        ("listener.events-tcp.port=8840", "listener.events-tcp: listens on 127.0.0.1:8840 as console.http does"),
+    ],
+)
+def test_check_refuses_what_a_start_would_refuse(option: str, complaint: str) -> None:
+    checked = CliRunner().invoke(config, ["check", "-o", option])
+    assert (checked.exit_code, checked.stdout, checked.stderr.count("\n")) == (2, "", 1)
+    assert complaint in checked.stderr
+
+
+def test_check_accepts_functions_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_changes.py").write_text("def change(rows): return rows\ndef mend(payload): return payload\n")
+    monkeypatch.chdir(tmp_path)
+    options = ["-o", "pipeline.transform=own_changes:change", "-o", "pipeline.fixes=['own_changes:mend']"]
+    assert CliRunner().invoke(config, ["check", *options]).exit_code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from pathlib import Path
@@ -16,10 +17,11 @@ from tests.spark.spark_daemon import daemon
 
 def test_up_lists_all_ports_in_use_and_starts_nothing(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
-        http, tcp = (f"127.0.0.1:{entry.getsockname()[1]}" for entry in (first, second))
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        http, tcp, web = (f"127.0.0.1:{entry.getsockname()[1]}" for entry in servers)
         ports = ["-o", f"log.http={http}", "-o", f"listener.events-tcp.port={tcp.rpartition(':')[2]}"]
-        completed = run("up", "--no-spark", *pipe.options, *ports, "-o", f"console.http={http}", folder=tmp_path)
+        completed = run("up", "--no-spark", *pipe.options, *ports, "-o", f"console.http={web}", folder=tmp_path)
     owner = f"{os.getpid()} ({Path('/proc/self/comm').read_text().strip()})"
     assert completed.status == 1
     assert completed.errors.splitlines() == [

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.landing.rows.json_events import EventRules, event_columns
 from penstock.spark.query.type_schemas import BadSchema, parse_schemas
+from tests.config.test_spark_ddl import ACCEPTED, REFUSED
 
 pytestmark = pytest.mark.spark
 DDL = {
@@ -58,3 +59,14 @@ def test_event_that_violates_its_schema_is_quarantined(spark: SparkSession) -> N
 def test_bad_schema_is_refused_with_its_key(spark: SparkSession) -> None:
     with pytest.raises(BadSchema, match=r"pipeline\.schemas\.click: 'path strng'"):
         parse_schemas(spark, {"click": "path strng"})
+
+
+@pytest.mark.parametrize("ddl", REFUSED)
+def test_columns_that_the_configuration_refuses_are_refused_by_spark(spark: SparkSession, ddl: str) -> None:
+    with pytest.raises(BadSchema):
+        parse_schemas(spark, {"click": ddl})
+
+
+@pytest.mark.parametrize("ddl", ACCEPTED)
+def test_columns_that_spark_accepts_are_accepted_by_the_configuration(spark: SparkSession, ddl: str) -> None:
+    assert len(parse_schemas(spark, {"click": ddl})) == 1
