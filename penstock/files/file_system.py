@@ -95,11 +95,18 @@ def replace_durably(fs: FileSystem, path: Path, data: Bytes, *, draft: str = "",
     is False for content that is useless after a power failure. Raises OSError; then ``path`` has the old or the new
     content.
     """
+    replace_in_parts(fs, path, [[data]], draft=draft, synced=synced)
+
+
+def replace_in_parts(
+    fs: FileSystem, path: Path, writes: Iterable[Sequence[Bytes]], *, draft: str = "", synced: bool = True
+) -> None:
+    """Replace the content of ``path`` as ``replace_durably``, by ``writes`` that need not fit into memory together."""
     temporary = path.with_name(draft or f"{path.name}.tmp")
     try:
         # Order: content and its sync, then the rename, then the sync of the directory. A rename before the sync could
         # leave an empty file after a power failure.
-        _write(fs, temporary, data, synced)
+        _write(fs, temporary, writes, synced)
         fs.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
@@ -183,11 +190,13 @@ def create_once(path: Path, data: Bytes, mode: int = FILE_MODE) -> None:
     OS.sync_directory(path.parent)
 
 
-def _write(fs: FileSystem, path: Path, data: Bytes, synced: bool) -> None:
+def _write(fs: FileSystem, path: Path, writes: Iterable[Sequence[Bytes]], synced: bool) -> None:
     file = fs.open(path, create=True)
     try:
         file.truncate(0)
-        file.write([data], 0)
+        position = 0
+        for parts in writes:
+            position += file.write(parts, position)
         if synced:
             file.sync()
     finally:

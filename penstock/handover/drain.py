@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import groupby
@@ -105,16 +104,12 @@ class Drain(FrameReader):
 
     def _store_held(self, position: ReaderPosition) -> None:
         inode = self._held_file.stat().st_ino
-        frames_held, total = read_held_frames(self._held_file)
-        frames = [frame for frame in frames_held if frame.begin >= position.stored]
-        if frames:
-            _LOGGER.warning("listener %r: storing the saved frames of the previous daemon", self.listener)
-        while frames:
-            # Limit: the file may have all frames of the buffer. Crash: each group moves the position past itself, so
-            # that a successor continues with the next.
-            count = max(bisect_right(frames, frames[0].begin + self._group_bytes, key=lambda frame: frame.end), 1)
-            group, frames = [frame._replace(data=self.copied_part(frame)) for frame in frames[:count]], frames[count:]
-            self.handle(FrameGroup(group, group[0].begin, group[-1].end, position.mark), position)
+        frames, total = read_held_frames(self._held_file)
+        _LOGGER.warning("listener %r: storing the saved frames of the previous daemon", self.listener)
+        # Crash: each group moves the position past itself, so that a successor continues with the next.
+        for group in _grouped((frame for frame in frames if frame.begin >= position.stored), self._group_bytes):
+            parts = [frame._replace(data=self.copied_part(frame)) for frame in group]
+            self.handle(FrameGroup(parts, parts[0].begin, parts[-1].end, position.mark), position)
         if UNKNOWN not in (total, position.mark) and total > position.mark:
             self._enter_corrupt(total - position.mark)
             position.mark = total
@@ -273,6 +268,18 @@ class Drain(FrameReader):
         accepted = body.filter(pc.less_equal(sizes.fill_null(0), pa.scalar(limit)))
         counts[f"{Name.HANDLER_FAILED}{LOG}"] += body.num_rows - accepted.num_rows
         return accepted
+
+
+def _grouped(frames: Iterable[Frame], limit_bytes: int) -> Iterator[list[Frame]]:
+    """Yield frames in groups of ``limit_bytes`` of the buffer; a group has at least one frame."""
+    group: list[Frame] = []
+    for frame in frames:
+        if group and frame.end > group[0].begin + limit_bytes:
+            yield group
+            group = []
+        group.append(frame)
+    if group:
+        yield group
 
 
 def _read(frame: Frame, routes: TopicByPosition) -> tuple[Body, FrameMetadata]:

@@ -7,13 +7,15 @@ then for each frame its begin, its end, the length of its payload and the CRC32C
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import crc32c
 
-from penstock.files.file_system import OS, replace_durably
+from penstock.files.file_system import OS, replace_in_parts
 from penstock.handover.position import UNKNOWN
 from penstock.logbuffer import Frame
 
@@ -21,13 +23,16 @@ TOTAL = struct.Struct("<qI")
 HEAD = struct.Struct("<qqII")
 
 
-def write_held_frames(path: Path, frames: Sequence[Frame], total: int) -> None:
-    """Replace the content of the file by ``frames``. Raises OSError."""
+def write_held_frames(path: Path, frames: Iterable[Frame], total: int) -> None:
+    """Replace the content of the file by ``frames``, of which one at a time is in memory. Raises OSError."""
+    replace_in_parts(OS, path, _parts(frames, total))
+
+
+def _parts(frames: Iterable[Frame], total: int) -> Iterator[list[bytes | memoryview]]:
     number = total.to_bytes(8, "little", signed=True)
-    parts: list[bytes | memoryview] = [number, crc32c.crc32c(number).to_bytes(4, "little")]
+    yield [number, crc32c.crc32c(number).to_bytes(4, "little")]
     for frame in frames:
-        parts += [HEAD.pack(frame.begin, frame.end, len(frame.data), crc32c.crc32c(frame.data)), frame.data]
-    replace_durably(OS, path, b"".join(parts))
+        yield [HEAD.pack(frame.begin, frame.end, len(frame.data), crc32c.crc32c(frame.data)), frame.data]
 
 
 def remove_held_frames(path: Path) -> None:
@@ -40,20 +45,30 @@ def remove_held_frames(path: Path) -> None:
     OS.sync_directory(path.parent)
 
 
-def read_held_frames(path: Path) -> tuple[list[Frame], int]:
-    """Return the intact frames before the first damaged one, and the total after all frames (or UNKNOWN)."""
-    data = memoryview(OS.read(path)) if path.exists() else memoryview(b"")
-    if len(data) < TOTAL.size:
-        return [], UNKNOWN
-    total, checksum = TOTAL.unpack(data[: TOTAL.size])
-    return list(_frames(data[TOTAL.size :])), total if crc32c.crc32c(data[:8]) == checksum else UNKNOWN
+def read_held_frames(path: Path) -> tuple[Iterator[Frame], int]:
+    """Return the intact frames before the first damaged one, and the total after all frames (or UNKNOWN).
+
+    Limit: the file may have all frames of a log buffer, so they are read one at a time, from one file even if the
+    writer replaces it. Raises OSError.
+    """
+    if not path.exists():
+        return iter(()), UNKNOWN
+    file = path.open("rb")
+    head = file.read(TOTAL.size)
+    total, checksum = TOTAL.unpack(head) if len(head) == TOTAL.size else (UNKNOWN, 0)
+    return _read_frames(file), total if crc32c.crc32c(head[:8]) == checksum else UNKNOWN
 
 
-def _frames(data: memoryview) -> Iterator[Frame]:
-    while len(data) >= HEAD.size:
-        begin, end, length, checksum = HEAD.unpack(data[: HEAD.size])
-        payload, data = data[HEAD.size : HEAD.size + length], data[HEAD.size + length :]
-        # Frames after a damaged one have no reliable start, so reading ends here.
-        if len(payload) < length or crc32c.crc32c(payload) != checksum:
-            return
-        yield Frame(payload, begin, end, 0)
+def _read_frames(file: BinaryIO) -> Iterator[Frame]:
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        while len(head := file.read(HEAD.size)) == HEAD.size:
+            begin, end, length, checksum = HEAD.unpack(head)
+            # Limit: no more memory than a frame may have, for a damaged length.
+            if length > min(size - file.tell(), end - begin):
+                return
+            payload = file.read(length)
+            # Frames after a damaged one have no reliable start, so reading ends here.
+            if crc32c.crc32c(payload) != checksum:
+                return
+            yield Frame(memoryview(payload), begin, end, 0)

@@ -5,8 +5,10 @@ Invariant: dropped frames are not delivered later, and handled frames are not dr
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,27 +68,26 @@ def restore_lost(folder: Path, listener: str, reader: str, publication: Publicat
 def _restore_log(file: Path, held: Path, missed: Move, publication: Publication, total: int) -> None:
     """Save all frames that the log may not have stored; the log skips the stored ones by their position."""
     end = publication.position
-    frames = uncertain_frames(held, publication, missed.to, end)
+    first = next((frame.begin for frame in uncertain_frames(held, publication, missed.to, end)), end)
     try:
-        write_held_frames(held, frames, total)
+        write_held_frames(held, uncertain_frames(held, publication, missed.to, end), total)
     except OSError as error:
         _LOGGER.warning("frames of the log daemon cannot be saved: %s; it reads them again", error)
         begin = two_terms_before(end, publication.parameters.term_length)
         create_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
         return
-    create_position(file, frames[0].begin if frames else end, end, UNKNOWN, end, total)
+    create_position(file, first, end, UNKNOWN, end, total)
 
 
-def uncertain_frames(held: Path, publication: Publication, begin: int, end: int) -> list[Frame]:
-    """Return the frames of the file ``held``, and copies of the frames that begin in [begin, end)."""
-    frames = {frame.begin: frame for frame in [*read_held_frames(held)[0], *_copy_frames(publication, begin, end)]}
-    return [frames[begin] for begin in sorted(frames)]
+def uncertain_frames(held: Path, publication: Publication, begin: int, end: int) -> Iterator[Frame]:
+    """Yield the frames of the file ``held``, and those of the buffer that begin in [begin, end), by position."""
+    # A frame that is in both is taken from the buffer, which comes first here.
+    frames = heapq.merge(frames_between(publication, begin, end), read_held_frames(held)[0], key=_begin)
+    return (next(copies) for _, copies in groupby(frames, _begin))
 
 
-def _copy_frames(publication: Publication, begin: int, end: int) -> list[Frame]:
-    """Return copies of the frames that begin in [begin, end) and that the buffer still has."""
-    frames = frames_between(publication, begin, end)
-    return [frame._replace(data=memoryview(bytes(frame.data))) for frame in frames]
+def _begin(frame: Frame) -> int:
+    return frame.begin
 
 
 def frames_between(publication: Publication, begin: int, end: int) -> Iterator[Frame]:
@@ -100,6 +101,7 @@ def frames_between(publication: Publication, begin: int, end: int) -> Iterator[F
                 yield from (frame for frame in frames.poll(POLL_BYTES) if frame.begin < end)
             except Lapped:
                 frames.position = frames.oldest() or end
+            frames.release()
 
 
 def carried_floor(publication: Publication, begin: int) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
@@ -270,10 +270,10 @@ class FrameWriter:
 
     def _save(self, reader: HandlerPosition, begin: int, end: int) -> bool:
         held = held_file(reader.position.path.parent, self._source)
-        frames = uncertain_frames(held, self._publication, begin, end)
-        self._held_mark = missed_counts(frames, reader)[1]
         try:
-            write_held_frames(held, frames, self._held_mark)
+            # Limit: the frames may be a whole buffer, so they are read twice and never in memory together.
+            self._held_mark = missed_counts(uncertain_frames(held, self._publication, begin, end), reader)[1]
+            write_held_frames(held, uncertain_frames(held, self._publication, begin, end), self._held_mark)
         except OSError as error:
             _LOGGER.warning("frames of the log daemon cannot be saved: %s; waiting for it", error)
             return False
@@ -324,7 +324,7 @@ def _published(frame: Frame) -> tuple[int, int]:
     return metadata.slots if metadata and metadata.slots else published(frame.reserved_value)
 
 
-def missed_counts(frames: Sequence[Frame], reader: HandlerPosition, before: int | None = None) -> tuple[Counts, int]:
+def missed_counts(frames: Iterable[Frame], reader: HandlerPosition, before: int | None = None) -> tuple[Counts, int]:
     """Return the counts of frames that ``reader`` misses, named by bucket, and the total after them.
 
     ``before`` is the total before them if the reader is further than its stored position. Messages of unreadable frames

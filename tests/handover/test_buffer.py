@@ -73,7 +73,7 @@ def test_unreadable_log_position_saves_the_unstored_frames(tmp_path: Path, caplo
     publication, readers = open_buffer(tmp_path, LISTENER, TERM)
     position = readers[0].position
     assert (position.stored, position.position) == (0, end)
-    remaining, _ = read_held_frames(held_file(tmp_path, "events"))
+    remaining = list(read_held_frames(held_file(tmp_path, "events"))[0])
     assert (remaining[0].begin, remaining[-1].end) == (0, end)
     assert "renamed to" in caplog.messages[0]
     publication.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import tracemalloc
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -90,7 +91,8 @@ def counts(log: Log) -> Counts:
 def test_claimed_frames_are_saved_and_the_writer_continues(life: Life, held: Path) -> None:
     claim = life.position.claim
     overflow(life)
-    frames, total = read_held_frames(held)
+    saved, total = read_held_frames(held)
+    frames = list(saved)
     assert (len(frames), frames[0].begin, frames[-1].end, total) == (2, 0, claim, 3)
     assert life.position.floor > claim
 
@@ -160,7 +162,8 @@ def test_damaged_saved_frames_are_counted(tmp_path: Path, life: Life, log: Log, 
 def test_truncated_file_yields_only_intact_frames(remaining: int, life: Life, held: Path) -> None:
     overflow(life)
     held.write_bytes(held.read_bytes()[:remaining])
-    assert read_held_frames(held) == ([], UNKNOWN if remaining < 12 else 3)
+    frames, total = read_held_frames(held)
+    assert (list(frames), total) == ([], UNKNOWN if remaining < 12 else 3)
 
 
 def test_writer_waits_if_frames_cannot_be_saved(life: Life, held: Path) -> None:
@@ -196,7 +199,7 @@ def test_writer_waits_longer_after_each_failed_save(life: Life, held: Path, monk
     held.with_name("events.held.tmp").mkdir()  # as on a full disk
     clock, attempts = FakeClock(), list[float]()
 
-    def write_and_record(path: Path, frames: Sequence[Frame], total: int) -> None:
+    def write_and_record(path: Path, frames: Iterable[Frame], total: int) -> None:
         attempts.append(clock.monotonic())
         held_frames.write_held_frames(path, frames, total)
 
@@ -321,7 +324,7 @@ def test_saved_frames_are_stored_in_groups_and_once_if_the_daemon_dies_between(
         publish(life, message)
     life.position.claim = life.publication.position
     overflow(life)
-    assert len(read_held_frames(held)[0]) == 20
+    assert len(list(read_held_frames(held)[0])) == 20
     groups: list[FrameGroup] = []
 
     class DyingDrain(Drain):
@@ -344,6 +347,24 @@ def test_saved_frames_are_stored_in_groups_and_once_if_the_daemon_dies_between(
     assert collected[:20] == messages
     assert not set(messages) & set(collected[20:])
     assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (170, 170 - len(collected), 0)
+
+
+def test_saved_frames_are_never_in_memory_together(tmp_path: Path, held: Path) -> None:
+    life = live(tmp_path, LISTENER, 1 << 24)
+    for _ in range(64):
+        publish(life, b"x" * (1 << 18))
+    end = life.publication.position
+    assert end > 1 << 24
+    tracemalloc.start()
+    try:
+        assert life.publisher._save(life.readers[0], 0, end)
+        assert life.publisher._save(life.readers[0], 0, end)  # reads the file that it replaces
+        frames, total = read_held_frames(held)
+        assert (sum(len(frame.data) > 1 << 18 for frame in frames), total) == (64, 64)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 << 18, "about one frame, of 64"
 
 
 @given(st.lists(RAW | st.binary(min_size=24, max_size=24), max_size=4).map(b"".join))
