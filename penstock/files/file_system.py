@@ -7,6 +7,7 @@ import fcntl
 import itertools
 import mmap
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -121,7 +122,7 @@ def replacing_draft(path: Path) -> Iterator[Path]:
     """Yield the path of a file to write, which replaces ``path`` durably when the block ends without an error.
 
     Use it for content that a library writes in parts. A device or pipe, such as /dev/stdout, is written itself. Raises
-    OSError. Crash: ``path`` keeps its content, and the draft stays, ``.NAME.PID.tmp``.
+    OSError. Crash: ``path`` keeps its content, and the draft stays, ``.NAME.PID.tmp``, until the next one is made.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -129,6 +130,7 @@ def replacing_draft(path: Path) -> Iterator[Path]:
     # A link keeps naming its file.
     target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    remove_dead_drafts(target.parent, target.name)
     try:
         yield draft
         # Order: the content and its sync, then the rename, as in ``replace_durably``.
@@ -138,6 +140,29 @@ def replacing_draft(path: Path) -> Iterator[Path]:
         with contextlib.suppress(FileNotFoundError):
             OS.remove(draft)
     OS.sync_directory(target.parent)
+
+
+def remove_dead_drafts(folder: Path, name: str = "") -> None:
+    """Remove drafts that processes left when they were killed: ``.NAME.PID.tmp``, ``NAME.PID.tmp``, ``NAME.PID.new``.
+
+    Without ``name``, drafts of all files of a folder that only Penstock writes to. Drafts of running processes stay.
+    """
+    draft_name = re.compile(rf"\.?{re.escape(name) or '.+'}\.(\d{{1,9}})\.(?:tmp|new)", re.DOTALL)
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder):
+            if (match := draft_name.fullmatch(entry)) and not _is_running(int(match[1])):
+                with contextlib.suppress(OSError):
+                    os.unlink(folder / entry)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's process
+        return True
+    return True
 
 
 def set_aside(path: Path, fs: FileSystem) -> Path:
@@ -176,6 +201,7 @@ def create_once(path: Path, data: Bytes, mode: int = FILE_MODE) -> None:
     Raises OSError.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    remove_dead_drafts(path.parent, path.name)
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as file:

@@ -23,8 +23,7 @@ from penstock.config import OtelConfig, Settings, split_address
 from penstock.config.daemon_access import internal_token
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.files.change_log import ChangeLog
-from penstock.files.errors import UnknownFormat
-from penstock.handover.disk_id import load_disk_id
+from penstock.handover.disk_id import OwnDisk
 from penstock.handover.listener_drains import Drains
 from penstock.handover.paths import RELAYS_FOLDER, listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
@@ -94,7 +93,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     alarms = make_alarms(settings.alarms, log.clock, reports, register, delivery)
     changes = ChangeLog(settings.data_dir)
     guard = TokenAuthenticator.from_config(settings.security, internal)
-    api = EntriesApi(log, guard, reports.post, changes, disk_id=load_own_disk_id(settings))
+    api = EntriesApi(log, guard, reports.post, changes, disk=OwnDisk(settings.data_dir / RELAYS_FOLDER))
     sweeper, keeper, recorder = (
         Sweeper(log),
         CheckpointKeeper(ledger),
@@ -150,16 +149,6 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     await asyncio.to_thread(recorder.stop)
     await asyncio.to_thread(keeper.stop)
     log.close()
-
-
-def load_own_disk_id(settings: Settings) -> str:
-    """Return the id of the data directory; "" with a warning if it can neither be read nor written."""
-    try:
-        return load_disk_id(settings.data_dir / RELAYS_FOLDER)
-    except (OSError, UnknownFormat) as error:
-        # Only entries of relays need it: the log must also start on a full disk, so that they can be read.
-        _LOGGER.warning("relayed entries are refused: the id of this data directory is missing: %s", error)
-        return ""
 
 
 def start_export(config: OtelConfig, families: Callable[[], Iterable[Family]]) -> OtelExport | None:

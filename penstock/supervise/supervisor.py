@@ -21,7 +21,7 @@ from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.config.daemon_access import internal_token
 from penstock.config.reloadable import differing, in_force
 from penstock.errors import PenstockError
-from penstock.files.file_system import OS, replace_durably
+from penstock.files.file_system import OS, remove_dead_drafts, replace_durably
 from penstock.files.regular_files import check_data_directory
 from penstock.ingest.sockets import CannotListen, check_address, serves_listener
 from penstock.process.child import Child
@@ -423,6 +423,9 @@ def make_folders(settings: Settings) -> None:
     try:
         settings.buffers.mkdir(parents=True, exist_ok=True)
         settings.topics.mkdir(parents=True, exist_ok=True)
+        # Drafts of other files are removed when the file is written again.
+        remove_dead_drafts(settings.buffers)
+        remove_dead_drafts(settings.data_dir, "token")
     except OSError as error:
         raise ConfigError(f"data_dir: {error.filename} cannot be created: {error.strerror}") from None
 

@@ -14,6 +14,7 @@ from penstock.files.file_system import (
     SYSTEM_CLOCK,
     create_once,
     map_file,
+    remove_dead_drafts,
     replace_durably,
     replacing_draft,
     set_aside,
@@ -153,3 +154,38 @@ def test_each_damaged_file_is_set_aside_under_a_name_of_its_own(tmp_path):
     assert sorted(int(renamed.read_text()) for renamed in tmp_path.iterdir()) == list(range(12))
     names = {renamed.read_text(): renamed.name for renamed in tmp_path.iterdir()}
     assert [names[number] for number in ("0", "1", "11")] == ["edge.1.damaged", "edge.1.damaged2", "edge.1.damaged12"]
+
+
+KILLED_WRITER = """
+import os, pathlib, signal, sys
+from penstock.files import file_system
+path = pathlib.Path(sys.argv[2])
+def kill(*_): os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] == "replacing_draft":
+    with file_system.replacing_draft(path) as draft:
+        draft.write_bytes(b"half")
+        kill()
+os.fsync = kill
+file_system.create_once(path, b"half")
+"""
+
+
+@pytest.mark.parametrize("function", ["replacing_draft", "create_once"])
+def test_draft_of_a_killed_process_is_removed_by_the_next_one(tmp_path, function):
+    path, other = tmp_path / "out.arrow", tmp_path / "other.arrow.2147483.new"
+    other.touch()  # a user's file with a similar name
+    running = tmp_path / f".out.arrow.{os.getppid()}.tmp"
+    running.touch()
+    subprocess.run([sys.executable, "-c", KILLED_WRITER, function, path], timeout=60, check=False)
+    assert len(list(tmp_path.iterdir())) == 3
+    with replacing_draft(path) as draft:
+        draft.write_bytes(b"new")
+    assert sorted(tmp_path.iterdir()) == sorted([running, other, path])
+
+
+def test_drafts_of_a_folder_of_our_own_are_removed(tmp_path):
+    for name in ("token.2147483.new", ".a.2147483.tmp", "disk.2147483.tmp", "position.3", "a.2147483.json"):
+        (tmp_path / name).touch()
+    remove_dead_drafts(tmp_path)
+    remove_dead_drafts(tmp_path / "absent")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.2147483.json", "position.3"]

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from penstock.config import SecurityConfig
 from penstock.files.change_log import ChangeLog
-from penstock.handover.disk_id import load_disk_id
+from penstock.handover.disk_id import OwnDisk
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.log import Log, TopicSettings
 from penstock.process.http_limits import HttpLimits
@@ -77,7 +77,7 @@ class Running:
             TokenAuthenticator.from_config(self._security, INTERNAL_TOKEN),
             self._post,
             self.changes,
-            disk_id=load_disk_id(self.folder.parent / RELAYS_FOLDER),
+            disk=OwnDisk(self.folder.parent / RELAYS_FOLDER),
         )
 
         async def stat() -> dict[str, int]:

@@ -12,6 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,29 @@ Append = Callable[[pa.RecordBatch, tuple[str, int]], Any]
 _LOGGER = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _CompressedFile:
+    """A file that is not followed. ``changed_ns`` is its last change, ``counted_ns`` the last one that is counted."""
+
+    changed_ns: int
+    counted_ns: int = 0
+    counts: int = 0
+    unread_lines: int = 0
+    rests_since: float = 0.0
+
+    def is_due(self, changed_ns: int, now: float, grace_s: float) -> bool:
+        """Report whether its lines need another count.
+
+        Limit: a file that still grows is decompressed from its beginning, up to a second each time. It must rest first,
+        twice as long after each count.
+        """
+        if changed_ns == self.counted_ns:
+            return False
+        if changed_ns != self.changed_ns:
+            self.changed_ns, self.rests_since = changed_ns, now
+        return now - self.rests_since >= grace_s * (1 << min(max(self.counts - 1, 0), 16))
+
+
 class Tailer:
     """Follows the files that match ``patterns``. Owned by one thread.
 
@@ -80,7 +104,7 @@ class Tailer:
         self._annotations, self._grace_s, self._clock = dict(annotations or {}), grace_s, clock
         self._containers = containers
         self._files: dict[FileIdentity, FollowedFile] = {}
-        self._compressed: dict[FileIdentity, tuple[int, int]] = {}  # time of their last change, and their unread lines
+        self._compressed: dict[FileIdentity, _CompressedFile] = {}
         self._has_unsaved = False
         stored = state.read()
         self._positions = stored or Positions(new_id())
@@ -169,12 +193,14 @@ class Tailer:
         for identity, position in list(self._positions.files.items()):
             if identity not in self._files and identity not in names and (path := find_by_inode(position)):
                 self._open(path, identity)
-        self._compressed = {identity: known for identity, known in self._compressed.items() if identity in names}
+        self._compressed = {identity: file for identity, file in self._compressed.items() if identity in names}
         return names
 
     def _open(self, path: str, identity: FileIdentity) -> None:
         try:
-            if identity in self._compressed and self._compressed[identity][0] == os.stat(path).st_mtime_ns:
+            if identity in self._compressed and not self._compressed[identity].is_due(
+                os.stat(path).st_mtime_ns, self._clock(), self._grace_s
+            ):
                 return
             complete_bytes = container_logs.complete_bytes if self._containers else len
             file = FollowedFile(path, self._clock(), self._positions.files, complete_bytes)
@@ -300,14 +326,16 @@ class Tailer:
         """Do not follow a compressed file: its lines were read before it was compressed, or are counted as unread."""
         position = file.position
         self._warnings.report(("compressed", position.path), f"{position.path} is compressed ({compression}): not read")
-        _, counted = self._compressed.get(position.identity, (0, 0))
+        changed_ns = os.stat(position.path).st_mtime_ns
+        compressed = self._compressed.setdefault(position.identity, _CompressedFile(changed_ns))
         unread = 0
         with contextlib.suppress(OSError):  # no room for the content: it is not compared
             unread = self._count_unread(file, compression)
-        if unread > counted:
+        if unread > compressed.unread_lines:
             _LOGGER.warning("%s: %d of its lines were not read before it was compressed", position.path, unread)
-        self.unread_lines += max(unread - counted, 0)
-        self._compressed[position.identity] = os.stat(position.path).st_mtime_ns, max(unread, counted)
+        self.unread_lines += max(unread - compressed.unread_lines, 0)
+        compressed.counted_ns, compressed.unread_lines = changed_ns, max(unread, compressed.unread_lines)
+        compressed.counts += 1
         file.close()
         del self._files[position.identity], self._positions.files[position.identity]
 

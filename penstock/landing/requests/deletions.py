@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.files.checked_document import encode, read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.files.file_system import create_once, sync_written
+from penstock.files.file_system import create_once, remove_dead_drafts, sync_written
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
 from penstock.landing.offset_runs import Runs, as_runs
@@ -102,6 +102,7 @@ def request_deletion(
 ) -> Deletion:
     """Write a new request and return it. Synced. Several processes may call it at once."""
     layout.deletions.mkdir(parents=True, exist_ok=True)
+    remove_dead_drafts(layout.deletions)
     while True:
         number = 1 + max((existing.number for existing in load_deletions(layout)), default=0)
         deletion = Deletion(number, why, tuple(conditions))

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.counts import BucketClock
 from penstock.files.change_log import ChangeLog
-from penstock.handover.disk_id import hop_of
+from penstock.handover.disk_id import OwnDisk, hop_of
 from penstock.log import Appended, Log, LogError, ProducerSequence, Topic, TopicReader
 from penstock.server.api.administration import AdminApi, Post
 from penstock.server.auth.permitted_topics import PermittedTopics, api_error
@@ -70,9 +70,9 @@ class EntriesApi:
         post: Post | None = None,
         changes: ChangeLog | None = None,
         clock: BucketClock | None = None,
-        disk_id: str = "",
+        disk: OwnDisk | None = None,
     ) -> None:
-        """``disk_id`` is the id of the data directory, which recognises entries that were relayed from it; without one
+        """``disk`` has the id of the data directory, which recognises entries that were relayed from it; without one
         relayed entries are refused.
         """
         self.topics = PermittedTopics(log, clock)
@@ -86,7 +86,7 @@ class EntriesApi:
         self._arrivals: LoopFutures | None = None
         self._shared_pages, self._followed = SharedPages(), FollowedTopics()
         self._wakes: set[Wake] = set()
-        self._closed, self._disk_id = False, disk_id
+        self._closed, self._disk = False, disk
 
     @property
     def open_streams(self) -> int:
@@ -138,9 +138,11 @@ class EntriesApi:
 
         Raises Unavailable if that cannot be known.
         """
-        if hops and not self._disk_id:
+        if not hops:
+            return
+        if not (disk_id := self._disk.id if self._disk else ""):
             raise Unavailable(_NO_DISK_ID)
-        if not hops or (own := hop_of(self._disk_id, topic)) not in hops:
+        if (own := hop_of(disk_id, topic)) not in hops:
             return
         others = len(hops) - 1 - hops.index(own)
         if not others:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import json
 import os
 import shutil
@@ -18,7 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.client.log.types import Exhausted
-from penstock.client.tail.file_content import MAX_LINE_BYTES
+from penstock.client.tail import tailer
+from penstock.client.tail.file_content import MAX_LINE_BYTES, write_decompressed
 from penstock.client.tail.positions import BadPositions
 from penstock.files.checked_document import encode
 from penstock.files.errors import DamagedFile
@@ -299,6 +301,30 @@ def test_what_matches_nothing_or_cannot_be_followed_is_reported_once(
             f"{tmp_path} matches no file",
         ]
     )
+
+
+def test_compressed_file_that_grows_is_decompressed_a_few_times(
+    here: Following, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[str] = []
+
+    def write(path: str, compression: str, content: Any) -> bool:
+        counts.append(path)
+        return write_decompressed(path, compression, content)
+
+    monkeypatch.setattr(tailer, "write_decompressed", write)
+    here.run()
+    for number in range(600):
+        with gzip.open(here.path("new.log"), "ab") as file:
+            file.write(b"line %d\n" % number)
+        os.utime(here.path("new.log"), ns=(number, number))
+        here.run()
+        here.clock.advance(1)
+    assert len(counts) == 1
+    here.clock.advance(3600)
+    here.run()
+    assert here.tailer is not None
+    assert (len(counts), here.tailer.unread_lines, here.topic.lines) == (2, 600, [])
 
 
 def test_pattern_whose_file_is_rotated_away_is_not_reported(here: Following, caplog: pytest.LogCaptureFixture) -> None:
