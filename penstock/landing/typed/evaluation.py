@@ -30,6 +30,7 @@ from penstock.landing.typed.column_types import (
 )
 from penstock.landing.typed.contracts import meets
 from penstock.landing.typed.conversion import Rows, convert, convert_in_sql, replace_rows, take_rows
+from penstock.landing.typed.shapes import ShapedRows, shaped_rows
 
 _FIELDS = "CASE WHEN starts_with(data, '{{') THEN TRY({0}) END"
 """SQL of the JSON texts at pointers if ``data`` is an object. TRY: a transformation may have broken the JSON."""
@@ -38,10 +39,19 @@ Extracted = Mapping[str, "pa.Array[Any]"]
 
 
 class Evaluation:
-    """The fields of JSON texts, and their values in columns. ``extracted``: what ``extract_fields`` returns for it."""
+    """The fields of JSON texts, and their values in columns.
 
-    def __init__(self, columns: tuple[Column, ...], data: pa.Array[Any], extracted: Extracted | None = None) -> None:
-        self._columns, self._data = columns, data
+    ``extracted``: what ``extract_fields`` returns for it. ``shaped``: rows whose ``rest`` needs no parser.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        data: pa.Array[Any],
+        extracted: Extracted | None = None,
+        shaped: Sequence[ShapedRows] = (),
+    ) -> None:
+        self._columns, self._data, self._shaped = columns, data, shaped
         self._keys, self._leaves = keys_of_objects(columns), leaves(columns)
         numbers = numbered_paths(columns)
         if extracted is None:
@@ -108,9 +118,9 @@ class Evaluation:
         return rests([self])[0]
 
     @cached_property
-    def _partial(self) -> tuple[Rows, Rows, np.ndarray[Any, Any]]:
-        """Rows from which only whole keys are removed, other rows of which something remains, and the number of keys
-        that columns have of each row.
+    def _partial(self) -> tuple[Mask, Rows, np.ndarray[Any, Any]]:
+        """A mask of rows from which only whole keys are removed, other rows of which something remains, and the number
+        of keys that columns have of each row.
         """
         keys = [(key,) for key in self._children(())]
         taken = sum((self._is_in_columns[key].astype(np.int64) for key in keys), np.int64(0))
@@ -119,16 +129,27 @@ class Evaluation:
         misfits = [self._present[key] & ~self._is_in_columns[key] for key in keys]
         has_misfit = np.logical_or.reduce([*misfits, as_mask(pc.is_valid(self._marked))])
         taken_keys = np.broadcast_to(np.asarray(taken), len(self._data))
-        return np.flatnonzero(is_partial & ~has_misfit), np.flatnonzero(is_partial & has_misfit), taken_keys
+        return is_partial & ~has_misfit, np.flatnonzero(is_partial & has_misfit), taken_keys
+
+    @cached_property
+    def _patched_rows(self) -> Rows:
+        is_patched = self._partial[0].copy()
+        for group in self._shaped:
+            is_patched[group.rows] = False
+        return np.flatnonzero(is_patched)
 
     def _patchable(self) -> pa.Array[Any]:
-        """Return the objects from which only whole keys are removed."""
-        return take_rows(self._data, self._partial[0])
+        """Return the objects from which only whole keys are removed, without rows that have a shape."""
+        return take_rows(self._data, self._patched_rows)
 
     def _rest(self, patched: Extracted) -> pa.Array[Any]:
         """Return the rest, given the patched objects of ``_patchable``."""
-        whole_rows, other_rows, taken = self._partial
-        remaining = _where(~self.is_object, self._data)
+        is_whole, other_rows, taken = self._partial
+        remaining, whole_rows = _where(~self.is_object, self._data), self._patched_rows
+        for group in self._shaped:
+            whole = group.select(is_whole[group.rows])
+            if len(whole.rows):
+                remaining = replace_rows(remaining, whole.rows, whole.without(self._children(())))
         if len(whole_rows):
             expected = (self._counts[()] - taken)[whole_rows]
             remaining = replace_rows(remaining, whole_rows, self._unrepeated(whole_rows, patched, expected))
@@ -138,7 +159,10 @@ class Evaluation:
 
     @cached_property
     def _marked(self) -> pa.Array[Any]:
-        return mark_long_numbers(self._data)
+        # Long numbers have no shape.
+        rows = _without_shape(self._shaped, len(self._data))
+        nulls: pa.Array[Any] = pa.nulls(len(self._data), pa.string())
+        return replace_rows(nulls, rows, mark_long_numbers(take_rows(self._data, rows))) if len(rows) else nulls
 
     def _convert(self, leaf: Column) -> pa.Array[Any]:
         """Return the values of a leaf."""
@@ -272,8 +296,37 @@ class Evaluation:
 
 def evaluate_all(tables: tuple[tuple[Column, ...], ...], data: Sequence[pa.Array[Any]]) -> list[Evaluation]:
     """Return the evaluation of each table's JSON texts."""
-    extracted = extract_fields(tables, data)
-    return [Evaluation(*part) for part in zip(tables, data, extracted, strict=True)]
+    # Fast path: most texts are like many others, and their fields are slices. DuckDB parses only the other texts.
+    shaped = [shaped_rows(texts) for texts in data]
+    rows = [_without_shape(groups, len(texts)) for groups, texts in zip(shaped, data, strict=True)]
+    extracted = extract_fields(tables, [take_rows(*part) for part in zip(data, rows, strict=True)])
+    joined = map(_join_extracted, tables, shaped, rows, extracted)
+    return [Evaluation(*part) for part in zip(tables, data, joined, shaped, strict=True)]
+
+
+def _without_shape(groups: Sequence[ShapedRows], size: int) -> Rows:
+    """Return the rows that are in none of the groups."""
+    has_shape = np.zeros(size, bool)
+    for group in groups:
+        has_shape[group.rows] = True
+    return np.flatnonzero(~has_shape)
+
+
+def _join_extracted(
+    columns: tuple[Column, ...], groups: Sequence[ShapedRows], rows: Rows, extracted: Extracted
+) -> Extracted:
+    """Return the texts and numbers of keys of all rows; ``extracted`` has those without a shape."""
+    if not groups:
+        return extracted
+    numbers = numbered_paths(columns)
+    parts = {f"text{n}": [group.text(path) for group in groups] for path, n in numbers.items()}
+    for path in ((), *keys_of_objects(columns)):
+        parts[f"count{numbers.get(path, 0)}"] = [group.key_count(path) for group in groups]
+    if len(groups) == 1 and not len(rows):
+        return {name: part for name, (part,) in parts.items()}
+    order = pa.array(np.argsort(np.concatenate([*(group.rows for group in groups), rows])))
+    joined = {name: [*arrays, extracted[name].cast(arrays[0].type)] for name, arrays in parts.items()}
+    return {name: pc.take(pa.concat_arrays(arrays), order) for name, arrays in joined.items()}
 
 
 def rests(evaluations: Sequence[Evaluation]) -> list[pa.Array[Any]]:
