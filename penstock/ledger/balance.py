@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 from penstock.counts import Counts, Name, OpenBook, SourceBucket, bucket_of, open_books, summed
 from penstock.handover.paths import LOG
 from penstock.ledger.book import TierCounts, TopicFates
-from penstock.ledger.daily_rollup import roll_counts, roll_rows, widened
+from penstock.ledger.daily_rollup import roll_counts, roll_rows, rolled_key, widened
 from penstock.ledger.hosts import HostState, OnHost, on_host
 from penstock.ledger.over_kafka import OverKafka
 from penstock.ledger.posts import ROWS, SUM, is_partition
+from penstock.ledger.source_totals import SourceTotals
 
 Value = TypeVar("Value")
 
@@ -200,48 +201,53 @@ def balance(
     """
     before = pages.rolled
     view = _View(widened(within, before))
-    received = [view.by_source(pages.received), view.by_source(roll_counts(in_buffer, before))]
-    delivered = Counts()
-    for logged in pages.logged.values():
-        delivered.absorb(view.rows_by_source(logged))
-    sources = sorted({*received[0], *received[1], *delivered})
-    totals = {source: summed(part.get(source, {}) for part in received) for source in sources}
-    waiting = {source: _waiting(received[1].get(source, Counts())) for source in sources}
+    totals = pages.totals
+    if totals is None:
+        totals = pages.add_up(None if within is None else view.is_selected)
+    buffered = view.by_source(roll_counts(in_buffer, before))
+    sources = sorted({*totals.received, *buffered, *totals.delivered})
+    counts = {source: summed((totals.received.get(source, {}), buffered.get(source, {}))) for source in sources}
+    delivered = totals.delivered
+    waiting = {source: _waiting(of_source) for source, of_source in buffered.items()}
+    tails = {topic: beyond.get(topic, UnlandedTail()).rolled(before) for topic in {*pages.logged, *pages.landed}}
+    # A sender reports totals without minutes, so a selection of buckets has no sent counts.
+    sent = pages.sent() if within is None else {}
     return Balance(
-        [_listener(pages, s, totals[s], within) for s in sources if s not in API_SOURCES],
-        [_route(s, totals[s], delivered[s], waiting[s]) for s in sources if _is_logged(totals[s])],
-        [_topic(pages, t, beyond.get(t, UnlandedTail()).rolled(before), view) for t in sorted(pages.logged)],
+        [_listener(s, counts[s], sent.get(s), within) for s in sources if s not in API_SOURCES],
+        [_route(s, counts[s], delivered.get(s, 0), waiting.get(s, 0)) for s in sources if _is_logged(counts[s])],
+        [_topic(pages, totals, t, tails[t], view) for t in sorted(pages.logged)],
         before,
-        _host_listeners(pages, {t: beyond.get(t, UnlandedTail()).rolled(before) for t in pages.landed}, totals, view),
+        _host_listeners(totals, {t: tails[t] for t in pages.landed}, counts, view, before),
     )
 
 
 def _host_listeners(
-    pages: TierCounts, tails: Mapping[str, UnlandedTail], totals: Mapping[str, Counts], view: _View
+    totals: SourceTotals, tails: Mapping[str, UnlandedTail], received: Mapping[str, Counts], view: _View, rolled: int
 ) -> list[HostListener]:
-    """Return one entry for each source of a host and its way here; a listener of this host has no slash in its name."""
-    sources = {source for source in totals if "/" in source}
+    """Return one entry for each source of a host and its way here; a listener of this host has no slash in its name.
+
+    ``tails`` has the landed topics, ``received`` the counts by source, buffered ones included.
+    """
+    sources = {source for source in received if "/" in source}
     # Fast path: most instances have no other hosts.
     if not sources:
         return []
     fates: dict[tuple[str, str], Counts] = {}
-    pending, last_seen = Counts(), dict.fromkeys(sources, 0)
-    for source, bucket in pages.received:
-        if source in sources and inside(bucket, view.within):
-            last_seen[source] = max(last_seen[source], bucket)
+    pending = Counts()
     for topic, tail in tails.items():
         pending.absorb(view.rows_by_source(tail.pending))
         way = KAFKA if is_partition(topic) else RELAY
-        for keyed in (pages.landed[topic].counts, tail.gaps):
-            for source, counts in view.by_source(keyed).items():
+        for by_source in (totals.fates.get(topic, {}), view.by_source(tail.gaps)):
+            for source, counts in by_source.items():
                 if source in sources:
                     fates.setdefault((source, way), Counts()).absorb(counts)
     entries = []
     for source in sorted(sources):
         host, _, listener = source.partition("/")
-        seen, of_kafka = last_seen[source], fates.get((source, KAFKA), Counts())
+        _, seen = rolled_key((source, totals.last_seen.get(source, 0)), rolled)
+        of_kafka = fates.get((source, KAFKA), Counts())
         # Records of Kafka are accepted here once they have a fate.
-        relayed, landed = totals[source][Name.ACCEPTED] - of_kafka.rows(), fates.get((source, RELAY), Counts())
+        relayed, landed = received[source][Name.ACCEPTED] - of_kafka.rows(), fates.get((source, RELAY), Counts())
         if relayed or not of_kafka:
             entries.append(HostListener(host, listener, relayed, landed.pruned(), pending[source], seen))
         if of_kafka:
@@ -323,6 +329,9 @@ class _View:
 
     within: Within
 
+    def is_selected(self, bucket: int) -> bool:
+        return inside(bucket, self.within)
+
     def select(self, keyed: Mapping[SourceBucket, Value]) -> Iterator[tuple[str, Value]]:
         # Fast path: no list, because hundreds of thousands of new tuples make the garbage collector search the book.
         if self.within is None:
@@ -346,9 +355,7 @@ class _View:
         return Counts(total)
 
 
-def _listener(pages: TierCounts, name: str, counts: Counts, within: Within) -> Listener:
-    # A sender reports totals without minutes, so a selection of buckets has no sent count.
-    sent = pages.sent(name) if within is None else None
+def _listener(name: str, counts: Counts, sent: Counts | None, within: Within) -> Listener:
     network_lost = None
     if sent is not None and sent["datagrams"]:
         missing = sent["datagrams"] - counts[Name.KERNEL_DROPPED] - counts[Name.TAKEN]
@@ -371,18 +378,17 @@ def _route(source: str, counts: Counts, delivered: int, in_buffer: int) -> Route
     )
 
 
-def _topic(pages: TierCounts, name: str, beyond: UnlandedTail, view: _View) -> TopicBalance:
+def _topic(pages: TierCounts, totals: SourceTotals, name: str, beyond: UnlandedTail, view: _View) -> TopicBalance:
     landed = pages.landed.get(name)
-    parts = (counts for _, counts in view.select(landed.counts)) if landed else ()
-    logged = sum(rows for _, rows in view.select(pages.logged[name]))
+    logged = totals.logged.get(name, 0)
     return TopicBalance(
         topic=name,
         end=pages.ends[name] if view.within is None else logged,
         logged=logged,
-        fates=summed([*parts, *(counts for _, counts in view.select(beyond.gaps))]).pruned(),
+        fates=summed([*totals.fates.get(name, {}).values(), *view.by_source(beyond.gaps).values()]).pruned(),
         pending=sum(rows for _, rows in view.select(beyond.pending)) if landed else 0,
         read_by_pipeline=landed is not None,
-        uuids=_uuids(summed(counts for _, counts in view.select(landed.uuids))) if landed else {},
+        uuids=_uuids(Counts(totals.uuids.get(name, {}))) if landed else {},
     )
 
 

@@ -8,10 +8,10 @@ gaps and posts at any time, and ``penstock balance --rebuild`` does so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket, summed
+from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket
 from penstock.ledger.daily_rollup import (
     CLOSED,
     MIN_DETAIL_S,
@@ -34,6 +34,7 @@ from penstock.ledger.posts import (
     is_partition,
 )
 from penstock.ledger.senders import SenderPages
+from penstock.ledger.source_totals import SourceTotals
 from penstock.log.store.gaps import Gap
 
 
@@ -91,6 +92,7 @@ class TierCounts:
     ``covered`` says up to where each topic, internal ones included, is entered. ``unreadable_ranges`` has the gaps
     before that whose counts cannot be read. Buckets older than ``rolled`` (seconds since the epoch) are summed by day.
     Invariant: the ``Counts`` in here are replaced and never changed, so that a shallow copy is a snapshot.
+    ``totals`` replaces the buckets in a summary of a book, which has none.
     """
 
     received: dict[SourceBucket, Counts] = field(default_factory=dict)
@@ -111,6 +113,7 @@ class TierCounts:
     """Losses by place, summed over all events, also over events that left memory."""
     senders: dict[str, SenderPages] = field(default_factory=dict)
     """Senders by listener."""
+    totals: SourceTotals | None = None
 
     def copy(self) -> TierCounts:
         """Return a copy that shares no mutable state."""
@@ -130,10 +133,17 @@ class TierCounts:
             {listener: pages.copy() for listener, pages in self.senders.items()},
         )
 
-    def sent(self, listener: str) -> Counts | None:
-        """Return the counts that the senders of ``listener`` report as sent; None if no sender reports."""
-        posts = [post.counts for (name, _), post in self.clients.items() if name == listener]
-        return summed(posts) if posts else None
+    def sent(self) -> dict[str, Counts]:
+        """Return the counts that senders report as sent, by listener; a listener without a report is missing."""
+        sent: dict[str, Counts] = {}
+        for (listener, _), post in self.clients.items():
+            sent.setdefault(listener, Counts()).absorb(post.counts)
+        return sent
+
+    def add_up(self, is_selected: Callable[[int], bool] | None = None) -> SourceTotals:
+        """Return the totals by source of all buckets, or of the buckets that ``is_selected`` accepts."""
+        landed = {topic: (fates.counts, fates.uuids) for topic, fates in self.landed.items()}
+        return SourceTotals.from_buckets(self.received, self.logged, landed, is_selected)
 
 
 class Book:
@@ -142,13 +152,16 @@ class Book:
     def __init__(self, pages: TierCounts | None = None) -> None:
         self._lock = threading.Lock()
         self._pages = pages or TierCounts()
+        self._totals = self._pages.add_up()
+        self.version = 0
+        """Number of changes, so that two equal numbers mean the same counts."""
         self._arrived: dict[str, dict[str, int]] = {}
-        for (source, _), counts in self._pages.received.items():
-            self._count_arrived(source, counts[Name.ACCEPTED])
-        for topic, landed in self._pages.landed.items():
+        for source, counts in self._totals.received.items():
+            self._count_arrived(source, counts.get(Name.ACCEPTED, 0))
+        for topic, fates in self._totals.fates.items():
             # Records of Kafka are received, too, and did not arrive over a relay.
-            for (source, _), counts in landed.counts.items() if is_partition(topic) else ():
-                self._count_arrived(source, -counts.rows())
+            for source, counts in fates.items() if is_partition(topic) else ():
+                self._count_arrived(source, -Counts(counts).rows())
         self.skipped: set[str] = set()
         """Topics with offsets that were not entered, so that their page differs from their files."""
 
@@ -156,6 +169,32 @@ class Book:
         """Return all counts as of one moment."""
         with self._lock:
             return self._pages.copy()
+
+    def summary(self, *, with_landed: bool = False) -> TierCounts:
+        """Return the totals by source, and what a balance of all time needs in addition, as of one moment.
+
+        Its size does not grow with time: it has no buckets, except for landed fates ``with_landed``.
+        """
+        with self._lock:
+            pages = self._pages
+            return TierCounts(
+                logged={topic: {} for topic in pages.logged},
+                ends=dict(pages.ends),
+                landed={
+                    topic: fates.copy() if with_landed else replace(fates, counts={}, uuids={})
+                    for topic, fates in pages.landed.items()
+                },
+                clients=dict(pages.clients),
+                rolled=pages.rolled,
+                totals=self._totals.copy(),
+            )
+
+    def landed_progress(self, topic: str) -> tuple[int, int]:
+        """Return the offset up to which a topic has landed, and the number of its rows that have a fate."""
+        with self._lock:
+            landed = self._pages.landed.get(topic)
+            fates = self._totals.fates.get(topic, {})
+            return landed.through if landed else 0, sum(sum(counts.values()) for counts in fates.values())
 
     def senders(self) -> dict[str, SenderPages]:
         """Return the counts that posts report as sent, by listener."""
@@ -195,8 +234,13 @@ class Book:
 
     def cover(self, topic: str, end: int, time: int = 0) -> None:
         """Mark a topic as entered up to ``end`` (exclusive), whose last row has the timestamp ``time``."""
+        with self._lock:
+            self._cover(topic, end, time)
+
+    def _cover(self, topic: str, end: int, time: int = 0) -> None:
         if end > self.covered(topic):
             self._pages.covered[topic] = Covered(end, time)
+            self.version += 1
 
     def roll_up(self, before: int) -> None:
         """Sum buckets older than ``before`` (seconds since the epoch, the start of a day) by day."""
@@ -205,6 +249,7 @@ class Book:
             # Sums by day cannot be divided into minutes again, so the limit only moves forward.
             if before > pages.rolled:
                 pages.rolled = before
+                self.version += 1
                 pages.received = roll_counts(pages.received, before)
                 pages.logged = {topic: roll_rows(rows, before) for topic, rows in pages.logged.items()}
                 for landed in pages.landed.values():
@@ -228,7 +273,7 @@ class Book:
             # Batches arrive in the order of offsets. A jump means that a checkpoint of this book would miss offsets.
             if base != self.covered(topic):
                 self.skipped.add(topic)
-            self.cover(topic, base + rows, last)
+            self._cover(topic, base + rows, last)
 
     def enter_lost(self, topic: str, key: SourceBucket, base: int, rows: int) -> None:
         """Enter ``rows`` rows that the log accepted and whose counts can no longer be read."""
@@ -241,7 +286,8 @@ class Book:
         """Enter a gap without counts, after its rows were entered as lost."""
         with self._lock:
             self._pages.unreadable_ranges.setdefault(topic, []).append((gap.begin, gap.end))
-            self.cover(topic, gap.end)
+            self.version += 1
+            self._cover(topic, gap.end)
 
     def enter_gone(self, topic: str, gap: Gap, rows: Mapping[SourceBucket, int]) -> None:
         """Enter batches that retention dropped, with their counts; of an internal topic only the counts."""
@@ -253,17 +299,21 @@ class Book:
                 for key, count in rows.items():
                     self._add_rows(topic, key, gap.begin, count)
                 self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), gap.end)
-            self.cover(topic, gap.end)
+            self._cover(topic, gap.end)
 
     def _receive(self, key: SourceBucket, counts: Mapping[str, int], *, relayed: bool = True) -> None:
         # A rebuilt book has no empty entries, and both must be equal.
         if any(counts.values()):
             if relayed:
                 self._count_arrived(key[0], counts.get(Name.ACCEPTED, 0))
+            self.version += 1
+            self._totals.receive(key, counts)
             bucket_key = rolled_key(key, self._pages.rolled)
             self._pages.received[bucket_key] = plus(self._pages.received.get(bucket_key), counts)
 
     def _add_rows(self, topic: str, key: SourceBucket, base: int, rows: int) -> None:
+        self.version += 1
+        self._totals.add_rows(topic, key[0], rows)
         logged = self._pages.logged.setdefault(topic, {})
         bucket_key = rolled_key(key, self._pages.rolled)
         logged[bucket_key] = logged.get(bucket_key, 0) + rows
@@ -272,6 +322,7 @@ class Book:
     def post(self, post: Post, bucket: int = 0) -> bool:
         """Enter a post that arrived in ``bucket``; return False if it reports nothing new."""
         with self._lock:
+            self.version += 1
             if isinstance(post, AuditPost):
                 return self._post_audit(post, bucket)
             if isinstance(post, EventPost):
@@ -360,10 +411,14 @@ class Book:
         return True
 
     def _add_fates(self, landed: TopicFates, post: LandedPost) -> None:
-        for reported, totals in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
+        for (source, _), counts in post.counts.items():
+            self._totals.add_fates(post.topic, source, counts)
+        for counts in post.uuids.values():
+            self._totals.add_uuids(post.topic, counts)
+        for reported, entered in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
             for key, counts in reported.items():
                 bucket_key = rolled_key(key, self._pages.rolled)
-                totals[bucket_key] = plus(totals.get(bucket_key), counts)
+                entered[bucket_key] = plus(entered.get(bucket_key), counts)
 
     def _add_records(self, post: LandedPost) -> None:
         """Enter records of Kafka as accepted and logged there: as many as have a fate."""

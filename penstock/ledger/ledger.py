@@ -99,7 +99,7 @@ class Ledger:
         self.kafka_hosts = KafkaHostRegister(kafka_hosts_folder, self._book.landed_through, now)
         self._offsets_in_flight: list[int] = []
         self._losses: tuple[object, Losses] = None, {}
-        self._last_pages: TierCounts | None = None
+        self._last_version = -1
         self._last_reason = ""
         self._checkpoint_lock = threading.Lock()
         self.live: dict[str, EventPost] = {}
@@ -173,23 +173,24 @@ class Ledger:
             self.post_senders(SENDER_POST_INTERVAL_S)
         self.roll_up()
         with self._checkpoint_lock:
-            pages = self._checkpointable_pages()
-            if pages == self._last_pages:
+            self._cover_posts()
+            # Order: the version first. A change after it is written by the next checkpoint, too.
+            if (version := self._book.version) == self._last_version:
                 return
+            pages = self._book.snapshot()
             reason = self._reason_against_checkpoint(pages)
             # Logged once: the keeper tries again every minute.
             if reason and reason != self._last_reason:
                 _LOGGER.warning("ledger: no checkpoint, so the next start reads all batches: %s", reason)
             if not reason:
                 checkpoint.write(self._log.directory, pages, self._fs)
-            self._last_pages, self._last_reason = pages, reason
+            self._last_version, self._last_reason = version, reason
 
-    def _checkpointable_pages(self) -> TierCounts:
-        """Return the pages, with ``_ledger`` covered only up to the first post in flight."""
+    def _cover_posts(self) -> None:
+        """Mark ``_ledger`` as entered up to the first post in flight."""
         end = self._log.topic(TOPIC, internal=True).end if TOPIC in self._log.names(internal=True) else 0
         # Order: the end is read first. A post that begins later lies after it.
         self._book.cover(TOPIC, min([end, *self._offsets_in_flight]))
-        return self._book.snapshot()
 
     def _reason_against_checkpoint(self, pages: TierCounts) -> str:
         """Return why a book rebuilt from files would differ from ``pages``; empty if it would not."""
@@ -220,19 +221,19 @@ class Ledger:
                 raise BadPost(f"there is no listener {post.listener!r}")
             return
         end = max(post.end, post.through) if is_partition(post.topic) else self._end(post.topic)
-        landed = self.landed().get(post.topic, TopicFates())
+        landed_through, landed_rows = self._book.landed_progress(post.topic)
         rows = sum(counts.rows() for counts in post.counts.values())
         if post.refill:
             if rows > end or any(stop > end for _, stop in post.ahead):
                 raise BadPost(f"topic {post.topic!r} has no such offsets: it ends at {end}")
             return
         if post.deletion:
-            if rows > sum(sum(counts.values()) for counts in landed.counts.values()):
+            if rows > landed_rows:
                 raise BadPost(f"topic {post.topic!r} has fewer landed rows than the deletion removes")
             return
-        # A repeated post lies behind ``landed.through``: it is stored, and changes nothing.
-        if post.through > end or rows > max(post.through - landed.through, 0) > 0:
-            raise BadPost(f"topic {post.topic!r} has no {rows} offsets from {landed.through} to {post.through}")
+        # A repeated post lies behind ``landed_through``: it is stored, and changes nothing.
+        if post.through > end or rows > max(post.through - landed_through, 0) > 0:
+            raise BadPost(f"topic {post.topic!r} has no {rows} offsets from {landed_through} to {post.through}")
 
     def _end(self, topic: str) -> int:
         """Return the end of a topic, deleted ones included.
@@ -306,7 +307,9 @@ class Ledger:
         # Order: hosts over Kafka first, because what they know to have landed must be in the pages. Then downstream
         # first: a message that lands in between looks pending, and is never missing.
         kafka_hosts_states = self.kafka_hosts.states()
-        pages = self._book.snapshot()
+        # Fast path: only selected minutes, and hosts that forward to Kafka, need buckets.
+        whole = within is None
+        pages = self._book.summary(with_landed=bool(kafka_hosts_states)) if whole else self._book.snapshot()
         total = balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
         # Posts of hosts have no minutes.
         if within is not None:
@@ -322,10 +325,17 @@ class Ledger:
 
         They are computed again only after a change: with a thousand topics that takes 40 ms.
         """
-        pages, in_buffer = self._book.snapshot(), self._in_buffer()
+        # Order: the version first. A change after it is newer than this state at the next call.
+        version = self._book.version
+        pages, in_buffer = self._book.summary(), self._in_buffer()
         deliveries = handler_deliveries(self._buffers, listeners_in(self._buffers))
         # Order: before the gaps are read. A gap that is made in between differs from this state at the next call.
-        state = (pages, in_buffer, deliveries, [_identity_of_gaps(self._log.directory, name) for name in pages.logged])
+        state = (
+            version,
+            in_buffer,
+            deliveries,
+            [_identity_of_gaps(self._log.directory, name) for name in pages.logged],
+        )
         if state != self._losses[0]:
             document = balance_of(pages, self._log.directory, in_buffer, None, self._buffers).document()
             self._losses = state, losses_of(document)
@@ -388,7 +398,8 @@ def balance_of(
     balance_of_log = balance(pages, tails, in_buffer, within)
     if buffers is None:
         return balance_of_log
-    accepted = summed_accepted(pages.received, roll_counts(in_buffer, pages.rolled))
+    # Routes of all time come from running totals.
+    accepted = {} if within is None else summed_accepted(pages.received, roll_counts(in_buffer, pages.rolled))
     handler_routes = routes(buffers, handler_deliveries(buffers, listeners_in(buffers)), accepted, within, pages.rolled)
     return replace(
         balance_of_log,

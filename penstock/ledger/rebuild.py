@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from penstock.counts import Name
+from penstock.counts import Counts, Name
 from penstock.ledger.balance import Within
 from penstock.ledger.book_from_topics import recompute, usable, with_posts
 from penstock.ledger.in_buffer import waiting
@@ -60,7 +60,14 @@ def _rolled(topics: Path, ledger: Document | None) -> int:
 def differences(ledger: Document, computed: Document) -> list[str]:
     """Return one line for each listener, route or topic that differs."""
     lines = []
-    for part, names in (("listeners", ["name"]), ("routes", ["source", "handler"]), ("topics", ["topic"])):
+    computed, ledger = (document | {"fates of hosts": _fates_of_hosts(document)} for document in (computed, ledger))
+    parts = {
+        "listeners": ["name"],
+        "routes": ["source", "handler"],
+        "topics": ["topic"],
+        "fates of hosts": ["host", "way"],
+    }
+    for part, names in parts.items():
         computed_entries, ledger_entries = (
             {" to ".join(entry[name] for name in names): _fates_alone(entry) for entry in d[part]}
             for d in (computed, ledger)
@@ -71,6 +78,16 @@ def differences(ledger: Document, computed: Document) -> list[str]:
             if _comparable(computed_entries.get(key), ledger_entries.get(key)) != ledger_entries.get(key)
         ]
     return lines
+
+
+def _fates_of_hosts(document: Document) -> list[Document]:
+    """Return the fates by host and way. The rows of a host depend on its posts, which a rebuild does not have."""
+    fates: dict[tuple[str, str], Counts] = {}
+    for entry in document.get("hosts", []):
+        fates.setdefault((entry["host"], entry["way"]), Counts()).absorb(entry["fates"])
+    return [
+        {"host": host, "way": way, "fates": counts.pruned()} for (host, way), counts in fates.items() if counts.pruned()
+    ]
 
 
 def _difference(ledger: Document | None, computed: Document | None) -> str:

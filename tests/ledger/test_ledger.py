@@ -296,7 +296,8 @@ def test_wrong_clock_stops_the_roll_up_and_an_early_roll_up_is_reverted(
     ledger.write_checkpoint()
     assert received(ledger) == [("events", minute)]
     ledger._book.roll_up(day_of(int(clock.now)))  # as a version did that believed any clock
-    checkpoint.write(tmp_path / "topics", ledger._checkpointable_pages())
+    ledger._cover_posts()
+    checkpoint.write(tmp_path / "topics", ledger._book.snapshot())
     log.close()
     clock.jump(-year)
     log, ledger = opened()

@@ -57,7 +57,7 @@ def test_posts_of_hosts_do_not_prevent_the_comparison(ledger: Ledger, tmp_path: 
     now, posts = ledger.balance().document(), iter(range(2))
 
     def running() -> dict[str, Any]:
-        return now | {"hosts": [{"reported_at": next(posts)}]}
+        return now | {"hosts": [{"host": "a", "way": "relay", "fates": {}, "reported_at": next(posts)}]}
 
     rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, [], [], running)
     assert len(rebuilt["differs"]) == 1
