@@ -17,12 +17,11 @@ from penstock.audit.columns import stored_columns
 from penstock.audit.tables.history import (
     MAX_STORED_FILES,
     MAX_VERSIONS,
-    StoredFile,
     Version,
     VersionedFile,
     VersionedTable,
 )
-from penstock.audit.tables.parquet_folder import SUFFIX, file_system, names_below
+from penstock.audit.tables.parquet_folder import SUFFIX, StoredFile, file_system, names_below
 from penstock.audit.tables.table import (
     BATCH_ROWS,
     TableUnreadable,
@@ -104,6 +103,13 @@ class DeltaTable(VersionedTable):
     def files(self) -> Iterable[VersionedFile]:
         """Return the files of the audited version."""
         return self._files
+
+    def without_deletes(self, file: VersionedFile) -> VersionedFile:
+        """Return a file with the rows that its deletion vector marks."""
+        table_file = cast("TableFile", file)
+        if table_file.live is None:
+            return file
+        return TableFile.listed(str(file), table_file.size, None, table_file.written_rows, table_file.hour)
 
     def newest(self) -> DeltaTable:
         """Open the version that is the newest one now. Raises TableUnreadable."""

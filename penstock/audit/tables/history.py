@@ -6,12 +6,13 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.audit.columns import OffsetColumns
-from penstock.audit.tables.parquet_folder import batches_of_file
+from penstock.audit.tables.parquet_folder import StoredFile, orphans_in
 from penstock.audit.tables.table import (
     AuditedTable,
     FileIsGone,
@@ -24,7 +25,7 @@ from penstock.audit.tables.table import (
     offset_rows,
     remove_offsets,
 )
-from penstock.landing.offset_runs import count_offsets
+from penstock.landing.offset_runs import NO_RUNS, as_runs
 
 MAX_VERSIONS = 1000
 """Limit: earlier versions that are searched for lost rows; opening one takes some milliseconds."""
@@ -49,14 +50,6 @@ class Version(NamedTuple):
     after: Iterable[VersionedFile]
 
 
-class StoredFile(NamedTuple):
-    """A Parquet file in a table's folder: ``name`` as versions name it, ``path`` in ``system``, of Arrow."""
-
-    name: str
-    path: str
-    system: Any
-
-
 class VersionedTable(AuditedTable):
     """A table whose versions are lists of files. A kind of table has the methods below, and ``column_names``."""
 
@@ -69,6 +62,10 @@ class VersionedTable(AuditedTable):
         self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of a file's rows, without deleted ones. Raises TableUnreadable."""
+
+    def without_deletes(self, file: VersionedFile) -> VersionedFile:
+        """Return a file with its deleted rows, for kinds of tables that mark such rows; itself if it has none."""
+        return file
 
     @abstractmethod
     def versions(self) -> Iterator[Version]:
@@ -141,37 +138,21 @@ class VersionedTable(AuditedTable):
 
         Abandoned versions that added rows come last.
         """
+        rows = _MissingRows(self, columns, topic, missing)
         for version in self.versions():
-            removed = _without(version.before, version.after)
-            if not removed:
-                continue
-            lost = self._held(removed, columns, topic, missing)
-            if lost:
-                # A rewrite keeps rows in other files, which this commit adds: older files lack them, or they would not
-                # be missing.
-                added = _without(version.after, version.before)
-                lost = remove_offsets(lost, self._held(added, columns, topic, lost))
+            lost = rows.lost_by(version, missing)
             if lost:
                 yield version, lost
                 missing = remove_offsets(missing, lost)
             if not missing:
                 return
         for version in self.abandoned_versions():
-            held = self._held(_without(version.after, version.before), columns, topic, missing)
+            held = rows.held_by(_without(version.after, version.before), missing)
             if held:
                 yield version, held
                 missing = remove_offsets(missing, held)
             if not missing:
                 return
-
-    def _held(self, files: list[VersionedFile], columns: OffsetColumns, topic: str, missing: Missing) -> Missing:
-        """Return the missing offsets that rows of ``files`` have; files that are vacuumed have none."""
-        held = PartitionOffsets(missing)
-        for file in files:
-            with contextlib.suppress(TableUnreadable):
-                for rows in self.rows_of(file, columns, topic):
-                    held.add(rows)
-        return held.among(missing)
 
     def orphans(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Orphan]:
         """Return files of the folder that no searched version has, and that hold missing rows."""
@@ -185,16 +166,8 @@ class VersionedTable(AuditedTable):
             self.unsearched.append(f"files of no version: {error}")
             return []
         for file in stored:
-            if file.name in referenced:
-                continue
-            held = PartitionOffsets(missing)
-            # A writer that was killed leaves torn files.
-            with contextlib.suppress(TableUnreadable):
-                for batch in batches_of_file(file.path, columns.names, columns.dictionaries, file.system):
-                    held.add(offset_rows(file.name, batch, columns, topic))
-            orphans += [
-                Orphan(file.name, partition, count_offsets(ranges)) for partition, ranges in held.among(missing).items()
-            ]
+            if file.name not in referenced:
+                orphans += orphans_in(file, columns, topic, missing)
         return orphans
 
     def referenced_files(self) -> set[str]:
@@ -220,6 +193,57 @@ class VersionedTable(AuditedTable):
         versions = (*self.versions(), *self.abandoned_versions())
         listed = {str(file) for version in versions for file in (*version.before, *version.after)}
         return listed | {str(file) for file in self.files()}
+
+
+class _MissingRows:
+    """The rows of files that have missing offsets."""
+
+    def __init__(self, table: VersionedTable, columns: OffsetColumns, topic: str, missing: Missing) -> None:
+        """``missing``: all offsets that are searched for."""
+        self._table, self._columns, self._topic, self._missing = table, columns, topic, missing
+        self._holding: dict[str, bool] = {}
+        """Whether a file has such rows, deleted or not."""
+
+    def lost_by(self, version: Version, missing: Missing) -> Missing:
+        """Return the missing offsets whose rows a version removed."""
+        added = _without(version.after, version.before)
+        lost = self.held_by(_without(version.before, version.after), missing)
+        if lost:
+            # A rewrite keeps rows in other files, which this commit adds: older files lack them, or they would not be
+            # missing.
+            lost = remove_offsets(lost, self.held_by(added, lost))
+        # A stream of upserts adds a row and deletes it in one commit, if a later row with its key is in it, too.
+        earlier = {str(file) for file in version.before}
+        stored = [(file, self._table.without_deletes(file)) for file in added if str(file) not in earlier]
+        deleted = self.held_by([whole for file, whole in stored if whole is not file], remove_offsets(missing, lost))
+        return {
+            partition: as_runs(np.concatenate([part.get(partition, NO_RUNS) for part in (lost, deleted)]))
+            for partition in {*lost, *deleted}
+        }
+
+    def held_by(self, files: Iterable[VersionedFile], missing: Missing) -> Missing:
+        """Return the missing offsets that rows of ``files`` have; files that are vacuumed have none."""
+        held = PartitionOffsets(missing)
+        for file in files:
+            if self._may_hold(file):
+                self._add(file, held)
+        return held.among(missing)
+
+    def _may_hold(self, file: VersionedFile) -> bool:
+        stored = self._table.without_deletes(file)
+        if stored is file:
+            return True
+        # Fast path: each commit of a stream of upserts deletes rows of any file; most files are read once nevertheless.
+        if str(file) not in self._holding:
+            held = PartitionOffsets(self._missing)
+            self._add(stored, held)
+            self._holding[str(file)] = bool(held.among(self._missing))
+        return self._holding[str(file)]
+
+    def _add(self, file: VersionedFile, held: PartitionOffsets) -> None:
+        with contextlib.suppress(TableUnreadable):
+            for rows in self._table.rows_of(file, self._columns, self._topic):
+                held.add(rows)
 
 
 def _without(files: Iterable[VersionedFile], excluded: Iterable[VersionedFile]) -> list[VersionedFile]:

@@ -1,15 +1,12 @@
 """An Iceberg table at one snapshot, with its history: of a catalog, or of a metadata file.
 
-Position deletes and deletion vectors are applied by PyIceberg's scan. Equality deletes, which it cannot apply, make
-the table unreadable here: rows that are deleted would otherwise count.
+``iceberg_scan`` lists and reads the files of a snapshot.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, TypeVar, cast
@@ -17,21 +14,20 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
-from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, schema_to_pyarrow
+from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import FileScanTask, StaticTable, Table
+from pyiceberg.table import StaticTable, Table
 
 from penstock.audit.columns import stored_columns
 from penstock.audit.tables.history import (
     MAX_STORED_FILES,
     MAX_VERSIONS,
-    StoredFile,
     Version,
     VersionedFile,
     VersionedTable,
 )
-from penstock.audit.tables.parquet_folder import SUFFIX, names_below
+from penstock.audit.tables.iceberg_scan import IcebergScan, ReferencedFile
+from penstock.audit.tables.parquet_folder import SUFFIX, StoredFile, names_below
 from penstock.audit.tables.snapshot_graph import SnapshotGraph
 from penstock.audit.tables.table import (
     ICEBERG_METADATA,
@@ -43,27 +39,9 @@ from penstock.audit.tables.table import (
 
 _ERRORS = (Exception,)
 """Workaround: PyIceberg's errors have no base class, and a damaged metadata file or manifest raises errors of any type.
-Equality deletes raise ValueError.
 """
 _METADATA_NUMBER = re.compile(r"v?(\d+)")
 PathType = TypeVar("PathType", bound=PurePath)
-
-
-@dataclass(frozen=True, slots=True)
-class ReferencedFile:
-    """A data file as a snapshot lists it; ``reference`` counts repetitions of a file in one snapshot, from 1."""
-
-    name: str
-    reference: int
-    task: FileScanTask
-
-    @property
-    def identity(self) -> Hashable:
-        """The reference, and its delete files."""
-        return self.name, self.reference, frozenset(file.file_path for file in self.task.delete_files)
-
-    def __str__(self) -> str:
-        return self.name if self.reference == 1 else f"{self.name} (reference {self.reference} to this file)"
 
 
 class IcebergTable(VersionedTable):
@@ -76,6 +54,7 @@ class IcebergTable(VersionedTable):
         self._address, self._options = address, options
         with translate_errors(address, *_ERRORS):
             self._table = _load(address, options)
+            self._scan = IcebergScan(self._table)
             snapshot = self._table.current_snapshot()
             self._snapshot_id = version or (snapshot.snapshot_id if snapshot else None)
             self._files = self._files_of(self._snapshot_id)
@@ -92,12 +71,10 @@ class IcebergTable(VersionedTable):
     def _files_of(self, snapshot_id: int | None) -> list[ReferencedFile]:
         if snapshot_id is None:
             return []
-        references: Counter[str] = Counter()
-        files = []
-        for task in self._table.scan(snapshot_id=snapshot_id).plan_files():
-            references[task.file.file_path] += 1
-            files.append(ReferencedFile(task.file.file_path, references[task.file.file_path], task))
-        return files
+        snapshot = self._table.snapshot_by_id(snapshot_id)
+        if snapshot is None:
+            raise TableUnreadable(f"snapshot {snapshot_id} does not exist")
+        return self._scan.files_of(snapshot)
 
     def newest(self) -> IcebergTable:
         """Open the snapshot that is the current one now; of a metadata file, its own. Raises TableUnreadable."""
@@ -108,10 +85,12 @@ class IcebergTable(VersionedTable):
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of a file's rows, without deleted ones."""
         referenced = cast("ReferencedFile", file)
-        schema = self._table.schema().select(*stored_columns(names))
         with translate_errors(referenced, *_ERRORS):
-            scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())
-            yield from scan.to_record_batches([referenced.task])
+            yield from self._scan.batches_of(referenced, stored_columns(names))
+
+    def without_deletes(self, file: VersionedFile) -> VersionedFile:
+        """Return a file with its deleted rows."""
+        return cast("ReferencedFile", file).without_deletes()
 
     def versions(self) -> Iterator[Version]:
         """Yield the snapshots from the current one to its ancestors, until one has expired or cannot be planned."""
@@ -140,7 +119,7 @@ class IcebergTable(VersionedTable):
                     is_known = parent_id is None or parent_id in self._graph.snapshots
                     before = self._files_of(parent_id) if is_known else after
             except TableUnreadable as error:
-                # It decides nothing about the audited snapshot: PyIceberg plans no equality deletes, for example.
+                # It decides nothing about the audited snapshot.
                 self._miss(error)
                 continue
             yield Version(snapshot.snapshot_id, before, after)
@@ -194,7 +173,7 @@ class IcebergTable(VersionedTable):
     def _newest_table(self) -> Table:
         """Load the newest metadata, also if a metadata file was named that others follow. Raises TableUnreadable.
 
-        Unlike ``newest`` it plans no snapshot: the current one may have equality deletes.
+        Unlike ``newest`` it plans no snapshot.
         """
         with translate_errors(self._address, *_ERRORS):
             newest = _load(self._address, self._options)

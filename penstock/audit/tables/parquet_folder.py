@@ -89,6 +89,14 @@ class FileOffsets(NamedTuple):
     end: int
 
 
+class StoredFile(NamedTuple):
+    """A Parquet file in a table's folder: ``name`` in the report, ``path`` in ``system``, of Arrow."""
+
+    name: str
+    path: str
+    system: Any
+
+
 class ParquetFolder(AuditedTable):
     """All ``*.parquet`` files below a folder, hidden ones and ``_temporary`` folders left out as in Spark.
 
@@ -204,18 +212,8 @@ class ParquetFolder(AuditedTable):
 
     def orphans(self, columns: OffsetColumns, topic: str, missing: Missing) -> list[Orphan]:
         """Return files that Spark wrote and did not commit, and that hold missing rows."""
-        orphans = []
-        for name in self._uncommitted:
-            held = PartitionOffsets(missing)
-            # A writer that was killed leaves torn files.
-            with contextlib.suppress(TableUnreadable):
-                for batch in batches_of_file(self._path(name), columns.names, columns.dictionaries, self._system):
-                    held.add(offset_rows(self._display_name(name), batch, columns, topic))
-            orphans += [
-                Orphan(self._display_name(name), number, count_offsets(ranges))
-                for number, ranges in held.among(missing).items()
-            ]
-        return orphans
+        files = [StoredFile(self._display_name(name), self._path(name), self._system) for name in self._uncommitted]
+        return [orphan for file in files for orphan in orphans_in(file, columns, topic, missing)]
 
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self._root, name) if part)
@@ -338,6 +336,16 @@ def batches_of_file(
     ):
         available = set(dotted_names(file.schema_arrow))
         yield from file.iter_batches(BATCH_ROWS, columns=[name for name in stored_columns(names) if name in available])
+
+
+def orphans_in(file: StoredFile, columns: OffsetColumns, topic: str, missing: Missing) -> list[Orphan]:
+    """Return the missing rows of a file that is not in the table, by partition."""
+    held = PartitionOffsets(missing)
+    # A writer that was killed leaves torn files.
+    with contextlib.suppress(TableUnreadable):
+        for batch in batches_of_file(file.path, columns.names, columns.dictionaries, file.system):
+            held.add(offset_rows(file.name, batch, columns, topic))
+    return [Orphan(file.name, number, count_offsets(ranges)) for number, ranges in held.among(missing).items()]
 
 
 def _is_hidden(name: str) -> bool:
