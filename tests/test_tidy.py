@@ -229,6 +229,8 @@ TESTED_BY: dict[str, str] = {
     "penstock/audit/tables/delta.py": "tests/audit/test_audit.py",
     "penstock/audit/tables/landed.py": "tests/spark/query/test_kafka_landing.py",
     "penstock/audit/tables/history.py": "tests/audit/tables/test_iceberg.py",
+    "penstock/audit/tables/iceberg_location.py": "tests/audit/tables/test_iceberg.py",
+    "penstock/audit/tables/iceberg_scan.py": "tests/audit/tables/test_iceberg.py",
     "penstock/audit/tables/snapshot_graph.py": "tests/audit/tables/test_iceberg.py",
     "penstock/audit/tables/sql_databases.py": "tests/audit/tables/test_sql_table.py",
     "penstock/cli/audit.py": "tests/audit/test_audit.py",

@@ -172,6 +172,22 @@ def test_files_of_versions_that_cannot_be_searched_are_no_orphans(
     assert report.unsearched == ["files of no version: the versions after 1 cannot all be searched"]
 
 
+def test_versions_beyond_the_limit_are_not_searched_and_the_report_says_so(
+    topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, rows = filled_topic(topics)
+    write_delta(tmp_path / "t", rows, topic, files=6)
+    for _ in range(4):
+        deltalake.write_deltalake(str(tmp_path / "t"), rows_table(rows[:1], topic), mode="overwrite")
+    status, report, errors = run_audit(topics, topic, tmp_path / "t")
+    (loss,) = report["partitions"][0]["losses"]
+    assert (status, loss["commit"].partition(",")[0], report["unsearched"]) == (1, "version 6", []), errors
+    monkeypatch.setattr(delta, "MAX_VERSIONS", 3)
+    text, _ = run_for_people(topics, topic, tmp_path / "t")
+    assert "lost by" not in text
+    assert "not searched: versions up to 6: the search ends after 3" in text
+
+
 def test_lost_and_copied_parquet_files_are_found(topics: Topics, tmp_path: Path) -> None:
     topic, rows = filled_topic(topics)
     folder = write_parquet(tmp_path / "t", rows, topic, files=3)

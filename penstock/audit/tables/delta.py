@@ -159,13 +159,16 @@ class DeltaTable(VersionedTable):
     def versions(self) -> Iterator[Version]:
         """Yield the versions, the newest first, as far back as the log has them."""
         after = self._files
-        for number in range(self._number, max(-1, self._number - MAX_VERSIONS), -1):
+        oldest = max(-1, self._number - MAX_VERSIONS)
+        for number in range(self._number, oldest, -1):
             try:
                 before = self._reader.active_at(number - 1) if number else []
             except PenstockError:
                 return
             yield Version(number, before, after)
             after = before
+        if oldest >= 0:
+            self.note_unsearched(f"versions up to {oldest}: the search ends after {MAX_VERSIONS:,}")
 
     def describe(self, number: int) -> str:
         """Return a version with its operation, engine and time."""

@@ -102,7 +102,7 @@ class EqualityDeletes:
         # Limit: not their names, of which there may be as many as commits for each file.
         return self._digests[bisect_right(self._numbers, -sequence_number - 1)]
 
-    def keep(self, columns: Columns, sequence_number: int) -> Any:
+    def keep_mask(self, columns: Columns, sequence_number: int) -> Any:
         """Return whether each row of a file is not deleted. Raises TableUnreadable."""
         return pa.array(self._keys.newest_deletes(columns) <= sequence_number)
 

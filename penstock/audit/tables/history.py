@@ -83,6 +83,11 @@ class VersionedTable(AuditedTable):
     def stored_files(self) -> Iterable[StoredFile]:
         """Return the Parquet files in the table's folder, also in an object store."""
 
+    def note_unsearched(self, cause: str) -> None:
+        """Add a cause that was not searched to the report, once."""
+        if cause not in self.unsearched:
+            self.unsearched.append(cause)
+
     @abstractmethod
     def newest(self) -> VersionedTable:
         """Open the version that is the newest one now. Raises TableUnreadable."""

@@ -103,7 +103,7 @@ class IcebergScan:
             rows = batch
             for deletes in file.equality_deletes:
                 columns = _columns(rows, schema, deletes.field_ids)
-                rows = rows.filter(deletes.keep(columns, file.sequence_number))
+                rows = rows.filter(deletes.keep_mask(columns, file.sequence_number))
             yield rows.select([field.name for field in selected.fields])
 
     def _partition(self, file: DataFile) -> _Scope:
@@ -125,7 +125,7 @@ class IcebergScan:
         return scan.to_record_batches([task])
 
     def _schema_with(self, names: Sequence[str], field_ids: set[int]) -> Schema:
-        """Return the columns ``names``, and those of equality deletes, which may have been dropped since."""
+        """Return the columns ``names`` and the columns of equality deletes, which may have been dropped since."""
         current = self._table.schema()
         present = {field_id: current.find_column_name(field_id) for field_id in sorted(field_ids)}
         selected = current.select(*{*names, *(name for name in present.values() if name)})

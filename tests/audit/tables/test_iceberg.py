@@ -19,8 +19,9 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
+from pyiceberg.types import StringType
 
-from penstock.audit.tables import iceberg
+from penstock.audit.tables import equality_deletes, iceberg
 from penstock.audit.tables.iceberg import IcebergTable
 from tests.audit.audited import Row, filled_topic, rows_table, run_audit
 from tests.kafka.kafka_helpers import Topics
@@ -182,7 +183,11 @@ def test_each_manifest_list_is_read_once_and_above_the_limit_none(
     monkeypatch.setattr(iceberg, "MAX_VERSIONS", 4)
     status, report, errors = run_audit(topics, topic, table.metadata_location)
     assert (status, report["missing"]) == (1, 55), errors
-    assert report["unsearched"] == ["files of no version: more than 4 snapshots"]
+    oldest = list(opened.versions())[3].number
+    assert report["unsearched"] == [
+        f"snapshots before {oldest}: the search ends after 4",
+        "files of no version: more than 4 snapshots",
+    ]
 
 
 def test_equality_deletes_that_are_committed_during_the_audit_end_no_search_for_files(catalog: Catalog) -> None:
@@ -325,7 +330,9 @@ def test_lost_file_is_named_with_its_rows(topics: Topics, catalog: Catalog) -> N
     assert (status, part["missing"], report["lost_files"]) == (1, [[40, 60]], [lost])
 
 
-def append_deletes(table: Table, content: DataFileContent, rows: pa.Table) -> None:
+def append_deletes(
+    table: Table, content: DataFileContent, rows: pa.Table, equality_ids: list[int] | None = None
+) -> None:
     path = folder_of(table) / "data" / f"deletes-{content.value}.parquet"
     pq.write_table(rows, path)
     deletes = DataFile.from_args(
@@ -334,6 +341,7 @@ def append_deletes(table: Table, content: DataFileContent, rows: pa.Table) -> No
         file_format=FileFormat.PARQUET,
         partition=Record(),
         record_count=len(rows),
+        equality_ids=equality_ids,
         file_size_in_bytes=path.stat().st_size,
         column_sizes={},
         value_counts={},
@@ -364,13 +372,40 @@ def test_rows_of_position_deletes_are_missing_and_their_snapshot_is_named(topics
     assert f"snapshot {deleting.snapshot_id}" in loss["commit"]
 
 
-def test_table_with_equality_deletes_is_refused(topics: Topics, catalog: Catalog) -> None:
+def test_equality_deletes_by_a_column_that_was_dropped_since_are_applied(topics: Topics, catalog: Catalog) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows)
+    field_id = table.schema().find_field("total").field_id
+    totals = pa.schema([pa.field("total", pa.float64(), metadata={"PARQUET:field_id": str(field_id)})])
+    append_deletes(table, DataFileContent.EQUALITY_DELETES, pa.table([[7 * 1.5]], schema=totals), [field_id])
+    with table.refresh().update_schema() as schema:
+        schema.delete_column("total").add_column("total", StringType())
+    status, report, part = audit_newest(topics, topic, table)
+    assert (status, report["missing"], part["missing"]) == (1, 1, [[7, 8]])
+
+
+def test_more_deleted_keys_than_the_limit_are_not_decided(
+    topics: Topics, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows)
+    offsets = pa.schema([pa.field("kafka_offset", pa.int64(), metadata={"PARQUET:field_id": "3"})])
+    append_deletes(table, DataFileContent.EQUALITY_DELETES, pa.table([[7, 8]], schema=offsets), [3])
+    monkeypatch.setattr(equality_deletes, "MAX_DELETED_KEYS", 2)
+    assert audit_newest(topics, topic, table)[2]["missing"] == [[7, 9]]
+    monkeypatch.setattr(equality_deletes, "MAX_DELETED_KEYS", 1)
+    status, report, errors = run_audit(topics, topic, table.refresh().metadata_location)
+    assert (status, report) == (2, {})
+    assert "2 rows of equality deletes in one partition exceed the limit of 1; compact the table" in errors
+
+
+def test_equality_deletes_without_columns_are_refused(topics: Topics, catalog: Catalog) -> None:
     topic, rows = filled_topic(topics)
     table = write(catalog, topic, rows)
     append_deletes(table, DataFileContent.EQUALITY_DELETES, pa.table({"kafka_offset": pa.array([7], pa.int64())}))
     status, report, errors = run_audit(topics, topic, table.refresh().metadata_location)
     assert (status, report) == (2, {})
-    assert "equality deletes" in errors
+    assert "does not name the columns of its equality deletes" in errors
 
 
 def test_two_newest_metadata_files_are_refused(topics: Topics, catalog: Catalog) -> None:
