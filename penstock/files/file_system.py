@@ -26,6 +26,8 @@ FILE_MODE = 0o640
 """Owner and group only: the data directory holds messages and secrets."""
 MAX_PARTS = 1024
 """IOV_MAX of Linux: the most buffers of one system call."""
+DRAFT_AGE_S = 3600.0
+"""Age in seconds from which the draft of a process that does not run here is removed."""
 
 
 class Clock(Protocol):
@@ -122,7 +124,8 @@ def replacing_draft(path: Path) -> Iterator[Path]:
     """Yield the path of a file to write, which replaces ``path`` durably when the block ends without an error.
 
     Use it for content that a library writes in parts. A device or pipe, such as /dev/stdout, is written itself. Raises
-    OSError. Crash: ``path`` keeps its content, and the draft stays, ``.NAME.PID.tmp``, until the next one is made.
+    OSError. Crash: ``path`` keeps its content, and the draft stays, ``.NAME.PID.tmp``, until another
+    is made an hour later.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -143,16 +146,21 @@ def replacing_draft(path: Path) -> Iterator[Path]:
 
 
 def remove_dead_drafts(folder: Path, name: str = "") -> None:
-    """Remove drafts that processes left when they were killed: ``.NAME.PID.tmp``, ``NAME.PID.tmp``, ``NAME.PID.new``.
+    """Remove drafts that processes left when they were killed: ``.NAME.PID.tmp``.
 
-    Without ``name``, drafts of all files of a folder that only Penstock writes to. Drafts of running processes stay.
+    Without ``name``, drafts of all files of a folder that only Penstock writes to, and their other forms:
+    ``NAME.PID.tmp`` and ``NAME.PID.new``. Drafts of running processes stay.
     """
-    draft_name = re.compile(rf"\.?{re.escape(name) or '.+'}\.(\d{{1,9}})\.(?:tmp|new)", re.DOTALL)
+    forms = rf"\.{re.escape(name)}\.(\d{{1,9}})\.tmp" if name else r".+\.(\d{1,9})\.(?:tmp|new)"
+    draft_name = re.compile(forms, re.DOTALL)
+    # Limit: another container may write to the folder, whose processes are not visible here.
+    newest = time.time() - DRAFT_AGE_S
     with contextlib.suppress(OSError):
         for entry in os.listdir(folder):
             if (match := draft_name.fullmatch(entry)) and not _is_running(int(match[1])):
                 with contextlib.suppress(OSError):
-                    os.unlink(folder / entry)
+                    if os.stat(folder / entry).st_mtime < newest:
+                        os.unlink(folder / entry)
 
 
 def _is_running(pid: int) -> bool:
@@ -201,7 +209,6 @@ def create_once(path: Path, data: Bytes, mode: int = FILE_MODE) -> None:
     Raises OSError.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    remove_dead_drafts(path.parent, path.name)
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with open(descriptor, "wb") as file:

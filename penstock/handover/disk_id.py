@@ -21,7 +21,7 @@ def load_disk_id(folder: Path) -> str:
     """Return the id of this data directory; a new one gets an id. Raises OSError and UnknownFormat."""
     path = folder / DISK_FILE
     make_folder(folder)
-    remove_dead_drafts(folder, path.stem)
+    remove_dead_drafts(folder)
     with contextlib.suppress(FileNotFoundError):
         try:
             return str(read_document(path)["disk"])

@@ -425,7 +425,7 @@ def make_folders(settings: Settings) -> None:
         settings.topics.mkdir(parents=True, exist_ok=True)
         # Drafts of other files are removed when the file is written again.
         remove_dead_drafts(settings.buffers)
-        remove_dead_drafts(settings.data_dir, "token")
+        remove_dead_drafts(settings.data_dir)
     except OSError as error:
         raise ConfigError(f"data_dir: {error.filename} cannot be created: {error.strerror}") from None
 
