@@ -20,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgpack
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -69,6 +70,8 @@ _NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|\xca[\x7f\xff][\x80-\xff]"
 """Bytes that each number which is not finite has; few others have them."""
 MAX_SLOW_VALUES = 16_384
 """Limit: values of an event that are converted one by one, up to 1 us each, during which others wait."""
+MAX_CONTAINERS = 131_072
+"""Limit: maps and lists of an event: 20 ms, during which others wait. An empty one is one byte."""
 _DECODING_ERRORS = (ValueError, TypeError, KeyError, RecursionError, msgpack.UnpackException, struct.error)
 """Errors of msgpack and orjson for invalid input."""
 
@@ -245,7 +248,8 @@ def _row(tag: bytes, event: bytes) -> bytes | str:
     if event[0] != 0x92:
         return DAMAGED
     try:
-        time, record = msgpack.unpackb(event, ext_hook=_Budget().extension, **_UNPACK_OPTIONS)
+        hooks = _ContainerLimit().hooks if _may_be_containers(event) else {}
+        time, record = msgpack.unpackb(event, ext_hook=_Budget().extension, **hooks, **_UNPACK_OPTIONS)
         if not isinstance(record, dict):
             return DAMAGED
         return NUL.join((tag, _nanoseconds(time), _json_of_record(record, event)))
@@ -292,6 +296,27 @@ def _json_of_record(record: dict[Any, Any], event: bytes) -> bytes:
     budget.require(count)
     hooks = {"object_pairs_hook": lambda pairs: _distinct(budget.spend(pairs)), "list_hook": budget.spend}
     return _json(msgpack.unpackb(event, **hooks, **_UNPACK_OPTIONS)[1], event)
+
+
+def _may_be_containers(event: bytes) -> bool:
+    """Report whether more than MAX_CONTAINERS bytes could begin a map or list; they may also be text."""
+    if len(event) <= MAX_CONTAINERS:
+        return False
+    return int(np.count_nonzero((np.frombuffer(event, np.uint8) & 0xE0) == 0x80)) > MAX_CONTAINERS
+
+
+class _ContainerLimit:
+    """Maps and lists that an event may still hold."""
+
+    def __init__(self) -> None:
+        self._remaining = MAX_CONTAINERS
+        self.hooks = {"object_hook": self._spend, "list_hook": self._spend}
+
+    def _spend(self, container: Any) -> Any:
+        self._remaining -= 1
+        if self._remaining < 0:
+            raise NotForward(f"has more than {MAX_CONTAINERS} maps and lists", OVERSIZE)
+        return container
 
 
 class _Budget:

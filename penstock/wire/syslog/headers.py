@@ -277,6 +277,10 @@ class Headers:
         octets, begins, stops = self.octets, self.ends[rows], self.octets.stops[rows]
         blank = octets.next(_BLANKS, begins, stops)
         ends_well = (blank == stops) | (octets.data[blank] == ord(" "))
+        # A tab ends a host only in front of a tag: without one the text has begun.
+        if len(tabbed := np.flatnonzero((blank < stops) & (octets.data[blank] == ord("\t")))):
+            word, word_ends = blank[tabbed] + 1, octets.next(_BLANKS, blank[tabbed] + 1, stops[tabbed])
+            ends_well[tabbed] = octets.next(b":", word, word_ends) < word_ends
         is_host = (blank > begins) & ends_well & (octets.next(b"[]", begins, stops) >= blank)
         colon = octets.next(b":", begins, blank)
         with_colon = np.flatnonzero(is_host & (colon < blank))

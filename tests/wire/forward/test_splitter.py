@@ -23,6 +23,7 @@ from penstock.counts import open_books
 from penstock.wire.codecs import codec_of
 from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.handshake import Handshake
+from penstock.wire.forward.requests import MAX_CONTAINERS
 from penstock.wire.forward.splitter import WORK_PER_TURN, ForwardSplitter, RequestMemory
 from penstock.wire.lines import line_counts
 from penstock.wire.plog.statistics import Statistics
@@ -499,6 +500,18 @@ def test_event_with_very_many_values_that_json_lacks_is_refused_alone(part: byte
     event = b"\x92\x01\xdf" + count.to_bytes(4, "big") + part * count
     turns = feed_in_turns(connection, b"\x92\xa1t\x92" + event + msgpack.packb([1, FIRST]))
     assert [json.loads(payload) for payload, _ in messages(turns)] == [FIRST]
+    assert (turns[-1].refused, connection.closed) == ({"oversize": 1}, "")
+
+
+@pytest.mark.parametrize("container", [b"\x80", b"\x90", b"\x91\x01", b"\x81\x01\x01"])
+def test_event_with_very_many_maps_or_lists_is_refused_alone(container: bytes) -> None:
+    connection = ForwardSplitter(1 << 20, 32 << 20)
+    many = MAX_CONTAINERS + 1
+    event = b"\x92\x01\x81\xa1a\xdd" + many.to_bytes(4, "big") + container * many
+    # Text may consist of the same bytes.
+    record = {"text": "\u0440" * 200_000, "list": [{}, []] * 1000}
+    turns = feed_in_turns(connection, b"\x92\xa1t\x92" + event + msgpack.packb([1, record]))
+    assert [json.loads(payload) for payload, _ in messages(turns)] == [record]
     assert (turns[-1].refused, connection.closed) == ({"oversize": 1}, "")
 
 
