@@ -41,7 +41,8 @@ Extracted = Mapping[str, "pa.Array[Any]"]
 class Evaluation:
     """The fields of JSON texts, and their values in columns.
 
-    ``extracted``: what ``extract_fields`` returns for it. ``shaped``: rows whose ``rest`` needs no parser.
+    ``extracted``: what ``extract_fields`` returns for it; then ``evaluate_all`` converts the values. ``shaped``: rows
+    whose ``rest`` needs no parser.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Evaluation:
         self._columns, self._data, self._shaped = columns, data, shaped
         self._keys, self._leaves = keys_of_objects(columns), leaves(columns)
         numbers = numbered_paths(columns)
+        is_alone = extracted is None
         if extracted is None:
             (extracted,) = extract_fields((columns,), [data])
         self._texts: dict[Path, pa.Array[Any]] = {path: extracted[f"text{n}"] for path, n in numbers.items()}
@@ -69,13 +71,20 @@ class Evaluation:
         self._absent: dict[Path, Mask] = {
             path: ~self._present[path] | as_mask(pc.equal(text, "null")) for path, text in self._texts.items()
         }
-        self._held: dict[Column, pa.Array[Any]] = {leaf: self._convert(leaf) for leaf in self._leaves}
+        self._held: dict[Column, pa.Array[Any]] = {}
         self._contracts: dict[Column, list[Mask]] = {}
-        for leaf in (leaf for leaf in self._leaves if leaf.rules):
-            met = [meets(rule, leaf.type, self._held[leaf]) for rule in leaf.rules]
+        if is_alone:
+            _convert_leaves([self])
+
+    def _hold(self, leaf: Column, values: pa.Array[Any]) -> None:
+        """Take the values of a leaf, without those that violate its contract."""
+        values = self._with_long_numbers(leaf, values)
+        if leaf.rules:
+            met = [meets(rule, leaf.type, values) for rule in leaf.rules]
             self._contracts[leaf] = met
             # Invariant: a violation leaves the column like a misfit, so that it is in the rest.
-            self._held[leaf] = _where(np.logical_and.reduce(met), self._held[leaf])
+            values = _where(np.logical_and.reduce(met), values)
+        self._held[leaf] = values
 
     def text(self, path: Path) -> pa.Array[Any]:
         """Return the JSON texts at a path; null if there is none."""
@@ -104,8 +113,8 @@ class Evaluation:
         """Return the rules of the columns' contracts in a table, with masks of the texts that meet them."""
         return [
             (FieldRule(leaf.path, rule.needs, contract_reason(table, leaf.name, rule.name)), mask)
-            for leaf, met in self._contracts.items()
-            for rule, mask in zip(leaf.rules, met, strict=True)
+            for leaf in self._leaves
+            for rule, mask in zip(leaf.rules, self._contracts.get(leaf, ()), strict=True)
         ]
 
     def violations(self, table: str) -> Counter[str]:
@@ -164,10 +173,8 @@ class Evaluation:
         nulls: pa.Array[Any] = pa.nulls(len(self._data), pa.string())
         return replace_rows(nulls, rows, mark_long_numbers(take_rows(self._data, rows))) if len(rows) else nulls
 
-    def _convert(self, leaf: Column) -> pa.Array[Any]:
-        """Return the values of a leaf."""
-        text = self._texts[leaf.path]
-        values = convert(leaf.type, text)
+    def _with_long_numbers(self, leaf: Column, values: pa.Array[Any]) -> pa.Array[Any]:
+        """Return the values of a leaf with all digits of long numbers."""
         if "decimal" not in leaf.type and "json" not in leaf.type:
             return values
         rows = np.flatnonzero(as_mask(pc.is_valid(self._marked)) & self._present[leaf.path])
@@ -301,7 +308,23 @@ def evaluate_all(tables: tuple[tuple[Column, ...], ...], data: Sequence[pa.Array
     rows = [_without_shape(groups, len(texts)) for groups, texts in zip(shaped, data, strict=True)]
     extracted = extract_fields(tables, [take_rows(*part) for part in zip(data, rows, strict=True)])
     joined = map(_join_extracted, tables, shaped, rows, extracted)
-    return [Evaluation(*part) for part in zip(tables, data, joined, shaped, strict=True)]
+    evaluations = [Evaluation(*part) for part in zip(tables, data, joined, shaped, strict=True)]
+    _convert_leaves(evaluations)
+    return evaluations
+
+
+def _convert_leaves(evaluations: Sequence[Evaluation]) -> None:
+    """Convert the columns of all evaluations, those of one type in one call."""
+    by_type: dict[str, list[tuple[Evaluation, Column]]] = {}
+    for evaluation in evaluations:
+        for leaf in evaluation._leaves:
+            by_type.setdefault(leaf.type, []).append((evaluation, leaf))
+    for kind, columns in by_type.items():
+        texts = [evaluation.text(leaf.path) for evaluation, leaf in columns]
+        values = convert(kind, texts[0] if len(texts) == 1 else pa.concat_arrays(texts))
+        starts = np.cumsum([0, *map(len, texts)]).tolist()
+        for (evaluation, leaf), start, text in zip(columns, starts, texts, strict=False):
+            evaluation._hold(leaf, values.slice(start, len(text)))
 
 
 def _without_shape(groups: Sequence[ShapedRows], size: int) -> Rows:

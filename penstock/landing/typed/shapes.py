@@ -58,13 +58,15 @@ class Span(NamedTuple):
 class Shape:
     """The shape of a text: spans of its values by path, keys of its objects, and what lies between scalar values.
 
-    ``members``: spans of key and value of each member of ``data``, in their order.
+    ``plain``: scalar values that are no strings. ``members``: spans of key and value of each member of ``data``, in
+    their order.
     """
 
     values: dict[Path, Span]
     keys: dict[Path, list[str]]
     members: dict[str, Span]
     literals: list[tuple[Span, str]]
+    scalars: list[Span]
     plain: list[Span]
 
 
@@ -116,6 +118,7 @@ class _Parser:
             self._keys,
             members,
             [(self._span(*span), text[slice(*span)].encode("latin-1").decode()) for span in between],
+            [self._span(*span) for span in self._scalars],
             [self._span(*span) for span in self._plain_by_gap.values()],
         )
 
@@ -193,18 +196,25 @@ class ShapedRows:
     def __init__(self, shape: Shape, rows: Places, texts: _Texts) -> None:
         self._shape, self.rows, self._texts = shape, rows, texts
         self._anchors: dict[int, Any] = {}
+        self._texts_of_values: dict[Span, pa.Array[Any]] = {}
 
     def matching(self) -> ShapedRows:
         """Return the rows that have the shape."""
-        sizes = [self._positions(end) - self._positions(begin) for begin, end in self._shape.plain]
-        exact = [self._positions(end) - self._positions(begin) == n for (begin, end), n in self._literal_sizes()]
-        sized = self.select(np.logical_and.reduce([*exact, *(size > 0 for size in sizes)]))
-        same = [as_mask(pc.equal(sized._slices(span), literal)) for span, literal in self._shape.literals]
-        plain = [as_mask(pc.match_substring_regex(sized._slices(span), _PLAIN_SCALAR)) for span in self._shape.plain]
-        return sized.select(np.logical_and.reduce([*same, *plain]))
+        literals, plain = self._shape.literals, self._shape.plain
+        is_sized = [self._size(span) == len(literal.encode()) for span, literal in literals]
+        sized = self.select(np.logical_and.reduce([*is_sized, *(self._size(span) > 0 for span in plain)]))
+        # Fast path: one call for all slices. For a thousand rows, calls cost more than what they do.
+        spans = [*(span for span, _ in literals), *plain, *(v for v in self._shape.scalars if v not in plain)]
+        slices = dict(zip(spans, sized._slices(spans), strict=True))
+        same = [as_mask(pc.equal(slices[span], literal)) for span, literal in literals]
+        is_plain = [as_mask(pc.match_substring_regex(slices[span], _PLAIN_SCALAR)) for span in plain]
+        matching = sized.select(np.logical_and.reduce([*same, *is_plain]))
+        if matching is sized:
+            matching._texts_of_values = slices
+        return matching
 
-    def _literal_sizes(self) -> list[tuple[Span, int]]:
-        return [(span, len(literal.encode())) for span, literal in self._shape.literals]
+    def _size(self, span: Span) -> Any:
+        return self._positions(span.end) - self._positions(span.begin)
 
     def select(self, mask: Mask) -> ShapedRows:
         """Return some of the rows."""
@@ -214,7 +224,9 @@ class ShapedRows:
         """Return the JSON texts at a path; null if the shape has none."""
         span = self._shape.values.get(path)
         nulls: pa.Array[Any] = pa.nulls(len(self.rows), pa.string())
-        return nulls if span is None else self._slices(span)
+        if span is None:
+            return nulls
+        return self._texts_of_values[span] if span in self._texts_of_values else self._slices([span])[0]
 
     def key_count(self, path: Path) -> pa.Array[Any]:
         """Return the numbers of keys of the objects at a path; 0 for other values, null without a value."""
@@ -230,7 +242,7 @@ class ShapedRows:
         for is_removed, run in groupby(self._shape.members.items(), key=lambda member: member[0] in keys):
             spans = [span for _, span in run]
             pieces += [] if is_removed else [Span(spans[0].begin, spans[-1].end)]
-        members = pc.binary_join_element_wise(*map(self._slices, pieces), ",")
+        members = pc.binary_join_element_wise(*self._slices(pieces), ",")
         remaining: pa.Array[Any] = pc.binary_join_element_wise("{", members, "}", "")
         return remaining
 
@@ -248,17 +260,19 @@ class ShapedRows:
         is_end = not len(rows) or number > texts.quote_counts[rows[0]]
         return texts.ends[rows] if is_end else texts.quotes[texts.first_quotes[rows] + (number - 1)]
 
-    def _slices(self, span: Span) -> pa.Array[Any]:
-        """Return a part of the texts."""
-        if not len(self.rows):
-            return pa.array([], pa.string())
-        bounds = np.empty(2 * len(self.rows), np.int32)
-        bounds[::2], bounds[1::2] = self._positions(span.begin), self._positions(span.end)
+    def _slices(self, spans: Sequence[Span]) -> list[pa.Array[Any]]:
+        """Return parts of the texts. The first one begins in front of all others."""
+        size = len(self.rows)
+        if not size:
+            return [pa.array([], pa.string())] * len(spans)
+        bounds = np.empty((len(spans), size, 2), np.int32)
+        for n, span in enumerate(spans):
+            bounds[n, :, 0], bounds[n, :, 1] = self._positions(span.begin), self._positions(span.end)
         # Nothing is copied yet: a text for each slice, and one for each gap between slices, which is not read.
         buffers: Any = [None, pa.py_buffer(bounds.data), self._texts.content]
-        parts: Any = pa.Array.from_buffers(pa.string(), len(bounds) - 1, buffers)
-        slices: pa.Array[Any] = parts.take(pa.array(np.arange(0, len(bounds), 2)))
-        return slices
+        parts: Any = pa.Array.from_buffers(pa.string(), bounds.size - 1, buffers)
+        slices: pa.Array[Any] = parts.take(pa.array(np.arange(0, bounds.size, 2)))
+        return [slices.slice(n * size, size) for n in range(len(spans))]
 
 
 def shaped_rows(data: pa.Array[Any]) -> list[ShapedRows]:
