@@ -80,7 +80,7 @@ def _restore_log(file: Path, held: Path, missed: Move, publication: Publication,
 
 
 def uncertain_frames(held: Path, publication: Publication, begin: int, end: int) -> Iterator[Frame]:
-    """Yield the frames of the file ``held``, and those of the buffer that begin in [begin, end), by position."""
+    """Yield the frames of the file ``held`` and of the buffer that begin in [begin, end), by position."""
     # A frame that is in both is taken from the buffer, which comes first here.
     frames = heapq.merge(frames_between(publication, begin, end), read_held_frames(held)[0], key=_begin)
     return (next(copies) for _, copies in groupby(frames, _begin))

@@ -3,6 +3,9 @@ prove them.
 
 Fast path: the database groups rows by blocks of offsets. A block whose rows are as many as its distinct offsets, and as
 many as lie between its smallest and largest one, has each of them once. Only rows of other blocks are fetched.
+
+Blocks of offsets, not hours: an hour with as many rows as records may have lost one and doubled another, its count
+needs the whole topic read, and a table of offsets needs no column of a time.
 """
 
 from __future__ import annotations
