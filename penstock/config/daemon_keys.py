@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.sources import RawSettings, gather
+from penstock.config.sources import ENVIRONMENT_PREFIX, RawSettings, gather
 from penstock.config.tables_url import TablesPlace, check_place, is_url
 from penstock.config.units import ConfigError, check_address
 
@@ -17,6 +17,23 @@ if TYPE_CHECKING:
 
 TOKENS, TABLES = "security.tokens", "pipeline.tables"
 ADDRESSES = ("log.grpc", "log.http")
+OTHER_GROUPS = (
+    *(
+        "alarms",
+        "buffer",
+        "console",
+        "export",
+        "listener",
+        "otel",
+        "pipeline",
+        "relay",
+        "shutdown_time",
+        "sql",
+        "topic",
+    ),
+    "transactions",
+)
+"""Groups whose variables are not validated here: that takes four times as long as the request itself."""
 PATHS = ("data_dir", "security.tls_cert", "security.tls_key", "security.client_ca")
 
 
@@ -49,8 +66,8 @@ class SecurityKeys:
 class DaemonKeys:
     """The keys that locate the daemon, with their defaults; ``load_all`` loads all settings.
 
-    ``tables``: the key ``pipeline.tables``. ``has_unchecked_keys``: the file may have other keys, which were not
-    validated.
+    ``tables``: the key ``pipeline.tables``. ``has_unchecked_keys``: the file or variables may have other keys, which
+    were not validated.
     """
 
     data_dir: Path = Path("penstock-data")
@@ -73,13 +90,14 @@ def daemon_keys(
 ) -> DaemonKeys:
     """Return the keys as ``load`` reads them. Raises ConfigError.
 
-    Other keys of the file are not validated: the daemon did so when it started.
+    Other keys of the file, and variables of groups without these keys, are not validated: the daemon did so when it
+    started.
     """
     load_all = partial(_load, file, overrides, environment)
     try:
         raw = gather(file, overrides, environment)
-        # Options and variables about other keys need full validation, so that a typo is an error.
-        keys = _extract(raw) if _overrides_only_daemon_keys(raw) else None
+        # Options about other keys, and variables of unknown groups, need full validation, so that a typo is an error.
+        keys = None if _needs_all_keys(raw) else _extract(raw)
     except ConfigError:
         raise
     # Any doubt falls back to the full tree, which raises the error with the right words.
@@ -105,9 +123,14 @@ def _from_settings(settings: Settings) -> DaemonKeys:
     )
 
 
-def _overrides_only_daemon_keys(raw: RawSettings) -> bool:
-    names = {name for name, origin in raw.origins.items() if origin != raw.file}
-    return all(name in (*ADDRESSES, *PATHS, TABLES) or f"{name}.".startswith(f"{TOKENS}.") for name in names)
+def _needs_all_keys(raw: RawSettings) -> bool:
+    """Report whether options or variables have keys that only the tree of settings can validate."""
+    for name, origin in raw.origins.items():
+        is_checked_by_daemon = origin.startswith(ENVIRONMENT_PREFIX) and name.partition(".")[0] in OTHER_GROUPS
+        is_daemon_key = name in (*ADDRESSES, *PATHS, TABLES) or f"{name}.".startswith(f"{TOKENS}.")
+        if origin != raw.file and not is_daemon_key and not is_checked_by_daemon:
+            return True
+    return False
 
 
 def _extract(raw: RawSettings) -> DaemonKeys | None:
@@ -123,7 +146,7 @@ def _extract(raw: RawSettings) -> DaemonKeys | None:
     return DaemonKeys(
         log=LogKeys(**groups["log"]),
         security=security,
-        has_unchecked_keys=bool(raw.file),
+        has_unchecked_keys=any(raw.origins.values()),
         **groups["pipeline"],
         **groups[""],
     )

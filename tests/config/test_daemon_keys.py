@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import ConfigError, load
-from penstock.config.daemon_keys import daemon_keys
+from penstock.config import ConfigError, Settings, load
+from penstock.config.daemon_keys import OTHER_GROUPS, daemon_keys
 
 TEXTS = [
     "",
@@ -22,6 +22,7 @@ GIVEN = [
     (["pipeline.tables=elsewhere"], {}),
     (["pipeline.tables=file:///elsewhere"], {}),
     (["pipeline.tables=s3://bucket/tables"], {}),
+    ([], {"PENSTOCK_PIPELINE__TABLES": "there", "PENSTOCK_PIPELINE__TARGET_LAG": "2s"}),
     (["log.max_topics=1"], {"PENSTOCK_SHUTDOWN_TIME": "1s"}),
 ]
 
@@ -61,6 +62,24 @@ def test_errors_equal_the_errors_of_load(override: str) -> None:
     with pytest.raises(ConfigError) as caught:
         daemon_keys(None, [override], {})
     assert str(caught.value) == str(expected.value)
+
+
+def test_variables_of_other_groups_do_not_load_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.config.daemon_keys._load", lambda *_: pytest.fail("the tree is loaded"))
+    for group in OTHER_GROUPS:
+        name = f"PENSTOCK_{group}__events_udp__port".upper()
+        keys = daemon_keys(None, [], {name: "9", "PENSTOCK_LOG__HTTP": "127.0.0.1:7"})
+        assert (keys.log.http, keys.has_unchecked_keys) == ("127.0.0.1:7", True)
+
+
+def test_groups_whose_variables_are_not_validated_are_all_others() -> None:
+    assert {*OTHER_GROUPS, "data_dir", "log", "security"} == {*Settings.model_fields}
+
+
+@pytest.mark.parametrize("name", ["LOG__HTPP", "LOGG__HTTP", "SECURITY__TLS_CRT", "DATADIR"])
+def test_mistyped_variable_is_an_error(name: str) -> None:
+    with pytest.raises(ConfigError, match="unknown key"):
+        daemon_keys(None, [], {f"PENSTOCK_{name}": "127.0.0.1:7"})
 
 
 def test_invalid_toml_is_refused(tmp_path: Path) -> None:
