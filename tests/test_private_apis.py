@@ -104,6 +104,10 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "DeltaFileSystemHandler.open_input_file": ("self path", "returns a file that can seek"),
         "DeltaFileSystemHandler.open_output_stream": ("self path metadata", "shows the file once it is closed"),
     },
+    ("typer", "typer._click.exceptions", "cli/options.py"): {
+        "UsageError.format_message": ("self", "describes a wrong option or argument; `ctx` names its command"),
+        "NoArgsIsHelpError": ("ctx", "is help and no error"),
+    },
     ("pyspark", "pyspark", "spark/session.py"): {
         "SparkContext._gateway": (None, "is None until a JVM runs"),
         "SparkContext._ensure_initialized": ("instance gateway conf", "uses this gateway and starts no JVM"),

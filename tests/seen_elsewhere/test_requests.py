@@ -637,6 +637,7 @@ GELF = [
     ("datalust/seq-input-gelf#112", gelf(timestamp=1545353025250123456), {}, "2018-12-21T00:43:45.250123"),
     ("Graylog2/graylog2-server#9878", gelf(timestamp="1545353025.25"), {}, "2018-12-21T00:43:45.250"),
     ("t0xa/gelfj#117", gelf(timestamp="1539162937.998"), {"timestamp": "1539162937.998"}, "2018-10-10T09:15:37.998"),
+    ("Graylog2/documentation#754", gelf(_stackTrace="a\nb"), {"_stackTrace": "a\nb"}, None),
     ("moby/moby#40232", gelf(short_message=""), {"host": "h"}, None),
     ("Graylog2/graylog2-server#3970", gelf(short_message=" ", _user_id=9001), {"_user_id": "9001"}, None),
     ("Graylog2/graylog2-server#5171", gelf(short_message="\t"), {"host": "h"}, None),
@@ -699,6 +700,12 @@ GELF_CHUNKS: list[tuple[str, list[tuple[bytes, int]], list[bytes], dict[str, int
         [(FIRST_CHUNKS[0], 1), *((part, 1) for part in OTHER_CHUNKS)],
         [OTHER],
         {"open": 1},
+    ),
+    (
+        "Graylog2/graylog2-server#5701 (a datagram that is too short ends nothing)",
+        [(b"\x1e", 1), (b"\x1e\x0f", 1), (b"\x1f", 1), (gelf(), 1)],
+        [b"\x1e", b"\x1f", gelf()],
+        {},
     ),
     (
         "elastic/logstash#718 (chunks, then a message)",

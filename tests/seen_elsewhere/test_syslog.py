@@ -95,6 +95,12 @@ CONNECTIONS = [
         "open-telemetry/opentelemetry-collector-contrib#12485", [counted(FIRST), counted(SECOND)], [FIRST, SECOND]
     ),
     Connection("fluent/fluentd#2298", [counted(FIRST) + b"3", b"3 " + SECOND[:9], SECOND[9:]], [FIRST, SECOND]),
+    Connection(
+        "fluent/fluent-bit#240 (logger of CentOS 6 ends with NUL, that of Ubuntu with LF)",
+        [b"<5>Apr 26 14:14:32 app: one\0<13>Apr 26 12:16:29 app: two\0"],
+        [b"<5>Apr 26 14:14:32 app: one", b"<13>Apr 26 12:16:29 app: two"],
+        {"app_name": "app"},
+    ),
     Connection("fluent/fluentd#2771", [counted(HELLO, HELLO)], [HELLO, HELLO], {"app_name": "logger"}),
     Connection("fluent/fluentd#2982", [b"44 " + HELLO + b"\n" + b"44 " + HELLO + b"\n"], [HELLO, HELLO]),
     Connection("fluent/fluentd#1679", [counted(WITH_SEQUENCE, end=b"\n")], [WITH_SEQUENCE], {"meta.sequenceId": "1"}),
@@ -728,6 +734,185 @@ DATAGRAMS = [
     Datagram("rsyslog/rsyslog#4079 (no mnemonic)", b"<13>Oct 11 22:14:15 UTC: x", fields("2026-10-11T22:14:15Z", "")),
     Datagram(
         "awslabs/flowgger#61", SD + b'[a@1 i="3"][b@1 c="high"] hello', SD_HEADER | {"a@1.i": "3", "b@1.c": "high"}
+    ),
+    Datagram(
+        "elastic/logstash#1660 (a bracket without its counterpart)",
+        b"<14>Aug 25 13:18:27 app-b gateway-daemon-traceme-ip[31 [traceme-6] Closed connection from 192.0.2.3:46572",
+        {"timestamp": "2026-08-25T13:18:27Z", "hostname": "app-b"},
+    ),
+    Datagram(
+        "fluent/fluentd#2835 (CEF is no tag of its own)",
+        b"<43>Feb 24 11:05:17 192.0.2.129 PowerShell CEF:0|Microsoft|Powershell|6.2|ID|PWSH|6|src=192.0.2.8",
+        {"timestamp": "2027-02-24T11:05:17Z", "hostname": "192.0.2.129"},
+    ),
+    Datagram(
+        "grafana/grafana#72703 (RFC 3339 in RFC 3164)",
+        b'<191>2023-08-01T23:20:00Z 1ea890b853c1 grafana[1]: {"elapsed time":"77.588us","error":null}',
+        {"timestamp": "2023-08-01T23:20:00Z", "hostname": "1ea890b853c1", "app_name": "grafana", "proc_id": "1"},
+    ),
+    Datagram(
+        "vectordotdev/vector#20225 (FortiGate)",
+        b'<189>date=2024-04-02 time=19:53:43 eventtime=1712058823590616443 tz="+0800" logid="0000000013"',
+        {},
+    ),
+    Datagram(
+        "vectordotdev/vector#12431",
+        b'<1>1 2022-04-25T23:21:45.715740Z host.local 2d4d9490 79978 - [exampleSDID@32473 foo.baz="bar"] test message',
+        {
+            "timestamp": "2022-04-25T23:21:45.715740Z",
+            "hostname": "host.local",
+            "app_name": "2d4d9490",
+            "proc_id": "79978",
+            "exampleSDID@32473.foo.baz": "bar",
+        },
+    ),
+    Datagram(
+        "vectordotdev/vector#17654 (nginx)",
+        b'<190>Jun  9 15:50:01 web nginx: 192.0.2.1 - - [09/Jun/2023:15:50:01 +0800] "GET / HTTP/1.1" 200 615',
+        {"timestamp": "2026-06-09T15:50:01Z", "hostname": "web", "app_name": "nginx"},
+    ),
+    Datagram(
+        "logstash-plugins/logstash-input-syslog#79 (a counted LF)",
+        b"<182>1 2025-07-10T11:23:07.046641+02:00 leaf2 sr_lldp_mgr - - -  "
+        b"lldp|3235|3235|00042|I: LLDP remote peer added",
+        {"timestamp": "2025-07-10T11:23:07.046641+02:00", "hostname": "leaf2", "app_name": "sr_lldp_mgr"},
+    ),
+    Datagram(
+        "logstash-plugins/logstash-input-syslog#31",
+        b'<13>1 2016-11-11T09:58:55.745781+11:00 pinback joshua - - [timeQuality tzKnown="1" '
+        b'isSynced="1" syncAccuracy="156351"] blah',
+        {
+            "timestamp": "2016-11-11T09:58:55.745781+11:00",
+            "hostname": "pinback",
+            "app_name": "joshua",
+            "timeQuality.tzKnown": "1",
+            "timeQuality.isSynced": "1",
+            "timeQuality.syncAccuracy": "156351",
+        },
+    ),
+    Datagram(
+        "pfelk/pfelk#1 (no host)",
+        b"<134>Dec 21 14:13:43 filterlog: 9,,,1000000103,em0,match,block,in,4,0x0,,255,19307",
+        {"timestamp": "2026-12-21T14:13:43Z", "app_name": "filterlog"},
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog#2720 (fields between tabs)",
+        b"<14>Jan 30 14:16:58 host4 "
+        b"MSWinEventLog\t1\tMicrosoft-Windows-TaskScheduler/Operational\t228868\tThu Jan 30 14:16:58 2025\t129",
+        {"timestamp": "2027-01-30T14:16:58Z", "hostname": "host4"},
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog#1665 (Sophos, fields only)",
+        b'<30>device="SFW" date=2022-04-25 time=15:27:08 timezone="CDT" device_name="XG430"',
+        {},
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog#1786 (Palo Alto, no tag)",
+        b"<14>Aug 15 18:47:51 palo_alto_host 1,2022/08/15 18:47:51,012501003398,TRAFFIC,end,2561",
+        {"timestamp": "2026-08-15T18:47:51Z", "hostname": "palo_alto_host"},
+    ),
+    Datagram(
+        "elastic/beats#28638 (no host)",
+        b"2016:01:29-06:09:59 smtpd[905]: MASTER[NNN]: QR globally disabled",
+        {"timestamp": "2016-01-29T06:09:59Z", "app_name": "smtpd", "proc_id": "905"},
+    ),
+    Datagram(
+        "elastic/beats#28638 (with a host)",
+        b"<30>2016:01:29-06:09:59 host smtpd[905]: MASTER[NNN]: QR globally disabled",
+        {"timestamp": "2016-01-29T06:09:59Z", "hostname": "host", "app_name": "smtpd", "proc_id": "905"},
+    ),
+    Datagram(
+        "microsoft/OMS-Agent-for-Linux#201",
+        b"<164>Sep 14 2016 09:33:47 ASA-RE : %ASA-4-106023: Deny icmp src outside:192.0.2.98",
+        {"timestamp": "2016-09-14T09:33:47Z", "hostname": "ASA-RE", "app_name": "%ASA-4-106023"},
+    ),
+    Datagram(
+        "microsoft/OMS-Agent-for-Linux#201 (no device id)",
+        b"<164>Sep 14 2016 10:07:20: %ASA-4-106023: Deny udp src inside:192.0.2.45/5860",
+        {"timestamp": "2016-09-14T10:07:20Z", "app_name": "%ASA-4-106023"},
+    ),
+    Datagram(
+        "fluent/fluentd#2759 (a message in a message)",
+        b"<5>Jan  5 11:12:22 root: <34>1 2003-10-11T22:14:15.003Z mymachine su - ID47 - BOM'su root' failed",
+        {"timestamp": "2027-01-05T11:12:22Z", "app_name": "root"},
+    ),
+    Datagram(
+        "fluent/fluentd#3016 (JSON behind the host)",
+        b'<14>Jun  2 11:08:52 nxfilter-77f69696c7-xkf2w {"Prefix":"NXFILTER","Time":"2020-06-02 11:08:52"}',
+        {"timestamp": "2026-06-02T11:08:52Z", "hostname": "nxfilter-77f69696c7-xkf2w"},
+    ),
+    Datagram(
+        "grafana/loki#17574 (Check Point's structured data is none)",
+        b'<134>1 2025-05-05T11:21:46Z teststet CheckPoint 43031 - [action:"Accept"; '
+        b'flags:"409600"; ifdir:"inbound"; policy:"product=VPN-1[db_tag={AA}\\]"; product:"x"]',
+        {"timestamp": "2025-05-05T11:21:46Z", "hostname": "teststet", "app_name": "CheckPoint", "proc_id": "43031"},
+    ),
+    Datagram(
+        "graylog-labs/graylog2-web-interface#1612 (an unset clock's mark)",
+        b"<189>.Sep 21 16:05:29.558: %SFF8472-5-THRESHOLD_VIOLATION: Te1/1/22: Rx power low alarm",
+        {"timestamp": "2026-09-21T16:05:29.558000Z", "app_name": "%SFF8472-5-THRESHOLD_VIOLATION"},
+    ),
+    Datagram(
+        "Graylog2/graylog2-server#3599 (source= in a URL)",
+        b'<189>date=2017-04-06 time=10:30:30 devname=FOOBAR url="/r?source=smarttag&x"',
+        {},
+    ),
+    Datagram(
+        "Graylog2/graylog2-server#549 (Juniper)",
+        b"<14>1 2014-05-01T08:26:51.179Z fw01 RT_FLOW - RT_FLOW_SESSION_DENY "
+        b'[junos@2636.1.1.1.2.39 source-address="1.2.3.4" username="N/A" encrypted="No "]',
+        {
+            "timestamp": "2014-05-01T08:26:51.179Z",
+            "hostname": "fw01",
+            "app_name": "RT_FLOW",
+            "msg_id": "RT_FLOW_SESSION_DENY",
+            "junos@2636.1.1.1.2.39.source-address": "1.2.3.4",
+            "junos@2636.1.1.1.2.39.username": "N/A",
+            "junos@2636.1.1.1.2.39.encrypted": "No ",
+        },
+    ),
+    Datagram(
+        "elastic/beats#40105 (a blank behind the PRI)",
+        b"<14> Jun 27 12:00:32 192.0.2.50-1 General[-1248711972]: main_login.c(763) 1771 %% HTTP Session 5",
+        {
+            "timestamp": "2026-06-27T12:00:32Z",
+            "hostname": "192.0.2.50-1",
+            "app_name": "General",
+            "proc_id": "-1248711972",
+        },
+    ),
+    Datagram(
+        "elastic/beats#13268 (a blank behind the PRI)",
+        b"<13> Aug 16 12:25:24 192.0.2.2-1 TRAPMGR[53034492]: traputil.c(696) 135956 %% Link Up: g5.",
+        {"timestamp": "2026-08-16T12:25:24Z", "hostname": "192.0.2.2-1", "app_name": "TRAPMGR", "proc_id": "53034492"},
+    ),
+    Datagram(
+        "elastic/beats#13995 (no PRI)",
+        b"2019-10-10T07:46:25+02:00 localhost haproxy[30143]: 127.0.0.1:39442 [10/Oct/2019:06:46:15.492] x",
+        {"timestamp": "2019-10-10T07:46:25+02:00", "hostname": "localhost", "app_name": "haproxy", "proc_id": "30143"},
+    ),
+    Datagram(
+        "cloudfoundry-community/logsearch-boshrelease#176 (an empty parameter)",
+        b"<14>1 2020-04-09T20:12:14.707859Z 192.0.2.9 cloud_controller_ng rs2 - "
+        b'[instance@47450 director="" deployment="cf-xxxxx"] I, [2020',
+        {
+            "timestamp": "2020-04-09T20:12:14.707859Z",
+            "hostname": "192.0.2.9",
+            "app_name": "cloud_controller_ng",
+            "proc_id": "rs2",
+            "instance@47450.director": "",
+            "instance@47450.deployment": "cf-xxxxx",
+        },
+    ),
+    Datagram(
+        "elastic/beats#26278 (a TLS handshake at a port of lines)",
+        b"\x08\x0b\x04\x01\x05\x01\x06\x01\x04\x02\x05\x02\x06\x02",
+        {},
+    ),
+    Datagram(
+        "elastic/logstash#2552 (a tag in brackets is text)",
+        b"<134>Feb  9 11:49:07 ryan-centos [Swift] text",
+        {"timestamp": "2027-02-09T11:49:07Z", "hostname": "ryan-centos"},
     ),
 ]
 
