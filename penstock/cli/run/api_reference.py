@@ -23,19 +23,20 @@ OTHER_ROUTES = "Watching"
 """Heading of routes without a tag."""
 HTTP_INTRODUCTION = """# HTTP
 
-At `log.http` (127.0.0.1:8844): JSON in, JSON out; the running daemon shows the same at `/docs`, for machines at
-`/openapi.json`. With `security.tokens` every request but those two needs `Authorization: Bearer TOKEN`, of a token with
-the [right](security.md) to it.
+The log daemon serves JSON over HTTP at `log.http` (127.0.0.1:8844). A running daemon shows this reference at `/docs`,
+and for programs at `/openapi.json`. With `security.tokens`, all other requests need `Authorization: Bearer TOKEN`, with
+a token that has the [right](security.md) to the request.
 
 Errors are `{"error": "what is wrong", "code": 5}` with gRPC's code: 400 (3), 401 (16), 403 (7), 404 (5), 409 (6, 10),
-412 (9), 429 (8), 500 (13, 15), 503 (14). Numbers of 64 bits are strings, bytes are base64, as protobuf's JSON has them.
+412 (9), 429 (8), 500 (13, 15), 503 (14). Numbers of 64 bits are strings and bytes are base64, as in protobuf's JSON.
 The same calls by gRPC: [gRPC](grpc.md)."""
 GRPC_INTRODUCTION = """# gRPC
 
-At `log.grpc` (127.0.0.1:8845): the service `slogd.StructuredLog`, with reflection (`v1` and `v1alpha`) and
-`grpc.health.v1.Health`. With `security.tokens` each call needs the metadata `authorization: Bearer TOKEN`, of a token
-with the [right](security.md) to it; health and reflection are open unless configured otherwise. `penstock.client.Log`
-speaks it; the file is `penstock/slogd/slogd.proto`. The same calls by HTTP: [HTTP](http.md)."""
+The log daemon serves the service `slogd.StructuredLog` at `log.grpc` (127.0.0.1:8845), with reflection (`v1` and
+`v1alpha`) and `grpc.health.v1.Health`. With `security.tokens`, each call needs the metadata `authorization: Bearer
+TOKEN`, with a token that has the [right](security.md) to the call; health and reflection are open unless configured
+otherwise. The client for Python is `penstock.client.Log`; for other languages, generate one from
+`penstock/slogd/slogd.proto`. The same calls by HTTP: [HTTP](http.md)."""
 _RPC = re.compile(r"rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\);")
 
 
