@@ -29,8 +29,9 @@ PARTS = (
     "ledger",
     "checks",
     "history",
+    "typed",
 )
-LARGE = ("sql", "deletion", "sustained", "growth", "landing_kafka", "large_events", "typed", "hosts")
+LARGE = ("sql", "deletion", "sustained", "growth", "landing_kafka", "large_events", "hosts")
 """Only where they are named."""
 
 
