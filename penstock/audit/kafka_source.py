@@ -60,14 +60,16 @@ class KafkaSource(AuditSource):
     """A topic of a cluster. ``kafka``: properties of confluent-kafka's client."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str]) -> None:
-        self.topic, self._kafka = topic, dict(kafka)
+        # librdkafka logs each attempt to connect, many a second; the last one's error is in the text of the failure.
+        self.topic, self._kafka = topic, {"log_level": "0", **kafka}
         self.address = f"kafka://{kafka.get('bootstrap.servers', '')}/{topic}"
         base = {"group.id": "penstock-audit", "enable.auto.commit": "false", "auto.offset.reset": "error"}
         # Limit: librdkafka queues 64 MiB of records per partition by default; an audit reads single records.
         memory = {"queued.max.messages.kbytes": "4096", "isolation.level": "read_committed"}
-        fixed = {"enable.auto.commit": "false", "enable.partition.eof": "true"}
+        fixed = {"enable.auto.commit": "false", "enable.partition.eof": "true", "error_cb": self._note_error}
+        self._connection_error = ""
         try:
-            self._consumer = Consumer({**base, **memory, **kafka, **fixed})
+            self._consumer = Consumer({**base, **memory, **self._kafka, **fixed})
         except KafkaException as error:
             raise SourceUnavailable(f"Kafka's properties are invalid: {error.args[0]}") from None
         self._absent = AbsentOffsets(kafka, max_aborted=MAX_ABORTED)
@@ -344,11 +346,20 @@ class KafkaSource(AuditSource):
         try:
             yield
         except KafkaException as error:
-            raise SourceUnavailable(f"topic {self.topic}: {error.args[0].str()}") from None
+            raise SourceUnavailable(f"topic {self.topic}: {error.args[0].str()}{self._cause()}") from None
         except PenstockError as error:
             if isinstance(error, SourceUnavailable):
                 raise
-            raise SourceUnavailable(f"topic {self.topic}: {error}") from None
+            raise SourceUnavailable(f"topic {self.topic}: {error}{self._cause()}") from None
+
+    def _cause(self) -> str:
+        """Return the last error of a connection, such as a refused password, as the end of a sentence."""
+        self._consumer.poll(0)  # calls _note_error
+        return f": {self._connection_error}" if self._connection_error else ""
+
+    def _note_error(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._connection_error = error.str()
 
 
 def _first_offsets(runs: Runs, limit: int) -> Runs:

@@ -158,6 +158,8 @@ class Report:
     unsearched: list[str] = field(default_factory=list)
     """Causes of findings that were not searched, each with the reason."""
     hours: list[HourCount] = field(default_factory=list)
+    intervals: list[str] = field(default_factory=list)
+    """The records of each interval as text, if it was asked for."""
     compared: tuple[FieldPair, ...] = ()
     compared_records: int = 0
 

@@ -71,6 +71,8 @@ def lines(report: Report, *, with_payloads: bool = True) -> Iterator[str]:
     """Yield the report as text; ``with_payloads``: with samples of records and contents."""
     yield verdict(report)
     yield from warnings(report)
+    if not report.required and report.request.times is None and any(part.expected.end for part in report.partitions):
+        yield "no record is required: all are younger than --grace, or outside of --since, --until or --group"
     yield ""
     version = f", version {report.version}" if report.version else ""
     yield f"table: {report.table} ({report.kind}{version}), {report.proof.text}"
@@ -81,6 +83,7 @@ def lines(report: Report, *, with_payloads: bool = True) -> Iterator[str]:
     else:
         for part in report.partitions:
             yield from _partition_lines(part, with_payloads)
+    yield from report.intervals
     for name in report.lost_files[:MAX_RANGES]:
         yield f"the table refers to {name}, which does not exist"
     for cause in report.unsearched:

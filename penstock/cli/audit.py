@@ -189,6 +189,8 @@ def audit(
             receipt.write_text(f"{text}\n")
     if as_json:
         print(text)
+        for line in report.intervals:
+            errors.print(line)
     else:
         _print(report)
     if repeated is not None:
@@ -270,8 +272,8 @@ class _Run:
                 self.html.write_text(render(report, bars(source, report)))
             if self.publish is not None:
                 self.publish(report, render(report, bars(source, report), with_payloads=False))
-            for line in interval_lines(bars(source, report, INTERVALS[self.by])) if self.by else ():
-                errors.print(line)
+            if self.by:
+                report.intervals = list(interval_lines(bars(source, report, INTERVALS[self.by])))
             if self.redeliver_to and report.missing and isinstance(source, KafkaSource):
                 count = redeliver(source, report, self.redeliver_to, progress.update)
                 errors.print(f"{count:,} records delivered again to {self.redeliver_to}")
@@ -351,7 +353,8 @@ def _repeat(run: _Run, request: Request, every: str, listen: str, folder: Path |
             with _decided(run, history.record_undecided):
                 report = run(request)
             history.record(report)
-            errors.print(Text(visible(f"{now} {verdict(report)}")), soft_wrap=True)
+            for line in (f"{now} {verdict(report)}", *report.intervals):
+                errors.print(Text(visible(line)), soft_wrap=True)
         except SystemExit:
             if metrics is not None:
                 metrics.publish_undecided(topic_name(run.source), without_credentials(run.table))

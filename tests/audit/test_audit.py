@@ -31,6 +31,7 @@ from penstock.audit.tables.parquet_folder import ParquetFolder
 from penstock.audit.tables.table import open_table
 from penstock.config import SecurityConfig, TokenConfig
 from penstock.kafka.broker import Broker
+from penstock.kafka.client.broker_answers import partition_numbers
 from penstock.testing.pipe import wait_until
 from tests.audit.audited import (
     RECORDS,
@@ -533,6 +534,21 @@ def test_broker_that_restarts_during_the_audit_is_waited_for(
 
 
 @pytest.mark.survives("audit", "peer away")
+def test_broker_that_does_not_answer_is_one_line_with_the_cause(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_source, "partition_numbers", lambda *arguments: partition_numbers(*arguments, 2))
+    address = f"127.0.0.1:{free_port()}"
+    status, report, errors = run_audit(address, "orders", write_parquet(tmp_path / "t", [(0, 0)]))
+    assert (status, report) == (2, {})
+    (line,) = errors.splitlines()
+    assert line.startswith("penstock: not decided: topic orders: ")
+    assert "Connection refused" in line
+    # librdkafka writes to the descriptor.
+    assert "rdkafka" not in capfd.readouterr().err
+
+
+@pytest.mark.survives("audit", "peer away")
 def test_store_and_file_that_vanish_during_the_audit_leave_it_undecided(
     s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -617,6 +633,7 @@ def test_records_that_expire_before_the_sink_reads_them_are_announced(topics: To
         "partition 0: 40 records are not in the table yet; the first of them expires in 1.5 h, "
         "and the sink is 2.5 h behind"
     )
+    assert text.splitlines()[2].startswith("no record is required: all are younger than --grace, ")
     write_parquet(tmp_path / "t", [(0, offset) for offset in range(20, RECORDS)], topic)
     text, _ = run_for_people(topics, topic, tmp_path / "t")
     assert "expires" not in text
@@ -634,7 +651,8 @@ def test_report_selects_doubled_rows_and_names_records_by_hour(topics: Topics, t
     with duckdb.connect(tmp_path / "shop.duckdb", read_only=True) as duck:
         assert duck.execute(query.replace("FROM table", "FROM orders")).fetchall() == [(0, 7, 3)]
     assert "value 'order 0'" in text
-    assert "UTC: 60 records, 1 missing, 1 doubled" in errors
+    assert "UTC: 60 records, 1 missing, 1 doubled" in text
+    assert not errors
 
 
 def test_topic_behind_tls_and_sasl_is_audited_with_a_file_of_properties(tmp_path: Path) -> None:
