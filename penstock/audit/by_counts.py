@@ -1,8 +1,7 @@
 """Compare the numbers of records and rows by hour, and checksums of columns, for tables with neither offsets nor ids.
 
 The weakest proof: equal counts do not show that no row was lost while another was doubled, and only with checksums that
-no content changed. Only whole hours within the checked time are compared: none of their records is gone or not
-due yet.
+no content changed. Only whole hours within the checked time are compared: hours whose records all exist and are due.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def count_by_hour(
         total = sum(part.expected.due - part.expected.begin for part in report.partitions)
         staging.load_rows(table, None, source.topic, None, Pace("rows", total, progress))
         staging.require_plain(range(len(staging.pairs)))
-        # Records outside the required ones tell which hours are whole.
+        # Records outside the required ones are read too: they show which hours are whole.
         spans = {}
         for part in report.partitions:
             number = part.partition
@@ -63,9 +62,7 @@ def count_by_hour(
             )
         }
         report.rows_without_offset = counted["rows"].pop(None, (0, 0))[0]
-        undecided = counted["records"].pop(None, (0, 0))[0]
-        if undecided:
-            report.rows_without_offset += undecided
+        report.rows_without_offset += counted["records"].pop(None, (0, 0))[0]
         unread = {part.partition: staging.unread(source, part.partition) for part in report.partitions}
         for part in report.partitions:
             part.undecided = sum(
@@ -74,7 +71,7 @@ def count_by_hour(
                 if span.absence in UNREAD
             )
         if any(part.undecided for part in report.partitions):
-            # Nothing says in which hours the records belong that were not read.
+            # The hours of unread records are unknown, so no hour can be compared.
             return
         begin, end = _whole_hours(staging, report, unread)
         open_hours = _open_hours(staging, dues)
@@ -92,7 +89,7 @@ def _counts(staging: Staging, query: str) -> dict[int | None, tuple[int, int]]:
 
 
 def _due(source: AuditSource, part: PartitionReport, request: Request) -> int:
-    """Return the first offset whose row may be absent yet. A record behind ``until`` is due as any other."""
+    """Return the first offset whose row need not exist yet. ``until`` does not matter: later records are due too."""
     if part.partition in request.counted:
         return request.counted[part.partition][0]
     if request.until_s is None:
@@ -122,7 +119,7 @@ def _whole_hours(staging: Staging, report: Report, unread: Mapping[int, Sequence
         first = max(gone, default=part.expected.start)
         if not first:
             continue
-        # The record after those that are gone, not the earliest time: a producer may send any time, such as 0.
+        # The first record that is not gone decides, not the earliest time: a producer may send any time, such as 0.
         ((micros,),) = staging.query(
             f'SELECT arg_min(micros, position) FROM records WHERE "partition" = {int(part.partition)} '  # noqa: S608
             f"AND position >= {first} AND micros > 0"

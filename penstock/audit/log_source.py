@@ -1,6 +1,6 @@
 """A topic of Penstock as the source of an audit: from its folder, or from the daemon over Arrow Flight.
 
-Its only partition is 0; the log numbers rows without one.
+A topic of Penstock has no partitions: the audit sees one, with number 0.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LogSource(AuditSource):
     def __init__(self, topic: str, address: str, store: TopicStore, rows: RereadSource) -> None:
         self.topic, self.address = topic, address
         self._store, self._rows = store, rows
-        self._view()
+        self._view()  # raises if the topic does not exist
 
     @classmethod
     def from_folder(cls, folder: Path) -> LogSource:

@@ -29,7 +29,7 @@ RECORDS = pa.schema(
 )
 """Columns of records as a source yields them."""
 BEYOND = 1 << 62
-"""An offset behind all offsets."""
+"""An offset greater than all offsets."""
 UNREAD = (Absence.PRESENT, Absence.UNKNOWN)
 """Reasons of offsets whose record exists, or may exist, although reading did not return it."""
 
@@ -93,7 +93,10 @@ class Lag:
 
 
 class AuditSource(ABC):
-    """A topic, or something that has records at offsets. One thread; close it. Methods raise SourceUnavailable."""
+    """A topic, or another list of records by offset. Used by one thread, which closes it.
+
+    Methods raise SourceUnavailable.
+    """
 
     topic: str
     address: str
@@ -125,7 +128,7 @@ class AuditSource(ABC):
     def aborted(self, partition: int, ranges: Runs) -> Runs:
         """Return the offsets among ``ranges``, which have rows, whose records belong to aborted transactions.
 
-        Call it after ``classify`` of the offsets that the table lacks, which meets the ends of these transactions.
+        Order: after ``classify`` of the offsets that the table lacks, because it reads the ends of transactions.
         """
         return NO_RUNS
 

@@ -31,22 +31,22 @@ LINES_PER_TURN = 16 << 10
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """A sender's connection; ``heard`` is the monotonic time of its last bytes.
+    """A sender's connection; ``last_heard_s`` is the monotonic time of its last bytes.
 
     Limit: ``feed`` returns at most LINES_PER_TURN messages, so that the senders of other connections are served before
     the remaining ones are decoded.
 
-    ``shaking``: its TLS handshake is not complete; ``name``: the name in its certificate; ``credentials``: process,
-    user and group of a local sender, whose ``address`` is empty. ``began_waiting``: time since when some of its bytes
-    may be a complete message. ``has_left``: whether the sender has disconnected.
+    ``in_handshake``: its TLS handshake is not complete; ``name``: the name in its certificate; ``credentials``:
+    process, user and group of a local sender, whose ``address`` is empty. ``began_waiting``: time since when some of
+    its bytes may be a complete message. ``has_left``: whether the sender has disconnected.
     """
 
     sock: socket.socket
     address: str
     splitter: LineSplitter | ForwardSplitter
-    heard: float
+    last_heard_s: float
     joiner: LineJoiner | None = None
-    shaking: bool = False
+    in_handshake: bool = False
     name: str = ""
     began_waiting: float | None = None
     credentials: tuple[int, int, int] = (0, 0, 0)
@@ -94,33 +94,33 @@ class Connection:
 
     def feed(self, chunk: memoryview) -> Lines:
         """Return the messages that ``chunk`` completes, as many as one turn decodes."""
-        lines = self._behind_remaining(self._joined(self.splitter.feed(chunk)))
+        lines = self._after_remaining(self._joined(self.splitter.feed(chunk)))
         self._remaining = lines.lines[LINES_PER_TURN:]
         return replace(lines, lines=lines.lines[:LINES_PER_TURN]) if len(self._remaining) else lines
 
-    def settle(self, now: float, silence: float) -> Lines:
-        """Return messages completed by a pause; joined lines need ``silence`` seconds without a byte."""
+    def settle(self, now: float, silence_s: float) -> Lines:
+        """Return messages completed by a pause; joined lines need ``silence_s`` seconds without a byte."""
         if len(self._remaining):
             return Lines(NO_LINES)
         lines = self._joined(self.splitter.settle()) if self._splitter_is_due(now) else Lines(NO_LINES)
-        return self._add_held(lines) if self.joiner and now - self.heard >= silence else lines
+        return self._add_held(lines) if self.joiner and now - self.last_heard_s >= silence_s else lines
 
     def _splitter_is_due(self, now: float) -> bool:
         splitter = self.splitter
         if not isinstance(splitter, LineSplitter) or not splitter.waits or self.began_waiting is None:
             return False
         # While the framing is undecided, a sender that keeps sending must not delay its first lines.
-        return now - (self.began_waiting if splitter.is_undecided else self.heard) >= splitter.patience_s
+        return now - (self.began_waiting if splitter.is_undecided else self.last_heard_s) >= splitter.patience_s
 
     def settled_lines(self) -> Lines:
         """Return the lines that seem complete now, though more bytes might show otherwise."""
-        return self._behind_remaining(self._joined(self.splitter.settle()))
+        return self._after_remaining(self._joined(self.splitter.settle()))
 
     def finish(self) -> Lines:
         """Return the remaining messages at the end of the connection."""
-        return self._behind_remaining(self._add_held(self._joined(self.splitter.finish())))
+        return self._after_remaining(self._add_held(self._joined(self.splitter.finish())))
 
-    def _behind_remaining(self, lines: Lines) -> Lines:
+    def _after_remaining(self, lines: Lines) -> Lines:
         """Return the messages that wait for their turn, followed by ``lines``."""
         if not len(self._remaining):
             return lines
@@ -137,7 +137,7 @@ class Connection:
 
 
 class Connections:
-    """Connections of one listener: at most ``max_connections``, with ``max_unfinished_bytes`` in all together."""
+    """Connections of one listener: at most ``max_connections``, with ``max_unfinished_bytes`` of all together."""
 
     def __init__(self, max_connections: int, max_unfinished_bytes: int) -> None:
         self._max_connections, self._max_unfinished_bytes = max_connections, max_unfinished_bytes
@@ -148,18 +148,18 @@ class Connections:
         self._in_handshake: set[Connection] = set()
 
     @property
-    def exceed(self) -> bool:
+    def is_over_limit(self) -> bool:
         """Whether a limit is exceeded and a connection must be evicted."""
         return len(self._all) > self._max_connections or self._unfinished_bytes > self._max_unfinished_bytes
 
     def add(self, connection: Connection) -> None:
         self._all.add(connection)
-        if connection.shaking:
+        if connection.in_handshake:
             self._in_handshake.add(connection)
 
     def end_handshake(self, connection: Connection) -> None:
         """Record that the handshake of ``connection`` is complete."""
-        connection.shaking = False
+        connection.in_handshake = False
         self._in_handshake.discard(connection)
 
     def remove(self, connection: Connection) -> None:
@@ -178,7 +178,7 @@ class Connections:
             connection.began_waiting = None
             self._waiting.discard(connection)
         elif connection.began_waiting is None:
-            connection.began_waiting = connection.heard
+            connection.began_waiting = connection.last_heard_s
             self._waiting.add(connection)
 
     def next_to_evict(self) -> Connection | None:
@@ -186,11 +186,11 @@ class Connections:
         if self._unfinished:
             # The largest one frees the most memory, and a sender that never ends a line is evicted before others.
             return max(self._unfinished, key=self._unfinished.__getitem__)
-        return min(self._all, key=lambda connection: connection.heard, default=None)
+        return min(self._all, key=lambda connection: connection.last_heard_s, default=None)
 
     def silent_since(self, time: float) -> list[Connection]:
         """Return connections without a byte since monotonic ``time``."""
-        return [connection for connection in self._all if connection.heard <= time]
+        return [connection for connection in self._all if connection.last_heard_s <= time]
 
     def waiting(self) -> list[Connection]:
         """Return connections that hold lines which a pause would complete."""
@@ -198,7 +198,7 @@ class Connections:
 
     def stalled_handshakes(self, time: float) -> list[Connection]:
         """Return connections whose handshake had no byte since monotonic ``time``."""
-        return [connection for connection in self._in_handshake if connection.heard <= time]
+        return [connection for connection in self._in_handshake if connection.last_heard_s <= time]
 
 
 def framing_of(listener: ListenerConfig) -> Framing:

@@ -18,9 +18,9 @@ INLINE_BYTES = 64 << 10
 Passing a request to the thread costs about 0.1 ms.
 """
 LEFT = "left"
-"""Reason of refusals: the client disconnected before its large request was parsed."""
+"""Reason of a refusal: the client disconnected before its large request was parsed."""
 SWITCH_INTERVAL_S = 0.0005
-"""Time after which the event loop regains the interpreter lock; a small request takes it about 15 times."""
+"""Longest wait of the event loop for the interpreter lock; it takes the lock about 15 times per small request."""
 T = TypeVar("T")
 
 
@@ -37,15 +37,16 @@ class LargeRequests:
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
 
-    async def run(self, read: Callable[[], T], leave: Coroutine[Any, Any, object]) -> T:
-        """Return what ``read`` returns, or raise what it raises.
+    async def run(self, parse: Callable[[], T], disconnect: Coroutine[Any, Any, object]) -> T:
+        """Return what ``parse`` returns, or raise what it raises.
 
-        ``leave`` completes when the client disconnects. Raises ClientLeft if it does before ``read`` has begun: under
-        overload, senders give up and repeat their requests, and the thread would parse only those without a client.
+        ``disconnect`` completes when the client disconnects. Raises ClientLeft if that happens before ``parse`` has
+        begun: under overload, senders give up and repeat their requests, and the thread would parse only requests
+        whose clients have left.
         """
         # Limit: the executor keeps a cancelled call until its turn, but not the request of a client that has left.
-        waiting = [read]
-        parsing, leaving = self.submit(lambda: waiting.pop()()), asyncio.ensure_future(leave)
+        waiting = [parse]
+        parsing, leaving = self.submit(lambda: waiting.pop()()), asyncio.ensure_future(disconnect)
         parsed = asyncio.wrap_future(parsing)
         try:
             await asyncio.wait((parsed, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -56,12 +57,12 @@ class LargeRequests:
         finally:
             leaving.cancel()
 
-    def submit(self, read: Callable[[], T]) -> Future[T]:
-        """Call ``read`` on the thread, after the requests before."""
+    def submit(self, parse: Callable[[], T]) -> Future[T]:
+        """Call ``parse`` on the thread, after all earlier requests."""
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "penstock-large-requests")
             sys.setswitchinterval(SWITCH_INTERVAL_S)
-        return self._thread.submit(_read_without_gc, read)
+        return self._thread.submit(_parse_without_gc, parse)
 
     def close(self) -> None:
         """Stop the thread after its current request."""
@@ -69,13 +70,13 @@ class LargeRequests:
             self._thread.shutdown(cancel_futures=True)
 
 
-def _read_without_gc(read: Callable[[], T]) -> T:
+def _parse_without_gc(parse: Callable[[], T]) -> T:
     # The collector would traverse millions of values without cycles, and the event loop would wait for each pass.
     gc.disable()
     try:
-        return read()
+        return parse()
     except Refused as refusal:
-        # Limit: the traceback would keep the refused messages in memory while the next request is read.
+        # Limit: the traceback would keep the refused messages in memory while the next request is parsed.
         refusal.__context__ = None
         raise refusal.with_traceback(None) from None
     finally:

@@ -44,13 +44,14 @@ from penstock.process.reporting import configure, starting
 from penstock.wire.codecs import codec_of
 
 TICK_INTERVAL_S = 0.5
+"""Interval of statistics, counts by sender and timeouts."""
 STOP_PATIENCE_S = 4.0
 """Limit: time that a stopping receiver waits for room in its log buffer."""
 _LOGGER = logging.getLogger(__name__)
 
 
 def make_decoder(listener: ListenerConfig) -> Any:
-    """Return the decoder of a listener's codec."""
+    """Return the decoder of a listener's codec; ``raw`` for requests, whose protocol decodes them."""
     return codec_of("raw" if listener.has_responses else listener.codec).decoder(listener)
 
 
@@ -86,8 +87,8 @@ class Receiver:
         self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
         if listener.senders != "off":
             self._publisher.count_senders(senders_file(folder, listener.name))
-        self._heartbeat, self._published_at_s = Heartbeat(), 0.0
-        self._published: dict[str, Any] = {}
+        self._heartbeat, self._last_beat_s = Heartbeat(), 0.0
+        self._last_statistics: dict[str, Any] = {}
         self._publisher.on_wait = self._beat_while_waiting
         self._io: Io = self._make_request_receiver(listener, readers) or self._make_message_receiver(
             listener, folder, buffer
@@ -156,9 +157,9 @@ class Receiver:
         self._publisher.give_up_at = time.monotonic() + STOP_PATIENCE_S
 
     def _wake(self) -> None:
-        for reader in self._wakes:
+        for eventfd in self._wakes:
             with contextlib.suppress(BlockingIOError):  # a full counter wakes the reader as well
-                os.eventfd_write(reader, 1)
+                os.eventfd_write(eventfd, 1)
 
     def _statistics(self) -> dict[str, Any]:
         """Return plog's statistics and the kernel's figures for the socket."""
@@ -166,7 +167,7 @@ class Receiver:
         return {**self._decoder.statistics.as_dict(), **socket_statistics}
 
     def _publish_statistics(self) -> None:
-        self._published = {
+        self._last_statistics = {
             "pid": os.getpid(),
             "incarnation": self._publisher.incarnation,
             "total": self._publisher.total,
@@ -175,12 +176,12 @@ class Receiver:
         self._beat()
 
     def _beat(self) -> None:
-        self._page.write(STATISTICS, {**self._published, **self._heartbeat.beat()})
-        self._published_at_s = time.monotonic()
+        self._page.write(STATISTICS, {**self._last_statistics, **self._heartbeat.beat()})
+        self._last_beat_s = time.monotonic()
 
     def _beat_while_waiting(self) -> None:
         # The statistics stay as they were: the total already has the messages whose frame waits for room.
-        if self._published and time.monotonic() - self._published_at_s >= TICK_INTERVAL_S:
+        if self._last_statistics and time.monotonic() - self._last_beat_s >= TICK_INTERVAL_S:
             self._beat()
 
 

@@ -37,16 +37,17 @@ from penstock.process.kernel import boot_id
 from penstock.wire.datagrams import Datagrams
 
 SLOT_SIZE = 2112
-"""Size of a slot: any datagram of an Ethernet frame fits. A power of two would crowd a few cache sets."""
+"""Bytes of a slot: any datagram of an Ethernet frame fits. A power of two would crowd a few cache sets."""
 OVERFLOW_SIZE = 65_536 - SLOT_SIZE
 UNFILLED = 0xFFFF_FFFF
 """Length of an empty slot; no datagram has it."""
 MAX_DATAGRAM_BYTES = 65_535
-"""Size of the largest datagram."""
+"""Limit of UDP: a datagram's length is a 16-bit number."""
 MAGIC = 0x31544C53_4B545350  # "PSTKSLT1"
 MAX_ROUNDS = 1 << 47
 """Limit of round numbers: a frame's reserved value holds smaller ones."""
 PAGE = 4096
+"""Bytes of a memory page."""
 
 _HEADER = np.dtype(
     [("magic", "<u8"), ("slots", "<u8"), ("round", "<u8"), ("boot", "<u8"), ("rounds", "<u8", 2), ("check", "<u8")]
@@ -143,6 +144,7 @@ class Slots:
             self._messages["name"], self._messages["namelen"] = 0, 0
         if is_new_boot_or_file:
             self._messages["length"] = UNFILLED
+            # Limit: a damaged log buffer may state any number; one that leaves no numbers for later rounds is ignored.
             number = max(number or 0, published if published < MAX_ROUNDS // 2 else 0) + 1
         self._store_round(number or 0)
         if is_new_boot_or_file or self._header["magic"][0] != MAGIC:
@@ -250,7 +252,7 @@ class Slots:
         return identities
 
     def set_address_key(self, key: int) -> None:
-        """Set the key of the identities of IPv6 addresses. A secret key keeps senders from choosing equal ones."""
+        """Set the secret key of the hash of IPv6 addresses, without which senders could choose equal hashes."""
         words = np.frombuffer(hashlib.shake_128(key.to_bytes(8, "little")).digest(80), "<u8").reshape(5, 2)
         self._address_factors, self._address_addends = words[:4], words[4]
 

@@ -216,19 +216,19 @@ class TcpReceiver:
                 return
         splitter = self._make_splitter()
         joiner = make_joiner(self._listener)
-        connection = Connection(sock, address, splitter, self._clock(), joiner, shaking=self._tls is not None)
+        connection = Connection(sock, address, splitter, self._clock(), joiner, in_handshake=self._tls is not None)
         if self._listener.is_local:
             connection.credentials = peer_credentials(sock)
         self._selector.register(sock, selectors.EVENT_READ, connection)
         self._connections.add(connection)
-        if not connection.shaking:
+        if not connection.in_handshake:
             self._reply(connection)
-        while self._connections.exceed:
+        while self._connections.is_over_limit:
             self._make_room()
 
     def _read(self, connection: Connection, room: int) -> int:
         """Read at most ``room`` bytes; return how many arrived, or are published as the last line."""
-        if connection.shaking:
+        if connection.in_handshake:
             return self._continue_handshake(connection)
         try:
             received = self._receive_into(connection.sock, memoryview(self._buffer)[:room])
@@ -239,7 +239,7 @@ class TcpReceiver:
         if not received:
             connection.has_left = True
             return self._close(connection)
-        connection.heard = self._clock()
+        connection.last_heard_s = self._clock()
         self._feed(connection, memoryview(self._buffer)[:received])
         return received
 
@@ -252,7 +252,7 @@ class TcpReceiver:
                 self._parked[connection] = None
             else:
                 self._busy.append(connection)
-        while self._connections.exceed:
+        while self._connections.is_over_limit:
             self._make_room()
 
     def _receive_into(self, sock: socket.socket, room: memoryview) -> int:
@@ -261,7 +261,7 @@ class TcpReceiver:
     def _continue_handshake(self, connection: Connection) -> int:
         """Continue a TLS handshake; return 0, because no message can have arrived."""
         assert self._tls is not None, "only senders that speak TLS have a handshake"
-        connection.heard = self._clock()
+        connection.last_heard_s = self._clock()
         name, reason = self._tls.continue_handshake(connection.sock)
         if reason:
             self._refuse(connection, reason)
@@ -312,7 +312,7 @@ class TcpReceiver:
         if connection is None:
             return False
         # The sender may have written complete lines that were not read yet. Once: others wait for its descriptor.
-        if connection.dialogue is None and not connection.shaking:
+        if connection.dialogue is None and not connection.in_handshake:
             with contextlib.suppress(OSError):
                 received = self._receive_into(connection.sock, memoryview(self._buffer))
                 self._lines.add(connection, connection.feed(memoryview(self._buffer)[:received]))

@@ -1,10 +1,10 @@
 """A watched clock: retention by age and the ledger's roll-up wait while the machine's clock is implausible.
 
 The expected time is the last believed one (stored in ``CLOCK`` in the folder of the topics, otherwise the newest
-stored entry's time) plus the time that passed on the monotonic clock. A clock that differs by more is believed again
-when it agrees with the expected time, when it has run on for the time by which it is ahead (an hour if it is behind),
-or when an operator accepts it. So a wrong clock drops nothing, and a machine that was off for long keeps rows for
-longer.
+stored entry's time) plus the time that passed on the monotonic clock. A clock that differs by more than MAX_DRIFT_S is
+believed again when it agrees with the expected time, when it has run on for the time by which it is ahead (at most an
+hour if it is behind), or when an operator accepts it. So a wrong clock drops nothing, and a machine that was off for
+long keeps rows for longer.
 """
 
 from __future__ import annotations
@@ -146,34 +146,34 @@ class PlausibleClock:
     def _compare(self, allowed: float) -> float:
         """Return the clock's time in seconds after a comparison with the expected time."""
         with self._lock:
-            now, passed = self._clock.micros() / 1e6, self._clock.monotonic()
-            off = now - self._believed_time - (passed - self._believed_at)
+            now, monotonic_s = self._clock.micros() / 1e6, self._clock.monotonic()
+            off = now - self._believed_time - (monotonic_s - self._believed_at)
             if self._wrong_since is None:
                 if -MAX_DRIFT_S <= off <= allowed:
-                    self._believed_time, self._believed_at = now, passed
+                    self._believed_time, self._believed_at = now, monotonic_s
                 else:
-                    self._doubt(off, passed)
+                    self._doubt(off, monotonic_s)
             elif abs(off) <= MAX_DRIFT_S:
-                self._agrees_since = passed if self._agrees_since is None else self._agrees_since
-                if passed - self._agrees_since >= STEADY_AFTER_S:
+                self._agrees_since = monotonic_s if self._agrees_since is None else self._agrees_since
+                if monotonic_s - self._agrees_since >= STEADY_AFTER_S:
                     _LOGGER.info("clock: it agrees with the expected time again")
                     self._believe(now)
             else:
-                self._judge_again(now, off, passed)
+                self._judge_again(now, off, monotonic_s)
             return now
 
-    def _doubt(self, off: float, passed: float) -> None:
-        self._offset, self._wrong_since, self._agrees_since, self._accepted = off, passed, None, False
+    def _doubt(self, off: float, monotonic_s: float) -> None:
+        self._offset, self._wrong_since, self._agrees_since, self._accepted = off, monotonic_s, None, False
         _LOGGER.warning("%s", self.state().text())
         self.store_time()
 
-    def _judge_again(self, now: float, off: float, passed: float) -> None:
+    def _judge_again(self, now: float, off: float, monotonic_s: float) -> None:
         """Decide about a clock that is still wrong, by the same amount or by another one."""
         self._agrees_since = None
         if abs(off - self._offset) > MAX_DRIFT_S:
-            self._doubt(off, passed)
+            self._doubt(off, monotonic_s)
         wait = self._wait(now)
-        if self._wrong_since is not None and wait is not None and passed - self._wrong_since >= wait:
+        if self._wrong_since is not None and wait is not None and monotonic_s - self._wrong_since >= wait:
             _LOGGER.warning("clock: believed after it ran steadily for %s", _span(wait))
             self._believe(now)
 

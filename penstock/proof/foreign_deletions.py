@@ -1,4 +1,4 @@
-"""Rows that other programs deleted from the table, found in its log: the count ``deleted.foreign``.
+"""Rows that other programs deleted, found in the log of the Delta table and counted as ``deleted.foreign``.
 
 A commit may also repeat rows, or bring deleted ones back: that is no fate, so the balance names such a commit instead
 (``find_complaints``).
@@ -36,33 +36,34 @@ def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     last_done = table.last_deletion()
     deletions = load_deletions(layout)
     accounted = {deletion.version for deletion in deletions if deletion.number <= last_done}
-    waiting = [d.version for d in deletions if d.number > last_done and d.version is not None]
+    waiting = [
+        deletion.version for deletion in deletions if deletion.number > last_done and deletion.version is not None
+    ]
     newest, seen = table.version(), version_seen(layout, table)
-    # Crash: a deletion that is entered but not done yet is looked at again, to know the rows that it has accounted
-    # for.
+    # Crash: a deletion that was recorded but not carried out is read again: only the table's log knows its rows.
     first = min([seen, *(version - 1 for version in waiting)])
-    changes = [rows for _, rows in foreign_changes(layout, table, first, newest)]
-    return [rows for rows in changes if rows.rows and rows.deletion.version not in accounted]
+    changes = [deleted for _, deleted in foreign_changes(layout, table, first, newest)]
+    return [deleted for deleted in changes if deleted.rows and deleted.deletion.version not in accounted]
 
 
 def foreign_changes(
     layout: Layout, table: DeltaTable, after: int, newest: int
 ) -> Iterator[tuple[ForeignCommit, DeletedRows]]:
-    """Yield each commit of another program after a version, with the rows that it deleted."""
+    """Yield the commits of other programs after version ``after`` up to ``newest``, each with the rows it deleted."""
     for version in range(after + 1, newest + 1):
         if (commit := table.foreign_commit(version)) is not None:
-            rows = DeletedRows(Deletion(0, FOREIGN, (), version, commit.engine, commit.operation))
+            deleted = DeletedRows(Deletion(0, FOREIGN, (), version, commit.engine, commit.operation))
             try:
                 # An OPTIMIZE says that it changes no row.
                 for file, mask in foreign_masks(layout, table, commit) if commit.names else ():
-                    rows.add(read_rows(layout.landed, [file]).filter(pa.array(mask)))
+                    deleted.add(read_rows(layout.landed, [file]).filter(pa.array(mask)))
             except DamagedFile as error:
-                _LOGGER.warning("what version %d deleted cannot be said: %s", version, error)
-            yield commit, rows
+                _LOGGER.warning("the rows that version %d of the table deleted are unknown: %s", version, error)
+            yield commit, deleted
 
 
 def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> Iterator[tuple[TableFile, Mask]]:
-    """Yield files from before a commit, with the rows that are in none of the files after it."""
+    """Yield the files that a commit removed or rewrote, each with a mask of its rows that no later file holds."""
     after = [file for file in table.active_at(commit.version) if file in commit.names]
     remaining = offsets_by_topic(layout, after)
     for file in table.active_at(commit.version - 1):

@@ -1,7 +1,7 @@
 """A folder of Parquet files, or one file, without a history: each file counts. On this machine or in an object store.
 
-Without columns of offsets, the files' names may tell them: sinks of object stores name topic, partition and first
-offset. The rows of such a file are the records from there on, see ``FileOffsets``.
+If no column holds offsets, the files' names may: sinks of object stores put topic, partition and first offset into
+them. The rows of such a file are the records from this offset on, see ``FileOffsets``.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ParquetFolder(AuditedTable):
             names = [""] if is_file else names_below(self._system, self._root)
         for kind, pattern in _OTHER_FORMATS.items():
             if any(pattern.fullmatch(name) for name in names):
-                raise TableUnreadable(f"{path} is {kind}, of which files of earlier versions are no rows")
+                raise TableUnreadable(f"{path} is {kind}: its folder also holds files of earlier versions")
         self._uncommitted: list[str] = []
         self._files = [name for name in names if is_file or (name.endswith(SUFFIX) and not _is_hidden(name))]
         committed = _committed_by_spark(self._system, self._root, names)
@@ -165,9 +165,9 @@ class ParquetFolder(AuditedTable):
             yield OffsetRows(file.name, offsets, partition, np.full(file.rows, file.topic == topic), 0)
 
     def explain(self, source: AuditSource, columns: OffsetColumns, missing: Missing) -> Reasons:
-        """Return missing offsets that rows have which were counted at offsets without a record.
+        """Return missing offsets that have a row, which was counted at an earlier offset without a record.
 
-        Only files with missing offsets behind them are looked at: their records are read.
+        Reads the records of the files that missing offsets follow, and of no others.
         """
         shifted: dict[int, Mapping[str, Runs]] = {}
         if columns != FILE_NAME:
@@ -177,10 +177,10 @@ class ParquetFolder(AuditedTable):
             for file, begin, end in self._file_offsets:
                 if file.partition != partition or file.topic != source.topic:
                     continue
-                behind = offsets_of(intersection(ranges, as_runs([(begin + file.rows, end)])))
-                if len(behind):
-                    recorded = _offsets_with_value(source, partition, begin, int(behind[-1]) + 1)
-                    explained.append(np.intersect1d(behind, recorded[: file.rows]))
+                missing_after = offsets_of(intersection(ranges, as_runs([(begin + file.rows, end)])))
+                if len(missing_after):
+                    recorded = _offsets_with_value(source, partition, begin, int(missing_after[-1]) + 1)
+                    explained.append(np.intersect1d(missing_after, recorded[: file.rows]))
             if explained:
                 shifted[partition] = {SHIFTED: runs_of(np.unique(np.concatenate(explained)))}
         return shifted
@@ -249,7 +249,7 @@ def names_below(system: Any, root: str, suffix: str = "", limit: int | None = No
 def _infos_below(system: Any, root: str, at_once: bool) -> Iterator[fs.FileInfo]:
     """Yield the files and folders below a folder.
 
-    ``at_once``: with few requests, and the whole listing in memory; otherwise with some folders of it at a time.
+    ``at_once``: few requests, but the whole listing in memory; otherwise LISTING_THREADS folders at a time.
     """
     if at_once:
         yield from system.get_file_info(fs.FileSelector(root, allow_not_found=True, recursive=True))

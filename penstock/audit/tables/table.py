@@ -35,11 +35,11 @@ EXTRAS = {
     "clickhouses": "audit-clickhouse",
     "chdb": "audit-clickhouse",
 }
-"""Extras of the package with the drivers of a kind of table."""
+"""Extra of the package that installs the driver of a table, by the scheme of its address."""
 PLUGINS = "penstock_audit_tables"
 """Group of entry points of other packages: functions of an address and options that return a table, by scheme."""
 WHOLE_NUMBER = "^[0-9]{1,18}$"
-"""Texts that are offsets or partitions; a longer number fits into no 64 bits."""
+"""Texts that are offsets or partitions. Limit: 18 digits always fit into 64 bits."""
 CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
 """Schemes of addresses that name a container of Azure before the account: ``abfss://container@account``."""
 SECRET_KEY = re.compile(r"pass|secret|token|credential|jaas|key|sas", re.IGNORECASE)
@@ -109,7 +109,7 @@ class AuditedTable(ABC):
 
     def __init__(self) -> None:
         self.lost_files: list[str] = []
-        """Files that belong to the table and do not exist, found until now."""
+        """Files that belong to the table and do not exist, as far as it has been read."""
         self.unsearched: list[str] = []
         """Causes that were not searched, each with the reason; the verdict does not depend on them."""
 
@@ -157,8 +157,8 @@ class PartitionOffsets:
         for partition, held in self._held.items():
             mask = rows.is_of_topic
             if rows.partition is not None:
-                of_partition = rows.partition == partition
-                mask = of_partition if mask is None else mask & of_partition
+                is_of_partition = rows.partition == partition
+                mask = is_of_partition if mask is None else mask & is_of_partition
             held.add(rows.offset if mask is None else rows.offset[mask])
 
     def among(self, missing: Missing) -> Missing:
@@ -204,7 +204,7 @@ def with_dictionaries(open_reader: Callable[[list[str]], Opened], dictionaries: 
 def open_table(address: str, options: Mapping[str, str] | None = None, version: str = "") -> AuditedTable:
     """Return the table at a folder, URL or database address; ``options``: of the object store or the catalog.
 
-    ``version``: an earlier version to read, of a kind of table that has any.
+    ``version``: an earlier version to read, for tables with versions.
 
     Raises TableUnreadable, also if a driver is not installed.
     """
@@ -268,8 +268,9 @@ def _split_credentials(address: str) -> tuple[str, str, list[tuple[str, str]]]:
     head, mark, query = rest.rpartition("?")
     if not mark:
         head, query = rest, ""
-    credentials, at, host = head.rpartition("@")
-    is_part_of_path = not re.match(r"[^/?#]*[:@]", credentials + at)
+    credentials, at_sign, host = head.rpartition("@")
+    # The last "@" ends the credentials only if a ":" or "@" comes before the path; otherwise it belongs to the path.
+    is_part_of_path = not re.match(r"[^/?#]*[:@]", credentials + at_sign)
     is_container = scheme.lower() in CONTAINER_SCHEMES and ":" not in credentials
     if is_part_of_path or is_container:
         credentials, host = "", head
@@ -289,9 +290,10 @@ def iceberg_metadata(address: str) -> list[Path]:
 
 
 def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: str) -> OffsetRows:
-    """Return the offsets in a batch with the columns of ``columns``; values in the file's path are used if a column
-    is not in the file, as Hive writes partitioned tables. A column that is in neither is null: it is younger than the
-    file.
+    """Return the offsets in a batch.
+
+    A column that is not in the file has one value, in the file's path, as Hive writes partitioned tables. A column that
+    is in neither is null: it was added to the table after the file.
     """
     offset = _whole_numbers(_column_or_path(file, rows, columns.offset), columns.offset)
     topics = _equals_topic(_column_or_path(file, rows, columns.topic), topic) if columns.topic else None

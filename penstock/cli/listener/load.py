@@ -29,7 +29,7 @@ MAX_BURST_MESSAGES, MAX_BURST_BYTES = 512, 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class StressSettings:
-    """The keys of plog's stress tool. Raises ValueError for values that give no load.
+    """Settings of the load, named as in plog's stress tool. Raises ValueError for values that give no load.
 
     Message sizes are ``min_size`` plus a multiple of ``size_increments``, below ``max_size``. The multiple is a random
     number in [0, 1) to the power of ``size_exponent``, times the number of sizes. ``rate`` is messages per second of
@@ -65,12 +65,12 @@ class StressSettings:
 
     @property
     def part_size(self) -> int:
-        """Return the bytes of a fragment's payload."""
+        """Bytes of a fragment's payload."""
         return self.packet_size - HEADER_SIZE
 
     @property
     def sizes(self) -> Ints:
-        """Return all message sizes."""
+        """All message sizes, in bytes."""
         return np.arange(self.min_size, max(self.max_size, self.min_size + 1), self.size_increments, dtype=np.int64)
 
 
@@ -81,7 +81,7 @@ class Stress:
         self._address, self._settings = address, settings
         self._random = np.random.default_rng(settings.seed).integers(0, 256, max(settings.max_size, 1), np.uint8)
         self._sizes = settings.sizes
-        # -1: not yet computed.
+        # -1: not computed yet. A hash has 32 bits, so it is never negative here.
         self._hashes = np.full(len(self._sizes), -1, np.int64)
         self._counts = [Counts() for _ in range(settings.threads)]
         self._stopping = threading.Event()
@@ -122,7 +122,7 @@ class Stress:
             min(MAX_BURST_MESSAGES, MAX_BURST_BYTES // settings.max_size if settings.max_size else MAX_BURST_MESSAGES),
             1,
         )
-        started, sent = time.monotonic(), 0
+        started_at, sent = time.monotonic(), 0
         sock: socket.socket | None = None
         try:
             while sent < settings.stop_after and not self._stopping.is_set():
@@ -133,9 +133,9 @@ class Stress:
                 messages = min(remaining, burst, max(int(rate * BURST_S), 1) if rate else burst)
                 self._send_burst(sock, random, sent, messages, counts)
                 sent += messages
-                ahead = sent / rate - (time.monotonic() - started) if rate else 0
-                if ahead > 0:
-                    self._stopping.wait(ahead)
+                ahead_s = sent / rate - (time.monotonic() - started_at) if rate else 0
+                if ahead_s > 0:
+                    self._stopping.wait(ahead_s)
         except OSError as error:
             self.error = error
         finally:
@@ -155,17 +155,17 @@ class Stress:
     ) -> None:
         size_indices = (random.random(messages) ** self._settings.size_exponent * len(self._sizes)).astype(np.int64)
         sizes = self._sizes[size_indices]
-        bulk, fragments = self._lay_out_fragments(random, sizes, self._message_hashes(size_indices), first_id)
-        if len(bulk):
-            bulk.send(sock)
-        counts.absorb({"messages": messages, "bytes": int(sizes.sum()), "datagrams": len(bulk)})
-        if lost := fragments - len(bulk):
+        datagrams, fragments = self._lay_out_fragments(random, sizes, self._message_hashes(size_indices), first_id)
+        if len(datagrams):
+            datagrams.send(sock)
+        counts.absorb({"messages": messages, "bytes": int(sizes.sum()), "datagrams": len(datagrams)})
+        if lost := fragments - len(datagrams):
             counts["lost"] += lost
 
     def _message_hashes(self, size_indices: Ints) -> Ints:
         # Fast path: messages of one size have the same bytes, so each size is hashed once.
-        for new in np.unique(size_indices[self._hashes[size_indices] < 0]).tolist():
-            self._hashes[new] = mmh3.mmh3_32_uintdigest(self._random[: int(self._sizes[new])].tobytes(), 0)
+        for index in np.unique(size_indices[self._hashes[size_indices] < 0]).tolist():
+            self._hashes[index] = mmh3.mmh3_32_uintdigest(self._random[: int(self._sizes[index])].tobytes(), 0)
         hashes: Ints = self._hashes[size_indices]
         return hashes
 

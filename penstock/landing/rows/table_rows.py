@@ -46,7 +46,7 @@ def table_rows(
 ) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
     """Yield the rows (FILE_SCHEMA) of messages (``from_kafka.rows.ROW``) by kind.
 
-    ``landed_at`` is in microseconds, None for rows that have not landed.
+    ``landed_at`` is in microseconds since the epoch, None for rows that have not landed.
     """
     batch = batch.append_column("landed_at", pa.repeat(pa.scalar(landed_at, pa.int64()), batch.num_rows).cast(MICROS))
     is_syslog = has_codec(batch, MessageKind.SYSLOG)
@@ -70,8 +70,8 @@ def without_payload(kind: MessageKind, rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def has_codec(batch: pa.RecordBatch, *codecs: str) -> pa.Array[Any]:
     """Return a mask of the rows with one of these codecs; never null."""
-    has_codec: pa.Array[Any] = pc.is_in(batch["codec"], pa.array(codecs))
-    return has_codec
+    mask: pa.Array[Any] = pc.is_in(batch["codec"], pa.array(codecs))
+    return mask
 
 
 def protocol_uuids(batch: pa.RecordBatch) -> pa.Array[Any]:

@@ -36,7 +36,7 @@ class ServerTls:
             # Checked first: gRPC itself accepts a key that does not match the certificate, then fails every handshake.
             server_context(cert, key, client_ca)
             chain = cert.read_bytes()
-            # The product's own processes show the servers' certificate.
+            # The servers' certificate is an authority too: Penstock's own processes identify themselves with it.
             authorities = None if client_ca is None else client_ca.read_bytes() + b"\n" + first_certificate(chain)
             return key.read_bytes(), chain, authorities
 

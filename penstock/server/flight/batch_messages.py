@@ -57,7 +57,7 @@ class BatchEncoder:
         self._has_written = False
 
     def schema_message(self) -> bytes:
-        """Return the message that has to come first."""
+        """Return the schema as a message, which must be sent before all batches."""
         return bytes_field(_HEADER, memoryview(self._schema.serialize())[_PREFIX_BYTES:])
 
     def batch_messages(self, batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -75,6 +75,7 @@ class BatchEncoder:
         # of CPU per MiB sent instead of 440).
         self._writer.write_batch(batch)
         pieces = self._sink.take_pieces()
+        # A message is written as: continuation mark, length of the header, header, body.
         if not self._has_written:  # Arrow writes the schema with the first batch
             self._has_written = True
             _, pieces = _split(pieces[2:], _length(pieces[1]))
@@ -97,7 +98,7 @@ def _length(piece: Any) -> int:
 
 
 def _split(pieces: list[Any], length: int) -> tuple[list[Any], list[Any]]:
-    """Split after ``length`` bytes, which lie at the end of a piece."""
+    """Split a list of pieces after its first ``length`` bytes, which end where a piece ends."""
     count = 0
     while length > 0:
         length -= len(pieces[count])
@@ -176,7 +177,7 @@ class BatchDecoder:
         self._dictionaries: list[bytes] = []
 
     def decode(self, message: FlightData) -> pa.RecordBatch | None:
-        """Return the batch of a message; None for one that has a schema, a dictionary or no Arrow at all.
+        """Return the batch of a message; None if it holds a schema, a dictionary or no Arrow message.
 
         Raises BadFlightData and pa.ArrowException.
         """

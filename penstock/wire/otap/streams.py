@@ -121,18 +121,20 @@ class _IpcStream:
         expected = [SCHEMA] if self._reader is None else []
         if kinds != expected + [DICTIONARY] * (len(kinds) - len(expected) - 1) + [RECORDS]:
             raise Malformed("a payload is not a schema for a new stream, dictionaries, and one record batch")
+        # Limit: a batch of empty columns states any number of rows in few bytes, so rows are bounded like bytes.
         if messages[-1].rows > max_bytes:
             raise Malformed(f"a record batch states {messages[-1].rows} rows")
         for message in messages:
             if message.kind == DICTIONARY:
-                before = self._dictionaries.get(message.dictionary_id, 0) if message.is_delta else 0
-                self._dictionaries[message.dictionary_id] = before + message.body_bytes
+                previous_bytes = self._dictionaries.get(message.dictionary_id, 0) if message.is_delta else 0
+                self._dictionaries[message.dictionary_id] = previous_bytes + message.body_bytes
         self._parts.data = memoryview(data)
         try:
             if self._reader is None:
                 self._reader = pa.ipc.open_stream(pa.PythonFile(self._parts, "r"))
             batch = self._reader.read_next_batch()
-            # Order: Arrow checks offsets and indices of dictionaries only here; without it they could point anywhere.
+            # Arrow does not check offsets and indices of dictionaries while it reads: they could point outside the
+            # buffers.
             batch.validate(full=True)
         except (pa.ArrowException, OSError, StopIteration) as error:
             raise Malformed(f"a payload cannot be decoded: {str(error).partition(chr(10))[0]}") from None

@@ -74,7 +74,7 @@ def as_protobuf(data: bytes, max_messages: int = MAX_MESSAGES, max_values: int =
 
 
 def _add_resource(resource_logs: Any, subject: str, translated: JsonRequest, max_messages: int) -> None:
-    """Add the records of a resource; one that cannot be read is refused as one record, however many it has."""
+    """Add the records of a resource; a malformed one is refused as one record, because its records are not counted."""
     try:
         members = _members(resource_logs)
         scopes = _list(members, "scopeLogs", "scope_logs")
@@ -104,13 +104,14 @@ def _add_scope(
         return
     # Limit: before the records of a scope become objects.
     check_message_count(translated.records + translated.refused + len(records), max_messages)
-    of_scope = target.scope_logs.add()
-    if error_text := resource_error or _parse(scope, of_scope.scope):
+    target_scope = target.scope_logs.add()
+    # Records without their resource or scope would be stored without their origin, so all of them are refused.
+    if error_text := resource_error or _parse(scope, target_scope.scope):
         translated.refuse(len(records), f"its resource or scope cannot be read: {error_text}")
         return
     for record in records:
-        if error_text := _parse(record, of_scope.log_records.add(), required=True):
-            del of_scope.log_records[-1]
+        if error_text := _parse(record, target_scope.log_records.add(), required=True):
+            del target_scope.log_records[-1]
             translated.refuse(1, f"record {translated.records + translated.refused + 1}: {error_text}")
         else:
             translated.records += 1
@@ -160,6 +161,7 @@ def _plain(content: Any) -> Any:
     if isinstance(content, Foreign):
         raise NotJson(f"{content} is not JSON")
     if isinstance(content, Number):
+        # Limit: int() takes quadratic time; no integer field of a record has 30 digits.
         return int(content) if len(content) < 30 and _INTEGER.fullmatch(content) else float(content)
     return readable(content) if isinstance(content, str) else content
 
@@ -233,7 +235,7 @@ def _double(content: Any) -> tuple[str, bool]:
 
 def _array(content: Any) -> tuple[str, bool]:
     values = _list(content, "values") if isinstance(content, Members) else _raise_not_object("an arrayValue")
-    return "[" + ",".join(_text(each, nested=True) or "" for each in values) + "]", True
+    return "[" + ",".join(_text(element, nested=True) or "" for element in values) + "]", True
 
 
 def _map(content: Any) -> tuple[str, bool]:
@@ -257,7 +259,9 @@ _FORMS: dict[str, Callable[[Any], tuple[str, bool]]] = {
     "kvlistValue": _map,
     "bytesValue": _string,
 }
-_FORMS |= {re.sub("V", "_v", name): read for name, read in _FORMS.items()}
+"""For each member of an AnyValue the function that returns its text, and whether the text is JSON."""
+# Protobuf's JSON form also accepts the names of the .proto file: string_value.
+_FORMS |= {name.replace("V", "_v"): read for name, read in _FORMS.items()}
 
 
 def _list(members: Members, *names: str) -> list[Any]:
@@ -271,6 +275,6 @@ def _list(members: Members, *names: str) -> list[Any]:
 
 def _objects(members: Members, *names: str) -> list[Members]:
     values = _list(members, *names)
-    if not all(isinstance(each, Members) for each in values):
+    if not all(isinstance(element, Members) for element in values):
         raise NotJson(f"{names[0]} has elements that are not objects")
     return values

@@ -15,6 +15,7 @@ from penstock.server.reading.entry_pages import read_page
 from penstock.server.reading.query import Query
 
 MAX_RECORDS = 1 << 20
+"""Limit: records of one page, whatever their size."""
 MAX_READ_AHEAD_BYTES = 4 << 20
 """Limit: bytes of a page that is read before a client asks for it."""
 _KIND = "kafka"
@@ -49,8 +50,8 @@ TopicState = tuple[int, int, list[Gap]]
 
 def topic_state(topic: Topic, reader: TopicReader) -> TopicState:
     """Return the topic's current start, end and gaps."""
-    # Order: gaps before the span, so that a page is never older than its gaps. They are the writer's own list:
-    # comparing the same objects is cheap.
+    # Order: gaps before the span, so that a page is never older than its gaps. The list is the writer's own, so that
+    # later comparisons are usually of identical objects.
     gaps = topic.gaps()
     start, end, _ = reader.span()
     return start, end, gaps
@@ -80,13 +81,13 @@ class Pages:
         return page, end
 
     def _serve(self, topic: Topic, offset: int, page: Page, max_bytes: int) -> None:
-        def read_behind(offset: int) -> list[Page]:
-            with self._api.topics.reader(topic) as behind:
+        def read_next(offset: int) -> list[Page]:
+            with self._api.topics.reader(topic) as reader:
                 return [
-                    _read_page(topic, behind, topic_state(topic, behind), offset, min(max_bytes, MAX_READ_AHEAD_BYTES))
+                    _read_page(topic, reader, topic_state(topic, reader), offset, min(max_bytes, MAX_READ_AHEAD_BYTES))
                 ]
 
-        self._api.page_cache.serve((topic, offset, _KIND), page, read_behind)
+        self._api.page_cache.serve((topic, offset, _KIND), page, read_next)
 
 
 def _read_page(topic: Topic, reader: TopicReader, state: TopicState, offset: int, max_bytes: int) -> Page:
@@ -101,5 +102,5 @@ def _read_page(topic: Topic, reader: TopicReader, state: TopicState, offset: int
 def _is_current(page: Page, end: int, gaps: list[Gap], max_bytes: int) -> bool:
     """Whether the topic has not changed since the page was read, and a page read now would have about the same size."""
     # A page that is not full grows with the topic, so it is current only while the end is the same.
-    still = page.gaps == gaps and (page.is_full or page.end == end)
-    return still and min(max_bytes, MAX_READ_AHEAD_BYTES) // 2 <= page.max_bytes <= max_bytes
+    is_unchanged = page.gaps == gaps and (page.is_full or page.end == end)
+    return is_unchanged and min(max_bytes, MAX_READ_AHEAD_BYTES) // 2 <= page.max_bytes <= max_bytes
