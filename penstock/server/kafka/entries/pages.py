@@ -15,7 +15,7 @@ from penstock.server.reading.entry_pages import read_page
 from penstock.server.reading.query import Query
 
 MAX_RECORDS = 1 << 20
-"""Limit: records of one page, whatever their size."""
+"""Limit: records of one page, for tiny records, whose objects outweigh their bytes."""
 MAX_READ_AHEAD_BYTES = 4 << 20
 """Limit: bytes of a page that is read before a client asks for it."""
 _KIND = "kafka"
