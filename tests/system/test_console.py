@@ -235,6 +235,15 @@ def test_grid_of_a_query_holds_the_visible_rows_and_opens_full_values(console: s
     assert wrong == []
 
 
+def test_column_is_completed_before_the_query_names_a_view(console: str, chromium: Browser) -> None:
+    page, wrong = opened(chromium, console, "/sql")
+    expect(page.locator(".schema")).to_contain_text("quarantine", timeout=WAIT)
+    page.get_by_role("textbox", name="query").fill("")
+    page.keyboard.type("select event_t")
+    expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("event_time", timeout=WAIT)
+    assert wrong == []
+
+
 def test_query_is_completed_and_cancelled(console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console, "/sql")
     editor = page.get_by_role("textbox", name="query")

@@ -22,7 +22,8 @@ function startSqlPage(id) {
   });
 }
 
-// Completion: columns behind "view.", names of views behind FROM and JOIN, otherwise columns of the views that the query names.
+// Completion: columns behind "view.", names of views behind FROM and JOIN, otherwise columns of the views that the query
+// names; of all views while it names none, as the columns are often written first.
 function completeQuery(context) {
   const { views, topics, topic_columns, functions } = sqlPage.catalog;
   const word = context.matchBefore(/[\w."]*/), text = context.state.doc.toString();
@@ -44,6 +45,7 @@ function completeQuery(context) {
   const columns = {};
   for (const [view, types] of Object.entries(views)) if (new RegExp(`\\b${view}\\b`).test(text)) Object.assign(columns, types);
   if (/\btopics\./.test(text)) Object.assign(columns, topic_columns);
+  if (!Object.keys(columns).length) Object.assign(columns, topic_columns, ...Object.values(views));
   const calls = functions.map((label) => ({ label, type: "function", apply: `${label}(`, detail: "function" }));
   return { from: word.from, options: [...columnOptions(columns).map((option) => ({ ...option, boost: 2 })), ...names, ...calls], validFor: /^\w*$/ };
 }
