@@ -31,6 +31,7 @@ class Kind(StrEnum):
     PAUSE = "let so many seconds pass"
     FAILED_READ = "fail so many reads"
     LYING_SYNC = "write nothing at so many syncs that succeed"
+    CLAIM_KILL = "kill the log daemon with claimed frames, and let so many follow before its successor reads"
 
 
 FAILURES = {
@@ -68,8 +69,10 @@ MAX_FREE_BYTES, MAX_FULL_STEPS = 20_000, 40
 BAD_DISK_SHARE, BAD_DISK_RATE = 0.3, 0.02
 """Share of seeds with a bad disk, and its faults in a step."""
 MAX_LYING_SYNCS, MAX_LYING_STEPS = 60, 30
-FIRST_OF_BAD_DISK = 1_000
-"""The number of a bad disk's first fault: it has draws of its own, so that recorded runs keep their numbers."""
+CLAIM_KILL_SHARE, CLAIM_KILL_STEPS, CLAIM_KILL_FRAMES = 0.1, (10, 100), 40
+"""Share of seeds with such a kill, its steps (later no messages may be left), and frames that overrun a log buffer."""
+FIRST_OF_BAD_DISK, FIRST_OF_CLAIM_KILLS = 1_000, 2_000
+"""Numbers of the first faults of these kinds, which have draws of their own: recorded runs keep their numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +103,10 @@ def draw_faults(seed: int, steps: int, only: Iterable[int] | None = None) -> lis
                 end = step + dice.randint(1, MAX_FULL_STEPS)
                 faults.append(Fault(len(faults), end, Kind.FREE_DISK, 0))
     faults += _draw_bad_disk(seed, steps)
+    claims = random.Random(f"{seed} claims")
+    if claims.random() < CLAIM_KILL_SHARE:
+        step = claims.randint(*CLAIM_KILL_STEPS)
+        faults.append(Fault(FIRST_OF_CLAIM_KILLS, step, Kind.CLAIM_KILL, CLAIM_KILL_FRAMES))
     chosen = None if only is None else set(only)
     return sorted((f for f in faults if chosen is None or f.number in chosen), key=lambda fault: fault.step)
 

@@ -178,7 +178,7 @@ class Promises:
         missing = [offset for gap in gaps for offset in range(gap.begin, gap.end)]
         if sorted([*rows, *missing]) != list(range(end)):
             raise Broken(f"{topic}: rows and gaps do not cover each offset below {end} once: gaps {gaps}")
-        self._check_gaps(topic, gaps)
+        self.check_gaps(topic, gaps)
         excused = set(missing)
         for offset, row in self.rows[topic].items():
             if offset not in excused and rows.get(offset) != row:
@@ -188,7 +188,8 @@ class Promises:
                 raise Broken(f"offset {offset} of {topic} was acknowledged for {payload!r}, and is {rows.get(offset)}")
         self._check_copies(topic, rows, bool(missing))
 
-    def _check_gaps(self, topic: str, gaps: list[Gap]) -> None:
+    def check_gaps(self, topic: str, gaps: Iterable[Gap]) -> None:
+        """Check that each gap has a reason that may occur: a reader passes its rows for good. Raises Broken."""
         for gap in gaps:
             if gap.reason == "corrupt" and not self.damages:
                 raise Broken(f"{topic}: a corrupt gap without damage: {gap}")

@@ -42,6 +42,7 @@ class FolderReader:
         self._end = 0
         with contextlib.suppress(FileNotFoundError, CorruptBatch):
             self._end = self._reader.end
+            self._check_gaps(self._reader)
 
     def step(self) -> None:
         """Read a few rows."""
@@ -56,6 +57,7 @@ class FolderReader:
             # After a power cut the index may lag behind the rows until the recovery; the check at rest tolerates none.
             return
         self.check_disk()
+        self._check_gaps(reader)
         following = self._world.promises.see(self._topic, batches, self.name, begin, end, reader.gaps)
         if not again and following is not None:
             self._offset = following
@@ -66,6 +68,11 @@ class FolderReader:
         if is_own:
             # While a publication hangs, a new reader may see its rows, which this one does not see until it ends.
             self._end = end
+
+    def _check_gaps(self, reader: TopicReader) -> None:
+        """Check gaps before the recovery too: a reader does not wait for it, and passes the rows for good."""
+        corrupt = [gap for gap in reader.gaps() if gap.reason == "corrupt"]
+        self._world.promises.check_gaps(self._topic, corrupt)
 
     def check_disk(self) -> None:
         """Check that visible rows are on the disk: a power cut must not take what was read. Raises Broken."""

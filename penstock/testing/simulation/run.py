@@ -223,9 +223,32 @@ class _Run:
             case Kind.LYING_SYNC:
                 if not self._promises.damages:  # as of a flipped bit, one damage in a run
                     files.lying_syncs, self._has_lies = fault.amount, True
+            case Kind.CLAIM_KILL:
+                self._kill_with_claim(fault.amount)
             case _:
                 operation, code = FAILURES[fault.kind]
                 files.failing[operation] = code, fault.amount
+
+    def _kill_with_claim(self, frames: int) -> None:
+        """Kill the daemon while it stores claimed frames, and overrun its successor after it has begun.
+
+        The receiver then saves the claimed frames behind the back of a drain that has looked for saved ones.
+        """
+        sender, receiver = self._senders[-1], self._receivers[-1]
+        for _ in range(3):
+            if self._daemon.is_running and receiver.is_running:
+                self._send(sender)
+                self.machine.files.kill_after = 0
+                self._of_daemon(lambda: self._daemon.drain(receiver.name))
+                self.machine.files.kill_after = None
+        if self._daemon.is_running:
+            return  # it had nothing to store
+        self._start_daemon()
+        if self._daemon.is_running:
+            self._of_daemon(lambda: self._daemon.drain(receiver.name))
+        for _ in range(frames):
+            if receiver.is_running:
+                self._send(sender)
 
     def _flip_bit(self, fault: Fault) -> None:
         dice = random.Random(f"{self.outcome.seed} {fault.number}")

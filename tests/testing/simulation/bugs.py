@@ -14,14 +14,16 @@ from penstock.counts import Counts
 from penstock.handover import writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain import Drain
-from penstock.handover.writer import missed_counts
+from penstock.handover.position import ReaderPosition
+from penstock.handover.reader import FrameReader
+from penstock.handover.writer import FrameWriter, missed_counts
 from penstock.ledger.ledger import Ledger
 from penstock.log import Topic
 from penstock.log.commit.writer import Writer
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment import Segment
-from penstock.logbuffer import Frame
+from penstock.logbuffer import Frame, Subscription
 from penstock.server.reading.entry_pages import Page, page_of
 from penstock.server.reading.query import Query
 from penstock.testing import CrashingFileSystem
@@ -119,11 +121,33 @@ def judge_posts_before_recovery(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_end", end_without_recovery)
 
 
+def leave_rows_of_killed_writer_unsynced(patch: pytest.MonkeyPatch) -> None:
+    """Name rows in the index that a killed writer may not have synced."""
+    patch.setattr(Recovery, "_rewrite_unsynced", lambda self, files, length: None)
+
+
+def pass_saved_frames(patch: pytest.MonkeyPatch) -> None:
+    """Read on behind frames that the receiver has saved since the drain looked for saved ones."""
+    read_group = FrameReader._read_group
+
+    def read_on(self: FrameReader, subscription: Subscription, position: ReaderPosition) -> bool | None:
+        with patch.context() as inner:
+            inner.setattr(Drain, "must_resume", lambda self, position: False)
+            return read_group(self, subscription, position)
+
+    patch.setattr(FrameReader, "_read_group", read_on)
+
+
+def forget_floors_after_power_cut(patch: pytest.MonkeyPatch) -> None:
+    """Store frames again that are counted as dropped, because a power cut took the floor."""
+    patch.setattr(FrameWriter, "_restore_floors", lambda self, page: None)
+
+
 BUGS: dict[Bug, int] = {
     answer_before_sync: 3,
     no_folder_sync: 1,
     keep_refused_rows: 7,
-    forget_late_recovery: 142,
+    forget_late_recovery: 221,
     judge_posts_before_recovery: 100181,
     forget_producers: 1,
     move_position_first: 4,
@@ -132,5 +156,8 @@ BUGS: dict[Bug, int] = {
     forget_dropped_frames: 2,
     drop_first_batch_of_stream_page: 1,
     expire_early: 2,
+    leave_rows_of_killed_writer_unsynced: 48,
+    pass_saved_frames: 40,
+    forget_floors_after_power_cut: 9000037,
 }
 """A seed that notices each bug."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.testing.simulation.faults import FIRST_OF_BAD_DISK, Kind, draw_faults
+from penstock.testing.simulation.faults import FIRST_OF_BAD_DISK, FIRST_OF_CLAIM_KILLS, Kind, draw_faults
 
 
 def test_same_seed_draws_the_same_faults() -> None:
@@ -26,7 +26,8 @@ def test_selection_leaves_the_other_faults_unchanged() -> None:
 
 
 def test_faults_of_a_bad_disk_leave_the_numbers_of_others_unchanged() -> None:
-    kinds = {fault.kind for seed in range(30) for fault in draw_faults(seed, 300) if fault.number >= FIRST_OF_BAD_DISK}
+    bad_disk = range(FIRST_OF_BAD_DISK, FIRST_OF_CLAIM_KILLS)
+    kinds = {fault.kind for seed in range(30) for fault in draw_faults(seed, 300) if fault.number in bad_disk}
     assert kinds == {Kind.FAILED_READ, Kind.LYING_SYNC, Kind.POWER_CUT}
     for seed in range(30):
         numbers = [fault.number for fault in draw_faults(seed, 300) if fault.number < FIRST_OF_BAD_DISK]
