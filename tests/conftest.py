@@ -39,9 +39,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails")
 
 
+QUICK_JAVA = "-XX:TieredStopAtLevel=1"
+"""Option of JVMs that live too shortly for the best machine code to pay: half the CPU of a short run."""
+
+
 def pytest_configure() -> None:
-    """Raise the limit of open files as Penstock's processes do: one test in this process may open over 1,024."""
+    """Raise the limit of open files as Penstock's processes do: one test in this process may open over 1,024. Have
+    each Spark that a test starts, in whatever process, compile quickly.
+    """
     raise_file_limit()
+    for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+        os.environ.setdefault(name, QUICK_JAVA)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,10 +88,9 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A running broker on a free port (``.address``), started by the first test that needs it and stopped after the
     last.
     """
-    quick = ("-XX:TieredStopAtLevel=1",)
     settings = {"log.cleaner.backoff.ms": "250"}  # compaction within a second instead of 15
     folder = tmp_path_factory.mktemp("kafka") / "broker"
-    broker = Broker(folder, memory="256m", options=quick, settings=settings)
+    broker = Broker(folder, memory="256m", options=(QUICK_JAVA,), settings=settings)
     try:
         broker.start()
     except (NoJava, CannotFetch) as error:

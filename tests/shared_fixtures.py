@@ -40,9 +40,8 @@ def spark() -> Iterator[SparkSession]:
     from penstock.spark.extensions import KAFKA, package_settings
     from penstock.spark.session import build_session
     from penstock.spark.source.data_source import register
-    from tests.spark.spark_helpers import QUICK_START
 
-    settings = {"master": "local[2,3]", "driver.memory": "1g", "driver.extraJavaOptions": QUICK_START}
+    settings = {"master": "local[2,3]", "driver.memory": "1g"}
     session = build_session({**package_settings([KAFKA]), **settings}, name="tests")
     register(session)
     yield session

@@ -39,8 +39,7 @@ def land_in_delta(spark: SparkSession, broker: str, topic: str, folder: Path, *,
 if __name__ == "__main__":
     from penstock.spark.extensions import KAFKA, package_settings
     from penstock.spark.session import build_session
-    from tests.spark.spark_helpers import QUICK_START
 
-    settings = {"master": "local[1]", "driver.memory": "1g", "driver.extraJavaOptions": QUICK_START}
+    settings = {"master": "local[1]", "driver.memory": "1g"}
     session = build_session({**package_settings([KAFKA]), **settings}, name="killed")
     land_in_delta(session, sys.argv[1], sys.argv[2], Path(sys.argv[3]), waits=True)

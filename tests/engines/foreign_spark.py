@@ -36,7 +36,6 @@ class ForeignSpark:
     def __init__(self) -> None:
         from penstock.java.runtime import find_java
         from penstock.spark.extensions import DELTA, package_settings
-        from tests.spark.spark_helpers import QUICK_START
 
         self._databases = 0
         self._folder = tempfile.TemporaryDirectory(prefix="foreign-spark-")
@@ -45,7 +44,6 @@ class ForeignSpark:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": QUICK_START,
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "1",
             "spark.databricks.delta.snapshotPartitions": "1",

@@ -27,7 +27,7 @@ from penstock.spark.extensions import package_settings
 from penstock.upkeep.compaction.compaction import compact_table
 from tests.engines.foreign_spark import ForeignSpark
 from tests.engines.read_uuids import ENGINES
-from tests.spark.spark_helpers import QUICK_START, event
+from tests.spark.spark_helpers import event
 
 SCRIPT = Path(__file__).with_name("read_uuids.py")
 WINDOW = 600_000_000
@@ -89,11 +89,7 @@ def read_with(engine: str, layout: Layout, output: Path) -> list[str]:
         jars = {name: value for name, value in package_settings(["delta"]).items() if name == "spark.jars"}
         settings = {name: v for name, v in session_settings(layout).items() if name != "spark.jars.packages"} | jars
         warehouse = {"spark.sql.warehouse.dir": str(output.parent / "warehouse"), "spark.ui.enabled": "false"}
-        quick = {
-            "spark.databricks.delta.snapshotPartitions": "2",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.extraJavaOptions": QUICK_START,
-        }
+        quick = {"spark.databricks.delta.snapshotPartitions": "2", "spark.sql.shuffle.partitions": "2"}
         environment["SPARK_SETTINGS"] = json.dumps({**settings, **warehouse, **quick})
         environment["SPARK_STATEMENTS"] = json.dumps(statements(layout))
     command = [sys.executable, str(SCRIPT), engine, str(layout.landed), str(output)]

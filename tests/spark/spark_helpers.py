@@ -25,8 +25,6 @@ from penstock.records import ANNOTATIONS, body
 
 BUCKET = 1_700_000_040
 LANDED_AT = 1_700_000_100_000
-QUICK_START = "-XX:TieredStopAtLevel=1"
-"""Option of a JVM that lives too shortly for the best machine code to pay."""
 
 
 def event(number: int, kind: str = "click", **more: Any) -> bytes:

@@ -42,7 +42,7 @@ from penstock.testing.processes import anonymous
 from penstock.upkeep.believed_clock import BelievedClock
 from tests.landing.transform import functions
 from tests.spark.spark_daemon import Daemon, daemon
-from tests.spark.spark_helpers import BUCKET, QUICK_START, event
+from tests.spark.spark_helpers import BUCKET, event
 
 PATIENCE = 200.0
 
@@ -75,8 +75,7 @@ def start(
     program: tuple[str, ...] = ("-m", "penstock.spark.pipeline"),
 ) -> subprocess.Popen[str]:
     command = [sys.executable, *program, "-o", f"data_dir={data}", "-o", f"log.http={http}"]
-    settings = ["pipeline.spark.driver.memory=1g", f"pipeline.spark.driver.extraJavaOptions={QUICK_START}"]
-    settings = [part for override in [*settings, "pipeline.target_lag=200ms"] for part in ("-o", override)]
+    settings = ["-o", "pipeline.spark.driver.memory=1g", "-o", "pipeline.target_lag=200ms"]
     return subprocess.Popen([*command, *settings, *options], stderr=stderr, text=True, cwd=data)
 
 

@@ -14,17 +14,13 @@ from penstock.landing.table_paths import Layout
 from penstock.process.kernel import descendants
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.testing.processes import alive
-from tests.spark.spark_helpers import QUICK_START
-
-QUICK_JAVA = ("-o", f"pipeline.spark.driver.extraJavaOptions={QUICK_START}")
-"""Options of commands that start Spark: half the CPU of a short run."""
 
 
 class Driver:
     """A process ``penstock pipeline run``, started like by a user."""
 
     def __init__(self, pipe: Pipe, *further: str) -> None:
-        self._pipe, self._further = pipe, (*QUICK_JAVA, *further)
+        self._pipe, self._further = pipe, further
         self.output = pipe.output.with_name("pipeline.log")
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -18,7 +18,6 @@ import pytest
 
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.wire.plog.cutting import fragment
-from tests.system.landing import QUICK_JAVA
 
 UDP, TCP = "events-udp", "events-tcp"
 PAYLOAD = bytes(range(32, 127)) * 50
@@ -414,7 +413,7 @@ def test_each_fate_of_the_landing_is_named(pipes: Callable[..., Pipe]) -> None:
     sent = sum(map(len, FATES.values()))
     wait_until(lambda: pipe.counts(UDP)["accepted"] == sent and pipe.counts("syslog-udp")["accepted"] == 1)
     pipe.settled()
-    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options, *QUICK_JAVA]
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options]
     subprocess.run(command, check=True, timeout=150, capture_output=True)
     assert pipe.settled()["unaccounted"] == 0
     assert pipe.fates("events") == {name: len(payloads) for name, payloads in FATES.items()}

@@ -19,7 +19,6 @@ from penstock.landing.table_paths import Layout
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.upkeep.trace.tracer import Tracer
 from tests.system.configured_pipe import SMALL, configured_pipe, listener
-from tests.system.landing import QUICK_JAVA
 from tests.system.topic_files import entries
 
 LISTENERS = SMALL + listener("forward", "tcp", 'codec = "forward"') + listener("web", "http", 'max_line = "32KiB"')
@@ -59,7 +58,7 @@ def send_and_be_cut_off(pipe: Pipe, request: bytes) -> None:
 
 
 def land(pipe: Pipe) -> None:
-    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options, *QUICK_JAVA]
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", "--once", *pipe.options]
     subprocess.run(command, check=True, timeout=120, capture_output=True)
 
 
