@@ -48,6 +48,7 @@ STALL_TIME_S = 2.0
 _ANY_END = re.compile(rb"[\n\0]")
 _END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
+_ZERO_COUNTS = re.compile(rb"(?:0 )*")
 _ENDS_BEFORE_COUNT = re.compile(rb"(?:\r?\n|\0)+(?=[1-9][0-9]{0,9} %b)" % PRI)
 _ENDS_AND_NULS = re.compile(rb"(?:\r?\n|\0)*")
 _FEW_ENDS = re.compile(rb"(?:\r?\n|\0){0,2}")
@@ -206,6 +207,8 @@ class LineSplitter:
             if after > len(buffer):
                 return None
             after = skip_ends(_FEW_ENDS, buffer, after)
+        # Counts of zero prove nothing: text may have them. The count behind them decides, however many they are.
+        after = skip_ends(_ZERO_COUNTS, buffer, after)
         if match_count(buffer, after, self._max_line):
             return "octet"
         return None if may_be_count(buffer, after) else "lf"

@@ -434,6 +434,25 @@ def test_any_number_of_zeros_between_counted_messages_are_empty_lines(
     assert split(cut(stream, sizes), framing=framing) == (lines, 0)
 
 
+@pytest.mark.parametrize("zeros", [1, 15, 16, 17, 40, 400])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_zeros_behind_the_first_counted_message_do_not_decide_the_framing(zeros: int, size: int) -> None:
+    stream = b"5 <13>a" + b"0 " * zeros + b"5 <13>b5 <13>c"
+    splitter = LineSplitter(1000, "auto")
+    lines = [
+        line for at in range(0, len(stream), size) for line in splitter.feed(stream[at : at + size]).lines.to_pylist()
+    ]
+    lines += splitter.finish().lines.to_pylist()
+    assert [line for line in lines if line] == [b"<13>a", b"<13>b", b"<13>c"]
+
+
+def test_zeros_of_text_behind_a_number_stay_text() -> None:
+    line = b"5 <13>a" + b"0 " * 20 + b"errors"
+    splitter = LineSplitter(1000, "auto")
+    lines = splitter.feed(line + b"\n<13>b\n").lines.to_pylist() + splitter.finish().lines.to_pylist()
+    assert lines == [line, b"<13>b"]
+
+
 @given(st.integers(1, 60), st.lists(st.integers(1, 60), max_size=20))
 def test_zeros_before_text_are_text_or_empty_lines(zeros: int, sizes: list[int]) -> None:
     stream = b"7 <13>abc" + b"0 " * zeros + b"errors\n7 <13>def"
