@@ -131,7 +131,7 @@ class UdpReceiver:
             # The rows of the table are found by identities of the same key after a restart.
             slots.set_address_key(publisher.sender_key)
         room = queue_length() // 2 if self._is_local else granted_buffer(sock) // DATAGRAM_COST_BYTES
-        self._fill = ReceivePacer(slots.slots, room)
+        self._pacer = ReceivePacer(slots.slots, room)
         self._budget = publisher.frame_limit - FRAME_OVERHEAD_BYTES - 2 * listener.most_beyond
         self._growth, self._annotates = codec_of(listener.codec).growth, listener.annotate_source
         self._networks, self._counts_hosts = networks_of(listener), listener.senders == "host"
@@ -160,14 +160,14 @@ class UdpReceiver:
     def receive(self, timeout: float) -> None:
         """Run one round: wait up to ``timeout`` seconds for datagrams, fill the slots, publish them."""
         if not self._poll.poll(timeout * 1000):
-            self._fill.idle()
+            self._pacer.idle()
             return
         first = int(self._publisher.clock.now() * 1_000_000)
         filled = self._receive()
         self._publish_slots(0, filled, first)
 
     def tick(self) -> None:
-        """Publish expired messages, kernel drops and pending counts; called about every second."""
+        """Publish expired messages, kernel drops and pending counts; called every half second."""
         counts = self._decoder.expire(time.monotonic())
         self._add_drops(counts)
         if counts.pruned() or self._publisher.owes:
@@ -181,11 +181,11 @@ class UdpReceiver:
 
     def _receive(self) -> int:
         """Fill slots from the socket, after a pause if a batch is filling; return their number."""
-        pause = self._fill.pause(time.monotonic())
+        pause = self._pacer.pause(time.monotonic())
         if pause > MIN_PAUSE_S:
             time.sleep(pause)
         filled = self._slots.receive(self._sock, 0)
-        self._fill.received(filled, time.monotonic())
+        self._pacer.received(filled, time.monotonic())
         return filled
 
     def _publish_slots(self, begin: int, end: int, first: int = 0, *, is_inherited: bool = False) -> None:
@@ -214,7 +214,7 @@ class UdpReceiver:
             counts[self._refusal] += refused_count
             counts[Name.EMPTY] -= refused_count  # the decoder saw them as empty
         counts[Name.UNVERIFIED] += decoded.counts[Name.UNBOXED] if is_inherited else 0
-        answers = [c for c in decoded.commands if self._is_allowed(start + c.index, counts)]
+        allowed_commands = [command for command in decoded.commands if self._is_allowed(start + command.index, counts)]
         self._publisher.publish(
             self._annotated(decoded, datagrams, start),
             counts,
@@ -224,7 +224,7 @@ class UdpReceiver:
             arrivals=self._count_senders(datagrams, start, decoded, is_refused) if self._publisher.senders else None,
         )
         self._wake()
-        self._answer(answers, start)
+        self._answer(allowed_commands, start)
         return consumed
 
     def _filter(self, datagrams: Datagrams, start: int, is_inherited: bool) -> tuple[Datagrams, npt.NDArray[np.bool_]]:

@@ -41,16 +41,16 @@ class GroupOffsets:
 
     def report(self, ends: Mapping[str, int]) -> None:
         """Send changed offsets of partitions (``events/0``), unless a request is under way or was just sent."""
-        if time.monotonic() >= self._next_s and self._settled():
+        if time.monotonic() >= self._next_s and self._take_answer():
             self._send(ends)
 
     def flush(self, ends: Mapping[str, int]) -> None:
         """Send what changed and wait for the answer, at most REQUEST_TIMEOUT_S."""
         self._wait()
-        if self._settled():
+        if self._take_answer():
             self._send(ends)
             self._wait()
-            self._settled()
+            self._take_answer()
 
     def _send(self, ends: Mapping[str, int]) -> None:
         changed = {
@@ -70,8 +70,8 @@ class GroupOffsets:
         except (KafkaException, ValueError, TypeError) as error:
             self._failed(error)
 
-    def _settled(self) -> bool:
-        """Take in the answer to the last request; return False while it is under way."""
+    def _take_answer(self) -> bool:
+        """Handle the answer to the last request; return False while the request is in flight."""
         if self._answer is None:
             return True
         if not self._answer.done():
@@ -91,7 +91,7 @@ class GroupOffsets:
 
     def _wait(self) -> None:
         if self._answer is not None:
-            with contextlib.suppress(Exception):  # it is logged by ``_settled``
+            with contextlib.suppress(Exception):  # it is logged by ``_take_answer``
                 self._answer.result(REQUEST_TIMEOUT_S)
 
     def _failed(self, error: Exception) -> None:

@@ -116,7 +116,8 @@ class Prover:
             for topic in sorted(ranges)
         ]
         if self._summed:
-            # Fast path: the tasks computed the sums of the rows; rows that a request landed are told apart here.
+            # Fast path: the tasks computed the sums of all rows. If a request landed some of them, the sums are
+            # computed again without these.
             sums = commit.sums if commit.sums.rows == rows.num_rows else row_sums(rows)
             for proof in proofs:
                 proof.sums = sums.of_topic(proof.topic)
@@ -125,8 +126,8 @@ class Prover:
     def refills(self, commit: Commit, unproved: Mapping[str, set[int]] | None = None) -> list[BackfillProof]:
         """Return the proofs of the requests in a batch; after ``prove``.
 
-        Of offsets that were committed before, only those count now that no proof counted: as the request says, or
-        those in ``unproved``.
+        Offsets that were committed before count only if no proof has counted them: the ones that the request names as
+        owed, or the ones in ``unproved``.
         """
         worked_on = requested(self._layout, commit)
         rows = self._rows_of(commit) if worked_on else NO_ROWS

@@ -58,8 +58,8 @@ def check_source(layout: Layout, kafka: bool) -> None:
 def mend(layout: Layout) -> list[str]:
     """Repair the table and remove torn newest entries of Spark's lists; return the paths of removed entries.
 
-    A power cut may leave empty files. Spark repeats such a batch; its files are in the table once all the same,
-    because the table's own log says whether it has them.
+    Crash: a power cut may leave empty entries. Spark repeats their batch, and the table has its files once, because the
+    table's own log says whether they are committed.
     """
     table = table_of(layout)
     if has_landed_table(layout):

@@ -12,7 +12,7 @@ from penstock.audit.tables.table import TableUnreadable
 
 CONNECT_TIMEOUT_S = 20
 IS_WHOLE = "[0-9]{{1,18}}"
-"""Regular expression of offsets and partitions in a template of SQL; a longer number fits into no 64 bits."""
+"""Regular expression of offsets and partitions in a template of SQL. Limit: 18 digits always fit into 64 bits."""
 
 
 def open_database(address: str, options: Mapping[str, str]) -> SqlTable:
@@ -83,12 +83,12 @@ def _postgresql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         connection.read_only, connection.isolation_level = True, psycopg.IsolationLevel.REPEATABLE_READ
         return connection
 
-    # A named cursor lets the server keep the rows that are not fetched yet.
     text = "({column}::jsonb #>> '{{{steps}}}')"
     return Dialect(
         "PostgreSQL",
         connect,
         (psycopg.Error,),
+        # A named cursor lets the server keep the rows that are not fetched yet.
         cursor=lambda connection: connection.cursor(name="penstock_audit"),
         json_number=f"CASE WHEN {text} ~ '^{IS_WHOLE}$' THEN {text}::bigint END",
         json_text=text,
@@ -121,7 +121,7 @@ def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         return connection
 
     text = "(CASE WHEN JSON_VALID({column}) THEN JSON_UNQUOTE(JSON_EXTRACT({column}, '{path}')) END)"
-    # The usual collations take topics for equal that differ in upper and lower case.
+    # The usual collations ignore case, but topics that differ only in case are different topics.
     exact = " COLLATE utf8mb4_bin"
     return Dialect(
         "MySQL",

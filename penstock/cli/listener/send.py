@@ -21,6 +21,7 @@ from penstock.config.daemon_access import Access
 from penstock.console.wording import counted
 
 GROUP_LINES = 1000
+"""Lines of a file that are sent by one call."""
 
 
 def send(
@@ -78,7 +79,8 @@ def _sender(settings: Settings, name: str | None, fragment_size: int, report: bo
 
 def _read_groups(files: list[Path] | None) -> Iterator[list[bytes]]:
     if not files:
-        # A line from a terminal or pipe is sent at once; lines of files are sent in groups, as one call takes longer.
+        # A line from a terminal or pipe is sent at once. Lines of files are sent in groups, because a call costs more
+        # than a line.
         while line := sys.stdin.buffer.readline():
             yield [line.rstrip(b"\r\n")]
         return

@@ -90,7 +90,7 @@ def differences(
         compared.append(replace(difference, difference=words))
     former = [name for name in table_types if name not in {column.name for column in configured.columns}]
     compared += [_compare_former(name, table_types[name], fields_by_path.get((name,)), rows) for name in former]
-    # Of an object with fields in columns, the columns say what is in them, and the rest is in REST.
+    # An object whose fields have columns needs no line of its own: its other fields are in REST.
     with_columns = {column.path[:n] for column in configured.columns for n in range(1, len(column.path) + 1)}
     return [*compared, *_without_column(fields, {*((name,) for name in former), *with_columns}, rows)]
 

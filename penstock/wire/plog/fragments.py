@@ -1,6 +1,7 @@
 """Reassembly of a round's fragments: complete groups as columns, all other fragments through the reassembly table.
 
-Invariant: a fragment is entered in both books exactly once, on one of the three paths in ``Defragmenter.take``.
+Invariant: a fragment is entered in both books exactly once, on one of the three paths in
+``Defragmenter.add_fragments``.
 """
 
 from __future__ import annotations
