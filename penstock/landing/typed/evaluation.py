@@ -77,7 +77,7 @@ class Evaluation:
             _convert_leaves([self])
 
     def _hold(self, leaf: Column, values: pa.Array[Any]) -> None:
-        """Take the values of a leaf, without those that violate its contract."""
+        """Take the values of a leaf, and leave out violations of its contract."""
         values = self._with_long_numbers(leaf, values)
         if leaf.rules:
             met = [meets(rule, leaf.type, values) for rule in leaf.rules]
@@ -314,7 +314,7 @@ def evaluate_all(tables: tuple[tuple[Column, ...], ...], data: Sequence[pa.Array
 
 
 def _convert_leaves(evaluations: Sequence[Evaluation]) -> None:
-    """Convert the columns of all evaluations, those of one type in one call."""
+    """Convert the columns of all evaluations: one call for all columns of a type."""
     by_type: dict[str, list[tuple[Evaluation, Column]]] = {}
     for evaluation in evaluations:
         for leaf in evaluation._leaves:
