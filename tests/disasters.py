@@ -55,6 +55,7 @@ UNMARKED: dict[str, dict[str, str]] = {
     "handlers": {
         "power cut": _LOG_BUFFER,
         "full disk": _LOG_BUFFER,
+        "failing disk": _LOG_BUFFER,
         "wrong clock": _AGE,
         "flood": "shown as slow peer",
         "other format": _LOG_BUFFER,
