@@ -42,7 +42,8 @@ def sender_lines(document: Mapping[str, Any]) -> Iterator[str]:
     for listener in document["listeners"]:
         shown = listener["senders"]
         more = f", the largest {len(shown)}" if len(shown) < listener["number"] else ""
-        yield f"listener {listener['listener']}: {listener['number']} senders{more}"
+        senders_text = "1 sender" if listener["number"] == 1 else f"{listener['number']:,} senders"
+        yield f"listener {listener['listener']}: {senders_text}{more}"
         if shown:
             yield from (f"  {line}" for line in aligned_lines([HEADS, *map(_cells, shown)], texts=(0, 2, 3, 4, 5)))
 

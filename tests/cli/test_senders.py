@@ -14,3 +14,8 @@ def test_lines_name_losses_pauses_and_who_is_silent_or_new() -> None:
     assert large[-6:] == ["60", "s", "silent", "for", "1094", "s"]
     assert (small[:3], small[-2:]) == (["db1", "3", "-"], ["-", "new"])
     assert empty == ["listener", "tcp:", "0", "senders"]
+
+
+def test_one_sender_is_named_in_the_singular() -> None:
+    document = {"listeners": [{"listener": "web", "number": 1, "senders": []}]}
+    assert next(sender_lines(document)).startswith("listener web: 1 sender, ")
