@@ -110,7 +110,10 @@ class ParquetFolder(AuditedTable):
         self._system, self._root = file_system(path)
         self._name = _last_part(str(path).rstrip("/"))
         with translate_errors(path):
-            is_file = self._system.get_file_info(self._root).is_file
+            info = self._system.get_file_info(self._root)
+            is_file = info.is_file
+            if isinstance(path, Path) and info.type == fs.FileType.NotFound:
+                raise TableUnreadable(f"{path} does not exist")
             names = [""] if is_file else names_below(self._system, self._root)
         for kind, pattern in _OTHER_FORMATS.items():
             if any(pattern.fullmatch(name) for name in names):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.audit.tables.table import identity_of, open_table, password_in, without_credentials
+from penstock.audit.tables.table import TableUnreadable, identity_of, open_table, password_in, without_credentials
 from tests.audit.audited import run_audit, write_parquet
 
 PLUGIN = """
@@ -72,3 +72,8 @@ def test_identity_of_an_address_changes_with_all_but_secrets() -> None:
     assert password_in(address) == "p/w"
     prod, test = (identity_of(f"abfss://{name}@acc.dfs.core.windows.net/orders") for name in ("prod", "test"))
     assert prod != test
+
+
+def test_path_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TableUnreadable, match=r"/nowhere does not exist$"):
+        open_table(str(tmp_path / "nowhere"))
