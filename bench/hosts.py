@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,7 @@ def measure() -> dict[str, Any]:
 
 
 def _local_socket(codec: str, handler: str) -> dict[str, float]:
-    """Rate of ten programs, and the CPU of the receiver and of the log."""
+    """Rate of ten programs, and the CPU of the programs, of the receiver and of the log."""
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         path, pipe = f"{folder}/log", Pipe(Path(folder))
         pipe.configure(LOCAL_SOCKET.format(path=path, codec=codec, handler=handler))
@@ -71,10 +72,12 @@ def _local_socket(codec: str, handler: str) -> dict[str, float]:
             pipe.settled(WAIT_S)
             processes = pipe.pid("receiver local"), pipe.pid("log daemon")
             before, began = [cpu(pid) for pid in processes], time.perf_counter()
+            sending = resource.getrusage(resource.RUSAGE_CHILDREN)
             senders = [subprocess.Popen(command) for _ in range(SENDERS)]
             if any(sender.wait(WAIT_S) for sender in senders):
                 raise RuntimeError("a sender failed")
             seconds = time.perf_counter() - began
+            sent = resource.getrusage(resource.RUSAGE_CHILDREN)
             pipe.settled(WAIT_S)
             spent = [cpu(pid) - start for pid, start in zip(processes, before, strict=True)]
             accepted = pipe.counts("local")["accepted"] - PER_SENDER
@@ -84,6 +87,9 @@ def _local_socket(codec: str, handler: str) -> dict[str, float]:
     return {
         "accepted_share": accepted / count,
         "messages_per_s": round(count / seconds),
+        "sender_cpu_us_per_message": round(
+            (sent.ru_utime + sent.ru_stime - sending.ru_utime - sending.ru_stime) / count * 1e6, 2
+        ),
         "receiver_cpu_us_per_message": round(spent[0] / count * 1e6, 2),
         "log_cpu_us_per_message": round(spent[1] / count * 1e6, 2),
     }

@@ -1,0 +1,131 @@
+"""The balance of a large fleet after a year: 200 hosts with 10 listeners each, which relay to one Penstock.
+
+The books of the year are generated and stored as the ledger's checkpoint: days for each listener, and minutes of the
+last week. The daemon starts with them, and the command, the answer that the page Hosts shows, and memory are measured.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from bench.timing import fastest
+from penstock.console.pages.senders import hosts_html
+from penstock.counts import Counts, Origin, bucket_of
+from penstock.ledger.book import Covered, TierCounts, TopicFates
+from penstock.ledger.checkpoint import write
+from penstock.ledger.host_posts import HostPost, ListenerReport
+from penstock.ledger.hosts import FOLDER, HostRegister
+from penstock.log import Log
+from penstock.records import body
+from penstock.testing.pipe import Pipe, wait_until
+from penstock.testing.processes import anonymous, cpu
+
+HOSTS, LISTENERS, DAYS, MINUTES = 200, 10, 365, 100
+"""``MINUTES`` with entries in the last week for each listener: all 10,080 would be 20 million of each tier."""
+ROWS = 1_000
+RUNS, START_S = 3, 600
+LISTENER = """
+[[listener]]
+name = "lines"
+protocol = "tcp"
+port = 0
+"""
+TOPIC, DAY_S = "events", 86_400
+
+
+def measure() -> dict[str, Any]:
+    """All figures."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        pipe = Pipe(Path(folder))
+        pipe.configure(LISTENER)
+        _generate(pipe.data_dir)
+        began = time.perf_counter()
+        pipe.start(wait=False)
+        try:
+            wait_until(pipe.answers, START_S, "the daemon answers")
+            started = time.perf_counter() - began
+            daemon = pipe.pid("log daemon")
+            before = anonymous(daemon)
+            spent = cpu(daemon)
+            answer = fastest(lambda: httpx.get(f"http://{pipe.http}/balance", timeout=60).raise_for_status(), RUNS)
+            spent = (cpu(daemon) - spent) / RUNS
+            balance = httpx.get(f"http://{pipe.http}/balance", timeout=60).json()
+            assert len(balance["hosts"]) == HOSTS * LISTENERS
+            page = fastest(lambda: hosts_html(balance, time.time()), RUNS)
+            command = [sys.executable, "-m", "penstock.cli.main", "balance", *pipe.options]
+            printed = {name: fastest(partial(_run, [*command, *options]), RUNS) for name, options in COMMANDS.items()}
+            after = anonymous(daemon)
+        finally:
+            pipe.stop()
+    figures = {
+        "fleet_start_s": started,
+        "fleet_answer_s": answer,
+        "fleet_answer_cpu_s": spent,
+        "fleet_page_s": page,
+        **printed,
+    }
+    memory = {"fleet_daemon_mib": before / (1 << 20), "fleet_daemon_mib_after_answers": after / (1 << 20)}
+    return {name: round(figure, 3) for name, figure in {**figures, **memory}.items()}
+
+
+COMMANDS = {
+    "fleet_command_s": [],
+    "fleet_command_hosts_s": ["--hosts"],
+    "fleet_command_by_listener_s": ["--by", "listener"],
+}
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, check=False, capture_output=True)
+    if done.returncode not in (0, 1) or b"Traceback" in done.stderr:
+        raise RuntimeError(done.stderr.decode())
+
+
+def _generate(data: Path) -> None:
+    """Write the checkpoint of a year, a topic that agrees with it, and the posts of all hosts."""
+    topics, now = data / "topics", time.time()
+    log = Log(topics)
+    log.topic(TOPIC, create=True).append(body([b"x"]), Origin("http", bucket_of(now), 0, 0)).result()
+    end = log.topic(TOPIC).end
+    log.close()
+    today = int(now) // DAY_S * DAY_S
+    buckets = [today - (DAYS - day) * DAY_S for day in range(DAYS - 7)]
+    rolled = today - 7 * DAY_S
+    buckets += [rolled + 60 * minute for minute in range(MINUTES)]
+    pages = TierCounts(rolled=rolled, covered={TOPIC: Covered(end, 0)})
+    fates, rows_by_bucket = TopicFates(), {}
+    for host in range(HOSTS):
+        for listener in range(LISTENERS):
+            source = f"host-{host:03}/listener-{listener}"
+            for number, bucket in enumerate(buckets):
+                rows, key = ROWS + number, (source, bucket)
+                pages.received[key] = Counts(seen=rows, accepted=rows)
+                rows_by_bucket[key] = rows
+                fates.counts[key] = Counts({"landed.event": rows - 1, "duplicate": 1})
+                fates.uuids[key] = Counts({"rows.landed.event": rows - 1, "sum.landed.event": rows << 60})
+    total = sum(rows_by_bucket.values())
+    fates.through, fates.version = total, 1
+    pages.logged[TOPIC], pages.ends[TOPIC], pages.landed[TOPIC] = rows_by_bucket, total, fates
+    write(topics, pages)
+    _register(data, total // HOSTS // LISTENERS, int(now * 1000))
+
+
+def _register(data: Path, accepted: int, time_ms: int) -> None:
+    arrived = {f"listener-{listener}": accepted for listener in range(LISTENERS)}
+    register = HostRegister(data / FOLDER, lambda _: arrived, time.time)
+    reports = {name: ListenerReport(accepted=accepted, forwarded=accepted) for name in arrived}
+    for host in range(HOSTS):
+        post = HostPost(f"host-{host:03}", "up", f"disk-{host}", "process", 1, time_ms, 0, "1", reports)
+        register.post(post.document())
+
+
+if __name__ == "__main__":
+    print(measure())
