@@ -150,7 +150,7 @@ class ProofsTable(DeltaTable):
         # Crash: a file that no commit names is removed by the vacuum.
         files = [_write(self, rows)] if rows else []
         self._replace(removed, files, properties, changed=True)
-        self._checkpoint(before)
+        self._checkpoint(before, self.version())
 
 
 def _proved(layout: Layout, newest: int) -> list[_Covered]:

@@ -207,12 +207,13 @@ class DeltaTable(TableReader):
             if not self._is_committed(batch):
                 raise
         # Order: files are synced when they are closed, so only the commit is left to sync.
-        after = self._sync_since(before, added=False)
-        if after // CHECKPOINT_INTERVAL > before // CHECKPOINT_INTERVAL:
-            self._checkpoint()
+        self._checkpoint(before, self._sync_since(before, added=False))
 
-    def _checkpoint(self) -> None:
-        """Write a checkpoint of the newest version."""
+    def _checkpoint(self, before: int, after: int) -> None:
+        """Write a checkpoint of the newest version, if one is due between these versions."""
+        # Fast path: the newest version is not read if none is due.
+        if after // CHECKPOINT_INTERVAL == before // CHECKPOINT_INTERVAL:
+            return
         table = self._table
         with translate_errors_at(self.folder):
             table.create_checkpoint()

@@ -87,7 +87,7 @@ class CopiedTable(DeltaTable):
         ]
         before = self.version()
         self._replace(removed, files, CommitProperties(app_transactions=transactions), changed=True)
-        self._checkpoint(before)
+        self._checkpoint(before, self.version())
 
 
 class DeltaTarget:
