@@ -49,7 +49,7 @@ class Account:
     fates: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def in_hand(self) -> bool:
+    def in_flight(self) -> bool:
         """The handler is working on frames."""
         return self.end > self.done
 
@@ -72,7 +72,7 @@ class Account:
 
     def end_route(self, mark: int) -> Account:
         """End the route of a removed handler; the writer dropped its unclaimed messages up to ``mark``."""
-        account = self.fail() if self.in_hand else self
+        account = self.fail() if self.in_flight else self
         return replace(account, mark=mark, end_mark=mark, left=True)
 
     def claim_frames(

@@ -121,8 +121,8 @@ def _restore_forwarder(file: Path, missed: Move, publication: Publication, accou
         begin = two_terms_before(publication.position, publication.parameters.term_length)
         create_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
         return
-    in_hand = missed.begin == account.end if missed.to > account.done else account.attempts > 0
-    claim, mark = (account.end, account.end_mark) if in_hand else (account.done, account.mark)
+    in_flight = missed.begin == account.end if missed.to > account.done else account.attempts > 0
+    claim, mark = (account.end, account.end_mark) if in_flight else (account.done, account.mark)
     create_position(file, account.done, missed.to, mark, claim, missed.mark)
 
 

@@ -182,8 +182,8 @@ class _ReaderState:
                     break
         finally:
             page.close()
-        in_hand = account.in_hand and claim == account.end
-        position, total_held = (account.end, account.end_mark) if in_hand else (account.done, account.mark)
+        in_flight = account.in_flight and claim == account.end
+        position, total_held = (account.end, account.end_mark) if in_flight else (account.done, account.mark)
         reached = max(total_held, missed[0]) if floor > position and not account.left else total_held
         return cls(account, missed[1], floor, position, total_held, reached)
 

@@ -122,8 +122,8 @@ class Forwarder(FrameReader):
         with position.lock():
             # The lock keeps the writer from advancing this reader while position, claim and account are compared.
             account = self._current_route(position)
-            interrupted = account.in_hand and position.claim == account.end
-            if account.in_hand and not interrupted:
+            interrupted = account.in_flight and position.claim == account.end
+            if account.in_flight and not interrupted:
                 account = account.withdraw()
             if account != self._account:
                 account = self._account = self._accounts.write(account)

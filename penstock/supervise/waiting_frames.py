@@ -55,7 +55,7 @@ def _end_reader(folder: Path, listener: str, handler: str, drop_counts: DroppedF
 
 def _end_account(accounts: Accounts, position: ReaderPosition, mark: int, missed: int) -> None:
     account = accounts.read()
-    if account.in_hand and position.claim != account.end:
+    if account.in_flight and position.claim != account.end:
         account = account.withdraw()
     if account.base == UNKNOWN:
         account = account.start_route(position, missed)

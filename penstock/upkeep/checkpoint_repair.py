@@ -64,13 +64,13 @@ def mend(layout: Layout) -> list[str]:
     table = table_of(layout)
     if has_landed_table(layout):
         table.begin()
-    removed = [*remove_torn_commits(layout.checkpoint), *take_back(layout, table)]
+    removed = [*remove_torn_commits(layout.checkpoint), *repeat_missing_batch(layout, table)]
     removed += remove_torn_plans(layout.checkpoint, newest_commit(layout.checkpoint))
     rebuild_checkpoint(layout)
     return removed
 
 
-def take_back(layout: Layout, table: DeltaTable) -> list[str]:
+def repeat_missing_batch(layout: Layout, table: DeltaTable) -> list[str]:
     """Make Spark repeat the newest batch if the table lacks it; return the paths of removed entries.
 
     A batch is committed during the tasks of the next one (``penstock.landing.writing.background_commit``), so Spark

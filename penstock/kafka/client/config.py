@@ -86,7 +86,7 @@ class ConsumerConfig:
 
     capacity: int
     expiration_gap: int
-    most_tracked: int
+    max_tracked: int
     exception_on_dropped: bool
     exception_on_reset: bool
     bad_chunks_as_payload: bool
@@ -145,7 +145,7 @@ def consumer_config(config: Mapping[str, Any], declared: Collection[str] = ()) -
     return ConsumerConfig(
         capacity=reader.number("message.assembler.buffer.capacity", DEFAULT_CAPACITY_BYTES, 1),
         expiration_gap=reader.number("message.assembler.expiration.offset.gap", DEFAULT_EXPIRATION_GAP, 1),
-        most_tracked=reader.number("max.tracked.messages.per.partition", DEFAULT_TRACKED, 1),
+        max_tracked=reader.number("max.tracked.messages.per.partition", DEFAULT_TRACKED, 1),
         exception_on_dropped=reader.flag("exception.on.message.dropped", False),
         exception_on_reset=reader.flag("exception.on.invalid.offset.reset", False),
         bad_chunks_as_payload=reader.flag("treat.bad.segments.as.payload", False),

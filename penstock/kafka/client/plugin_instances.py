@@ -77,7 +77,7 @@ def create_consumer_state(
     )
     processor = Processor(
         assembler,
-        DeliveredOffsets(config.most_tracked),
+        DeliveredOffsets(config.max_tracked),
         committed,
         auditor=None if isinstance(auditor, NoOpAuditor) else auditor,
         key_deserializer=_with_context(

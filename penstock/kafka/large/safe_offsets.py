@@ -25,12 +25,12 @@ TopicAndPartition = tuple[str, int]
 class DeliveredOffsets:
     """Starting and safe offsets of recently delivered messages, by partition.
 
-    Limit: only messages whose offsets do not follow from their own offset take memory, the last ``most_tracked`` per
+    Limit: only messages whose offsets do not follow from their own offset take memory, the last ``max_tracked`` per
     partition.
     """
 
-    def __init__(self, most_tracked: int = DEFAULT_TRACKED) -> None:
-        self._most = most_tracked
+    def __init__(self, max_tracked: int = DEFAULT_TRACKED) -> None:
+        self._max_tracked = max_tracked
         self._partitions: dict[TopicAndPartition, _TrackedPartition] = {}
 
     def track(self, partition: TopicAndPartition, offset: int, safe: int, start: int, delivered: bool = True) -> None:
@@ -49,7 +49,7 @@ class DeliveredOffsets:
     def _tracked_partition(self, partition: TopicAndPartition, offset: int) -> _TrackedPartition:
         tracked = self._partitions.get(partition)
         if tracked is None:
-            tracked = self._partitions[partition] = _TrackedPartition(offset, self._most)
+            tracked = self._partitions[partition] = _TrackedPartition(offset, self._max_tracked)
         return tracked
 
     def safe_offset(self, partition: TopicAndPartition, offset: int | None = None) -> int | None:
@@ -131,7 +131,7 @@ class _TrackedPartition:
         self.delivered = -1
         self.most = most
         self.messages: OrderedDict[int, tuple[int, int]] = OrderedDict()
-        self.other = Runs()
+        self.other = OffsetRuns()
 
     def track(self, offset: int, safe: int, start: int, delivered: bool) -> None:
         self.safe = safe
@@ -149,7 +149,7 @@ class _TrackedPartition:
             self.other.drop_below(oldest)
 
 
-class Runs:
+class OffsetRuns:
     """A set of offsets stored as runs without holes: a million consecutive chunks take one pair of numbers."""
 
     __slots__ = ("_ends", "_starts")

@@ -46,7 +46,7 @@ from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
 from penstock.spark.query.landing_tasks import Sources, kafka_messages, log_messages, run_tasks
 from penstock.spark.query.type_schemas import parse_schemas
 from penstock.spark.source.landing_ranges import register_landing
-from penstock.upkeep.checkpoint_repair import check_batches, check_source, take_back
+from penstock.upkeep.checkpoint_repair import check_batches, check_source, repeat_missing_batch
 from penstock.upkeep.reread_rows import LogMessages, RowSources
 
 MIN_TRIGGER_S = 0.1
@@ -194,7 +194,7 @@ def start_landing(
     check_source(layout, landing.kafka is not None)
     table = begin_table(layout)
     # Order: checks and repairs of the checkpoint before the query reads it; the table decides in each conflict.
-    take_back(layout, table)
+    repeat_missing_batch(layout, table)
     check_batches(layout)
     typed = TypedTables(layout, table, landing.typed)
     # Order: typed tables before ``landed``: a batch is complete once ``landed`` has it.

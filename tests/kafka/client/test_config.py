@@ -24,7 +24,7 @@ def test_defaults_equal_those_of_the_java_library() -> None:
     sends, reads = producer_config({}), consumer_config({})
     assert (sends.large, sends.chunk_bytes, sends.request_bytes) == (False, 800_000, 1_048_576)
     assert (sends.wrap_all, sends.in_record_header, sends.timestamps) == (False, False, True)
-    assert (reads.capacity, reads.expiration_gap, reads.most_tracked) == (32_000_000, 1000, 500)
+    assert (reads.capacity, reads.expiration_gap, reads.max_tracked) == (32_000_000, 1000, 500)
     assert (reads.exception_on_dropped, reads.exception_on_reset, reads.bad_chunks_as_payload) == (False,) * 3
     assert (reads.reset, reads.auto_commit, reads.auto_commit_seconds) == ("none", True, 30.0)
 
@@ -54,7 +54,7 @@ def test_librdkafka_gets_its_own_properties_without_commits_and_resets() -> None
 @pytest.mark.parametrize("enabled", ["true", "True", True])
 def test_values_can_be_texts_as_in_java(enabled: Any) -> None:
     assert producer_config({"large.message.enabled": enabled}).large
-    assert consumer_config({"max.tracked.messages.per.partition": "7"}).most_tracked == 7
+    assert consumer_config({"max.tracked.messages.per.partition": "7"}).max_tracked == 7
 
 
 @pytest.mark.parametrize(

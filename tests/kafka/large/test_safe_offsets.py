@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kafka.errors import OffsetNotTracked
-from penstock.kafka.large.safe_offsets import DeliveredOffsets, Runs, metadata_in, offset_in, wrap_metadata
+from penstock.kafka.large.safe_offsets import DeliveredOffsets, OffsetRuns, metadata_in, offset_in, wrap_metadata
 from tests.kafka.kafka_vectors import KAFKA, TP, named, outcome, partition, plain
 
 
@@ -134,7 +134,7 @@ def test_tracked_offsets_equal_those_of_a_simple_tracker(steps: list[tuple[int, 
 
 @given(st.lists(st.integers(0, 60), max_size=60), st.integers(0, 60))
 def test_runs_are_a_set(offsets: list[int], bound: int) -> None:
-    runs, simple = Runs(), set(offsets)
+    runs, simple = OffsetRuns(), set(offsets)
     for offset in offsets:
         runs.add(offset)
     for check in (False, True):
