@@ -3,7 +3,8 @@
 Read ``tree`` (all settings), then ``listeners`` with ``sender_tls``, ``handlers``, ``log``, ``security`` with ``tls``,
 ``relay``, ``pipeline`` with ``typed``, ``export``, ``console``, ``otel`` and ``alarms``; ``values`` has the types of
 values, ``secrets`` masks secret ones, ``renewed_tls`` takes renewed certificates. Imports ``config.units``,
-``config.json_path``, ``config.nearest_name``, ``config.default_listeners``, ``config.tables_url`` and ``errors``.
+``config.json_path``, ``config.nearest_name``, ``config.default_listeners``, ``config.tables_url``, ``config.spark_ddl``
+and ``errors``.
 """
 
 __all__ = [
