@@ -20,8 +20,8 @@ from pyiceberg.manifest import DataFile
 
 from penstock.audit.tables.table import TableUnreadable
 
-MAX_DELETED_KEYS = 20_000_000
-"""Limit: keys of a partition in memory, some 50 bytes each."""
+MAX_DELETED_KEYS = 10_000_000
+"""Limit: keys of a partition in memory, some 130 bytes each at most."""
 Numbers = npt.NDArray[np.int64]
 Columns = Sequence[Any]
 """Arrays of the equality columns, in the order of their ids."""
