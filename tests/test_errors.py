@@ -44,6 +44,6 @@ def test_docstring_shows_the_tree_of_errors() -> None:
 
 def test_every_public_error_is_a_penstock_error() -> None:
     # Caught where it is raised; what crashes and broken promises look like to the code under test.
-    internal = {"_NotStrict", "Crashed", "Broken", "Killed"}
+    internal = {"_NotStrict", "_NoShape", "Crashed", "Broken", "Killed"}
     foreign = {cls.__name__ for cls in exception_classes() if not issubclass(cls, PenstockError)}
     assert foreign <= internal
