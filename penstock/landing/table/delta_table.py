@@ -102,9 +102,9 @@ class DeltaTable(TableReader):
                 self._create()
         self.check_features()
         self._claim()
-        self._add_columns()
         # Crash: the last writer may have been killed between its commit and the sync of it.
         self._sync_since(self._table.version() - 1, added=False)
+        self._add_columns()
 
     @property
     def form(self) -> FileForm:

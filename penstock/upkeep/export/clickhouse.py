@@ -140,9 +140,13 @@ class ClickhouseTarget:
         for name, kind in columns.items():
             if name not in existing:
                 self._command(f"ALTER TABLE {self._table} ADD COLUMN {_quoted(name)} {kind}")
+            elif existing[name] != kind:
+                # A refill of the source gave the column another type.
+                self._command(f"ALTER TABLE {self._table} MODIFY COLUMN {_quoted(name)} {kind}")
 
-    def _columns(self) -> set[str]:
-        return {row[0] for row in self._query(f"DESCRIBE TABLE {self._table}")}
+    def _columns(self) -> dict[str, str]:
+        """Return the types of the table's columns."""
+        return {row[0]: row[1] for row in self._query(f"DESCRIBE TABLE {self._table}")}
 
     def sums(self, without: pa.Table) -> Sums:
         with self._translated():

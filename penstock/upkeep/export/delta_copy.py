@@ -27,7 +27,7 @@ from penstock.landing.rows.engine import pc
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 from penstock.landing.storage.parquet_files import NewParquet
-from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
 from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.table_schema import PARTITION_COLUMNS
@@ -72,9 +72,15 @@ class CopiedTable(DeltaTable):
         return Position(*(part - 1 for part in parts)) if parts[0] else None
 
     def commit_step(
-        self, name: str, removed: Sequence[str], files: Sequence[CopiedFile], position: Position | None
+        self,
+        name: str,
+        removed: Sequence[str],
+        files: Sequence[CopiedFile],
+        position: Position | None,
+        *,
+        overwrite: bool = False,
     ) -> None:
-        """Commit files and position at once."""
+        """Commit files and position at once; ``overwrite``: replace all files, and the columns."""
         numbers = (
             (0, 0, 0, 0)
             if position is None
@@ -86,7 +92,11 @@ class CopiedTable(DeltaTable):
             for part, number in zip(_PARTS, numbers, strict=True)
         ]
         before = self.version()
-        self._replace(removed, files, CommitProperties(app_transactions=transactions), changed=True)
+        properties = CommitProperties(app_transactions=transactions)
+        if overwrite:
+            self._overwrite(files, properties)
+        else:
+            self._replace(removed, files, properties, changed=True)
         self._checkpoint(before, self.version())
 
 
@@ -116,7 +126,7 @@ class DeltaTarget:
         table = self._table
         table.schema = changes.schema
         with self._translated():
-            table.begin()
+            has_other_types = self._begin(changes)
             if table.read_position(self._config.name) != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
             if with_vectors := [file for file in table.active() if file.live is not None]:
@@ -126,8 +136,19 @@ class DeltaTarget:
                 removed, remaining = self._without(deleted)
             added = write_files(table.folder, changes.added(), changes.schema)
             # Crash: files that no commit names are removed by the vacuum.
-            table.commit_step(self._config.name, removed, [*added, *remaining], changes.next)
+            table.commit_step(self._config.name, removed, [*added, *remaining], changes.next, overwrite=has_other_types)
             return sum(file.rows for file in added)
+
+    def _begin(self, changes: Changes) -> bool:
+        """Create or repair the table; return whether all of it is replaced by columns of other types."""
+        try:
+            self._table.begin()
+        except SchemaDiffers:
+            # A refill of the source changed types, and the step brings all rows.
+            if not changes.is_complete:
+                raise
+            return True
+        return False
 
     def _without(self, deleted: pa.Table) -> tuple[list[TableFile], list[CopiedFile]]:
         """Return files with deleted rows, and the files that replace them."""

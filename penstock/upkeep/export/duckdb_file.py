@@ -55,7 +55,7 @@ class DuckdbTarget:
             # DuckDB refuses a second process, and this one runs one step of an export at a time.
             if self.position() != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
-            self._make_table(changes.schema)
+            self._make_table(changes.schema, is_emptied=changes.is_complete)
             if changes.is_complete:
                 self._connection.execute(f"DELETE FROM {self._table}")
             elif deleted.num_rows:
@@ -73,7 +73,7 @@ class DuckdbTarget:
             self._connection.commit()
             return int(inserted[0][0])
 
-    def _make_table(self, schema: pa.Schema) -> None:
+    def _make_table(self, schema: pa.Schema, *, is_emptied: bool) -> None:
         if "." in self._config.target_table:
             self._connection.execute(
                 f"CREATE SCHEMA IF NOT EXISTS {quoted(self._config.target_table.partition('.')[0])}"
@@ -81,10 +81,16 @@ class DuckdbTarget:
         self._connection.register("empty", schema.empty_table())
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} AS SELECT * FROM empty")
         described = self._connection.execute("DESCRIBE empty").fetchall()
-        existing = {row[0] for row in self._connection.execute(f"DESCRIBE {self._table}").fetchall()}
+        existing = {name: kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {self._table}").fetchall()}
         for name, kind, *_ in described:
             if name not in existing:
                 self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}")
+            elif existing[name] != kind:
+                # A refill of the source gave the column another type. Rows that are replaced need not be converted.
+                value = f"NULL::{kind}" if is_emptied else f"{quoted(name)}::{kind}"
+                self._connection.execute(
+                    f"ALTER TABLE {self._table} ALTER COLUMN {quoted(name)} SET DATA TYPE {kind} USING {value}"
+                )
         self._connection.unregister("empty")
 
     def sums(self, without: pa.Table) -> Sums:

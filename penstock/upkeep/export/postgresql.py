@@ -40,6 +40,7 @@ _IN_RUN = (
     f"t.topic = {_RUNS}.topic AND coalesce(t.partition, -1) = coalesce({_RUNS}.partition, -1) "
     f'AND t."offset" >= {_RUNS}."begin" AND t."offset" < {_RUNS}."end"'
 )
+_OWN_TYPES = frozenset({"bool", "int4", "int8", "float8", "numeric", "bytea", "date", "timestamptz", "text", "json"})
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 """Characters of a text with a meaning in COPY, the backslash first."""
 
@@ -91,6 +92,7 @@ class PostgresqlTarget:
             elif deleted.num_rows:
                 self._load_runs(deleted)
                 self._connection.execute(f"DELETE FROM {self._table} t USING {_RUNS} WHERE {_IN_RUN}")
+            self._set_types(changes.schema, is_empty=changes.is_complete)
             added = self._copy(self._table, changes.schema.names, changes.added())
             after = changes.next
             self._connection.execute(
@@ -119,6 +121,17 @@ class PostgresqlTarget:
         for name, kind in columns.items():
             if name not in existing:
                 self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}")
+
+    def _set_types(self, schema: pa.Schema, *, is_empty: bool) -> None:
+        """Give columns the types that a refill of the source gave them; ``is_empty``: no row has to be converted."""
+        described = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description or ()
+        existing = {column.name: column.type_display for column in described}
+        for field in schema:
+            name, kind = quoted(field.name), _sql_type(field.type)
+            # Types that are never made here, such as jsonb and varchar(20), are a choice of the target's owner.
+            if existing[field.name] != kind and existing[field.name].partition("(")[0] in _OWN_TYPES:
+                value = f"NULL::{kind}" if is_empty else f"{name}::{kind}"
+                self._connection.execute(f"ALTER TABLE {self._table} ALTER COLUMN {name} TYPE {kind} USING {value}")
 
     def _load_runs(self, runs: pa.Table) -> None:
         self._connection.execute(
@@ -166,15 +179,16 @@ class PostgresqlTarget:
 
 
 def _sql_type(kind: pa.DataType) -> str:
+    """Return a type by the name that PostgreSQL shows for a column."""
     if is_nested(kind):
         return "json"
     if isinstance(kind, pa.Decimal128Type):
-        return f"numeric({kind.precision}, {kind.scale})"
+        return f"numeric({kind.precision},{kind.scale})"
     names = {
-        pa.bool_(): "boolean",
-        pa.int32(): "integer",
-        pa.int64(): "bigint",
-        pa.float64(): "double precision",
+        pa.bool_(): "bool",
+        pa.int32(): "int4",
+        pa.int64(): "int8",
+        pa.float64(): "float8",
         pa.binary(): "bytea",
         pa.date32(): "date",
         pa.timestamp("us", "UTC"): "timestamptz",

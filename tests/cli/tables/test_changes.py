@@ -6,15 +6,21 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import psycopg
 import pyarrow as pa
 import pytest
 
 from penstock.cli.main import main
 from penstock.landing.table_paths import Layout
+from penstock.upkeep.compaction.typed_compaction import compact_all
 from tests.landing.typed import typed_life
+from tests.landing.writing.messages import AT, source
+from tests.upkeep.export.exported import postgresql_server
 from tests.upkeep.test_changes import EVENTS, delete, land, uuids
 
 
@@ -95,6 +101,84 @@ def test_lines_end_with_the_next_position(changes: Callable[..., str]) -> None:
     assert kinds == ["delete", *["add"] * (EVENTS + 1), "next"]
     assert lines[1]["_batch"] == 2
     assert "reset" in changes("--since", "-1", "--format", "jsonl")
+
+
+class Copies:
+    """Copies in PostgreSQL and DuckDB of a program that applies the lines of the command, each with its position."""
+
+    def __init__(self, server: str, path: Path) -> None:
+        self.copies: list[Any] = [psycopg.connect(server), duckdb.connect(str(path))]
+        for copy in self.copies:
+            # A row that came twice would be an error.
+            copy.execute("create table rows (topic varchar, place bigint, uuid varchar, primary key (topic, place))")
+            copy.execute("create table positions (position varchar)")
+            copy.execute("insert into positions values ('-1')")
+            copy.commit()
+
+    @property
+    def positions(self) -> list[str]:
+        return [str(copy.execute("select position from positions").fetchone()[0]) for copy in self.copies]
+
+    def apply(self, lines: Sequence[dict[str, Any]]) -> None:
+        """Apply the lines of one command; without its last line nothing of it counts."""
+        if not lines or lines[-1]["change"] != "next":
+            return
+        added = [(line["topic"], line["offset"], line["uuid"]) for line in lines if line["change"] == "add"]
+        removed = [(line["topic"], line["begin"], line["end"]) for line in lines if line["change"] == "delete"]
+        for copy, mark in zip(self.copies, ("%s", "?"), strict=True):
+            cursor = copy.cursor()
+            cursor.execute("begin")
+            if lines[0]["change"] == "reset":
+                cursor.execute("delete from rows")
+            condition = f"topic = {mark} and place >= {mark} and place < {mark}"
+            for run in removed:
+                cursor.execute(f"delete from rows where {condition}", run)
+            cursor.executemany(f"insert into rows values ({mark}, {mark}, {mark})", added)
+            cursor.execute(f"update positions set position = {mark}", [lines[-1]["position"]])
+            cursor.execute("commit")
+
+    def sums(self) -> list[tuple[int, int, int]]:
+        query = "select count(*), count(distinct uuid), sum(place) from rows"
+        return [tuple(int(number) for number in copy.execute(query).fetchone()) for copy in self.copies]
+
+
+def read_lines(folder: Path, since: str, kill_after: int) -> list[dict[str, Any]]:
+    """Run the command and return its lines; kill it after some of them."""
+    words = ["tables", "changes", "--since", since, "--view", "events", "--format", "jsonl", "-o", f"data_dir={folder}"]
+    lines = []
+    with subprocess.Popen([sys.executable, "-m", "penstock.cli.main", *words], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            # The last line may be cut.
+            if line.endswith(b"\n"):
+                lines.append(json.loads(line))
+            if len(lines) == kill_after:
+                process.kill()
+    assert process.returncode in (0, -signal.SIGKILL)
+    assert (process.returncode == 0) == (lines[-1]["change"] == "next")
+    return lines
+
+
+@pytest.mark.survives("merge, deletion, restore", "SIGKILL")
+def test_killed_commands_bring_each_row_once(tmp_path: Path) -> None:
+    rows = 1500  # more lines than a pipe holds, so that a kill finds the command at work
+    life = typed_life.Life(Layout.for_tables(tmp_path / "tables"))
+    kills = iter([1, 700, 1200, 0, 1, 0, 1400, 0])
+    with postgresql_server() as server:
+        copies = Copies(server, tmp_path / "copy.duckdb")
+        for batch in range(4):
+            payloads = [typed_life.event(f"{batch}-{n}", path="/" * 200) for n in range(rows)]
+            life.land(batch, [source(list(enumerate(payloads, batch * rows)))], landed_at=AT + batch)
+            if batch == 2:
+                delete(life.layout, "uuid in ('0-7', '2-9')")
+                compact_all(life.layout)
+            for kill_after in (next(kills), next(kills)):
+                (since,) = {*copies.positions}
+                copies.apply(read_lines(tmp_path, since, kill_after))
+        expected = sum({*range(4 * rows)} - {7, 2 * rows + 9})
+        assert copies.sums() == [(4 * rows - 2, 4 * rows - 2, expected)] * 2
+        for copy in copies.copies:
+            copy.close()
 
 
 @pytest.mark.parametrize(

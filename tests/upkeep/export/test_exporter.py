@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import clickhouse_connect
 import deltalake
 import duckdb
 import psycopg
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis.strategies import binary
@@ -20,6 +22,7 @@ from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.tree import Settings
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import RETENTION, request_deletion
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
@@ -35,6 +38,9 @@ from penstock.upkeep.typed.refill import refill
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
 from tests.upkeep.export.exported import Exported, exported, read_clickhouse, read_delta, read_duckdb, read_postgresql
+from tests.upkeep.export.widened_life import NARROW, WIDE, number_of
+from tests.upkeep.export.widened_life import land as land_narrow_or_wide
+from tests.upkeep.killed_life import killed_lives
 from tests.upkeep.test_changes import EVENTS, delete, land, lose_and_reland, uuids
 
 KINDS = ("duckdb", "delta", "postgresql")
@@ -401,3 +407,73 @@ def test_any_state_is_read_or_called_damaged(tmp_path_factory: pytest.TempPathFa
 def test_typed_table_without_a_batch_is_waited_for(life: typed_life.Life, tmp_path: Path) -> None:
     export = exported("duckdb", life.layout, tmp_path, source="events_order")
     assert export.step() == 0
+
+
+@pytest.mark.survives("export", "SIGKILL")
+@pytest.mark.survives("export", "changed configuration")
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_that_widen_during_kills_have_each_number_once(tmp_path: Path, kind: str, server: str) -> None:
+    """The sums are exact: a row that is lost, doubled, or cut to 32 bits would change them."""
+    layout = Layout.for_tables(tmp_path / "tables")
+    land_narrow_or_wide(layout, NARROW, 0, 1 << 30)
+    export = exported(kind, layout, tmp_path, server, source="events_click")
+    arguments = (str(tmp_path / "tables"), export.config.to, export.config.table or export.config.name)
+    with killed_lives("tests.upkeep.export.widened_life") as lives:
+        for kill in range(4):
+            lives.kill(0.2 + 0.13 * kill, *arguments, -1)
+        first_wide = table_of(layout).newest() + 1
+        refill(layout, WIDE)
+        for kill in range(5):
+            lives.kill(0.1 + 0.13 * kill, *arguments, first_wide)
+    Exporter(layout, export.config, lambda hours: None).step()
+    batches = range(table_of(layout).newest() + 1)
+    assert batches.stop > first_wide > 1
+    expected = [number_of(batch, row, first_wide) for batch in batches for row in range(20)]
+    prices = sum((Decimal(f"{b}.0001" if b >= first_wide else f"{b}.25") for b in batches), Decimal(0)) * 20
+    sums = "select count(*), count(distinct uuid), sum(ms), sum(price) from {}"
+    if kind == "postgresql":
+        totals = read_postgresql(server, sums.format(export.config.table))
+    elif kind == "duckdb":
+        totals = read_duckdb(tmp_path / "copy.duckdb", sums.format("rows"))
+    else:
+        rows = deltalake.DeltaTable(str(tmp_path / "copy")).to_pyarrow_table()
+        totals = duckdb.sql(sums.format("rows")).fetchall()
+        assert rows.schema.field("ms").type == pa.int64()
+    assert totals == [(len(expected), len(expected), sum(expected), prices)]
+    assert is_proved(export)
+
+
+def test_columns_of_clickhouse_widen(life: typed_life.Life, tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path / "widened")
+    land_narrow_or_wide(layout, NARROW, 0, 1 << 30)
+    export = exported("clickhouse", layout, tmp_path, source="events_click")
+    export.step()
+    refill(layout, WIDE)
+    land_narrow_or_wide(layout, WIDE, 1, 1)
+    export.step()
+    expected = sum(number_of(batch, row, 1) for batch in (0, 1) for row in range(20))
+    query = "select count(), sum(ms), toString(sum(price)) from rows"
+    assert read_clickhouse(tmp_path / "copy.clickhouse", query) == [(40, expected, "25.002")]
+
+
+def test_own_type_of_the_owner_of_a_target_stays(life: typed_life.Life, tmp_path: Path, server: str) -> None:
+    """A text that does not fit the owner's varchar stops the step as a whole; once it is wider, each row comes once."""
+    export = exported("postgresql", life.layout, tmp_path, server)
+    export.step()
+    with psycopg.connect(server) as connection:
+        alter = f"alter table {export.config.table} alter column uuid type varchar({{}})"
+        connection.execute(alter.format(3))  # type: ignore[arg-type]
+        connection.commit()
+        land(life, 2)
+        life.land(3, [source([(40, typed_life.event("longer", path="/"))])], landed_at=AT + 3)
+        with pytest.raises(TargetAway, match="value too long for type character varying"):
+            export.step()
+        assert export.uuids() == uuids(0, 1)
+        connection.execute(alter.format(20))  # type: ignore[arg-type]
+        connection.commit()
+    assert export.step() == EVENTS + 1
+    assert export.uuids() == sorted([*uuids(0, 1, 2), "longer"])
+    query = (
+        f"select atttypmod from pg_attribute where attrelid = '{export.config.table}'::regclass and attname = 'uuid'"
+    )
+    assert read_postgresql(server, query) == [(24,)]
