@@ -10,6 +10,7 @@ Invariant: the number of a step is never used twice, so such late rows never cou
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,23 @@ RECEIVE_TIMEOUT_S = 600
 """Limit: time of one statement; a deletion rewrites parts of the table."""
 _POSITION_COLUMNS = "name String, step UInt64, source String, batch Int64, deletion Int64, start Int64, landed_at Int64"
 _HASHES = "sum(toInt128(reinterpretAsUInt64(reverse(unhex('0' || substring(lower(hex(MD5(uuid))), 1, 15))))))"
+_WORD = re.compile(r"[A-Z]\w+")
+_OWN_WORDS = frozenset(
+    (
+        "Nullable",
+        "Array",
+        "Map",
+        "Bool",
+        "Int32",
+        "Int64",
+        "Float64",
+        "Decimal",
+        "Date32",
+        "DateTime64",
+        "String",
+        "UTC",
+    )
+)
 _SYNCED = {"mutations_sync": 2, "lightweight_deletes_sync": 2}
 _FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2299, 12, 31, 23, 59, 59, tzinfo=UTC)
 """Bounds of ClickHouse's times and days; others become null."""
@@ -85,7 +103,7 @@ class ClickhouseTarget:
         with self._translated():
             if self._read_position() != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
-            self._make_table(changes.schema)
+            self._make_table(changes.schema, is_replaced=changes.is_complete)
             self._remove_uncommitted()
             step = self._next_step()
             if not changes.is_complete:
@@ -129,7 +147,7 @@ class ClickhouseTarget:
             any_run = " OR ".join(conditions[start : start + RUNS_AT_ONCE])
             self._command(f"ALTER TABLE {self._table} DELETE WHERE {any_run}")
 
-    def _make_table(self, schema: pa.Schema) -> None:
+    def _make_table(self, schema: pa.Schema, *, is_replaced: bool) -> None:
         columns = {field.name: _sql_type(field.name, field.type) for field in schema}
         definitions = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
         self._command(
@@ -140,8 +158,9 @@ class ClickhouseTarget:
         for name, kind in columns.items():
             if name not in existing:
                 self._command(f"ALTER TABLE {self._table} ADD COLUMN {_quoted(name)} {kind}")
-            elif existing[name] != kind:
-                # A refill of the source gave the column another type.
+            elif is_replaced and existing[name] != kind and {*_WORD.findall(existing[name])} <= _OWN_WORDS:
+                # A refill of the source gave the column another type. Types that are never made here, such as
+                # LowCardinality(String), are a choice of the target's owner.
                 self._command(f"ALTER TABLE {self._table} MODIFY COLUMN {_quoted(name)} {kind}")
 
     def _columns(self) -> dict[str, str]:

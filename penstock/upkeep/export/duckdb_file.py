@@ -20,6 +20,9 @@ from penstock.upkeep.export.target import POSITIONS, Sums, TargetAway, TargetMov
 
 _IN_RUN = 'topic = run_topic AND partition IS NOT DISTINCT FROM run_partition AND "offset" >= first AND "offset" < last'
 _RUN_COLUMNS = ["run_topic", "run_partition", "first", "last"]
+_OWN_TYPES = frozenset(
+    ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "BLOB", "DATE", "TIMESTAMP WITH TIME ZONE", "VARCHAR")
+)
 _COLUMNS = "name VARCHAR PRIMARY KEY, source VARCHAR, batch BIGINT, deletion BIGINT, start BIGINT, landed_at BIGINT"
 
 
@@ -55,7 +58,7 @@ class DuckdbTarget:
             # DuckDB refuses a second process, and this one runs one step of an export at a time.
             if self.position() != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
-            self._make_table(changes.schema, is_emptied=changes.is_complete)
+            self._make_table(changes.schema, is_replaced=changes.is_complete)
             if changes.is_complete:
                 self._connection.execute(f"DELETE FROM {self._table}")
             elif deleted.num_rows:
@@ -73,7 +76,7 @@ class DuckdbTarget:
             self._connection.commit()
             return int(inserted[0][0])
 
-    def _make_table(self, schema: pa.Schema, *, is_emptied: bool) -> None:
+    def _make_table(self, schema: pa.Schema, *, is_replaced: bool) -> None:
         if "." in self._config.target_table:
             self._connection.execute(
                 f"CREATE SCHEMA IF NOT EXISTS {quoted(self._config.target_table.partition('.')[0])}"
@@ -85,11 +88,11 @@ class DuckdbTarget:
         for name, kind, *_ in described:
             if name not in existing:
                 self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}")
-            elif existing[name] != kind:
-                # A refill of the source gave the column another type. Rows that are replaced need not be converted.
-                value = f"NULL::{kind}" if is_emptied else f"{quoted(name)}::{kind}"
+            elif is_replaced and existing[name] != kind and existing[name].partition("(")[0] in _OWN_TYPES:
+                # A refill of the source gave the column another type, and replaces all rows. Types that are never made
+                # here, such as JSON, are a choice of the target's owner.
                 self._connection.execute(
-                    f"ALTER TABLE {self._table} ALTER COLUMN {quoted(name)} SET DATA TYPE {kind} USING {value}"
+                    f"ALTER TABLE {self._table} ALTER COLUMN {quoted(name)} SET DATA TYPE {kind} USING NULL::{kind}"
                 )
         self._connection.unregister("empty")
 

@@ -89,10 +89,10 @@ class PostgresqlTarget:
             self._make_table(changes.schema)
             if changes.is_complete:
                 self._connection.execute(f"DELETE FROM {self._table}")
+                self._set_types(changes.schema)
             elif deleted.num_rows:
                 self._load_runs(deleted)
                 self._connection.execute(f"DELETE FROM {self._table} t USING {_RUNS} WHERE {_IN_RUN}")
-            self._set_types(changes.schema, is_empty=changes.is_complete)
             added = self._copy(self._table, changes.schema.names, changes.added())
             after = changes.next
             self._connection.execute(
@@ -122,16 +122,17 @@ class PostgresqlTarget:
             if name not in existing:
                 self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}")
 
-    def _set_types(self, schema: pa.Schema, *, is_empty: bool) -> None:
-        """Give columns the types that a refill of the source gave them; ``is_empty``: no row has to be converted."""
+    def _set_types(self, schema: pa.Schema) -> None:
+        """Give columns of the emptied table the types that a refill of the source gave them."""
         described = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description or ()
         existing = {column.name: column.type_display for column in described}
         for field in schema:
             name, kind = quoted(field.name), _sql_type(field.type)
             # Types that are never made here, such as jsonb and varchar(20), are a choice of the target's owner.
             if existing[field.name] != kind and existing[field.name].partition("(")[0] in _OWN_TYPES:
-                value = f"NULL::{kind}" if is_empty else f"{name}::{kind}"
-                self._connection.execute(f"ALTER TABLE {self._table} ALTER COLUMN {name} TYPE {kind} USING {value}")
+                self._connection.execute(
+                    f"ALTER TABLE {self._table} ALTER COLUMN {name} TYPE {kind} USING NULL::{kind}"
+                )
 
     def _load_runs(self, runs: pa.Table) -> None:
         self._connection.execute(

@@ -448,12 +448,17 @@ def test_columns_of_clickhouse_widen(life: typed_life.Life, tmp_path: Path) -> N
     land_narrow_or_wide(layout, NARROW, 0, 1 << 30)
     export = exported("clickhouse", layout, tmp_path, source="events_click")
     export.step()
+    own_type = "LowCardinality(Nullable(String))"
+    with clickhouse_connect.get_client(dsn=f"chdb://{tmp_path / 'copy.clickhouse'}") as client:
+        client.command(f"alter table rows modify column uuid {own_type}")
     refill(layout, WIDE)
     land_narrow_or_wide(layout, WIDE, 1, 1)
     export.step()
     expected = sum(number_of(batch, row, 1) for batch in (0, 1) for row in range(20))
     query = "select count(), sum(ms), toString(sum(price)) from rows"
     assert read_clickhouse(tmp_path / "copy.clickhouse", query) == [(40, expected, "25.002")]
+    query = "select type from system.columns where table = 'rows' and name = 'uuid'"
+    assert read_clickhouse(tmp_path / "copy.clickhouse", query) == [(own_type,)]
 
 
 def test_own_type_of_the_owner_of_a_target_stays(life: typed_life.Life, tmp_path: Path, server: str) -> None:
