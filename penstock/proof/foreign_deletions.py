@@ -1,7 +1,7 @@
 """Rows that other programs deleted, found in the log of the Delta table and counted as ``deleted.foreign``.
 
 A commit may also repeat rows, or bring deleted ones back: that is no fate, so the balance names such a commit instead
-(``find_complaints``).
+(``Complaint``).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import NO_RUNS, Runs, is_inside
-from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, is_inside
+from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions, pending_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table.table_reader import ForeignCommit, TableReader
@@ -85,79 +85,126 @@ def _rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """A fault of another program's commit, for people; ``at`` is in milliseconds since the epoch."""
+    """A fault of another program's commit, for people; ``at`` is in milliseconds since the epoch.
+
+    ``file`` is the file whose rows are in the table twice; "" for deleted rows that are there again.
+    """
 
     version: int
     at: int
     text: str
+    file: str = ""
 
 
-def find_complaints(layout: Layout, table: TableReader, commit: ForeignCommit) -> Iterator[Complaint]:
+def examine_changes(
+    layout: Layout, table: DeltaTable, after: int, newest: int
+) -> Iterator[tuple[ForeignCommit, DeletedRows, list[Complaint]]]:
+    """Yield other programs' commits of files, each with the rows that it deleted and its faults. Raises DamagedFile."""
+    known: dict[str, Runs] | None = None
+    for commit, deleted in foreign_changes(layout, table, after, newest):
+        # Fast path: most looks find commits of our own only.
+        known = _known_deletions(layout, table) if known is None else known
+        yield commit, deleted, list(_find_complaints(layout, table, commit, known))
+        known = _joined(known, deleted.offsets())
+
+
+def _known_deletions(layout: Layout, table: DeltaTable) -> dict[str, Runs]:
+    """Return the offsets that deletions removed, also other programs' that are requested and not executed."""
+    known = DeletionRecord(layout).runs()
+    for deletion in pending_deletions(layout):
+        if deletion.version is not None:
+            for _, deleted in foreign_changes(layout, table, deletion.version - 1, deletion.version):
+                known = _joined(known, deleted.offsets())
+    return known
+
+
+def _joined(first: Mapping[str, Runs], second: Mapping[str, Runs]) -> dict[str, Runs]:
+    topics = {*first, *second}
+    return {t: as_runs(np.concatenate([first.get(t, NO_RUNS), second.get(t, NO_RUNS)])) for t in topics}
+
+
+def _find_complaints(
+    layout: Layout, table: TableReader, commit: ForeignCommit, known: Mapping[str, Runs]
+) -> Iterator[Complaint]:
     """Yield the faults of a commit: rows that are in the table twice, and deleted rows that are there again.
 
     Delta identifies a file by its path and its deletion vector: a removal without the vector removes nothing.
+    ``known`` are the offsets that were deleted before, by topic.
     """
+    head = f"{layout.landed}: version {commit.version}, {commit.operation} of {commit.engine},"
     try:
         after = table.active_at(commit.version)
-        removed = [file for file in after if file.copies > 1 or file in commit.removed - commit.added]
         added = [file for file in after if file in commit.added]
-        twice = sum(_count_twice(layout, file, added) for file in removed)
-        back = _count_back(layout, added, table.active_at(commit.version - 1)) if commit.names else 0
+        kept = [file for file in after if file in commit.removed - commit.added]
+        for file in [*kept, *(file for file in added if file.copies > 1)]:
+            # A file that was listed twice is still there after the removal of one entry, which undoes the fault.
+            if twice := _count_twice(layout, file, added):
+                fault = f"removed or added {file} without its deletion vector: {twice:,} rows are in the table twice"
+                yield Complaint(commit.version, commit.at, f"{head} {fault}", file)
+        if commit.names and (back := _count_back(layout, added, table.active_at(commit.version - 1), known)):
+            yield Complaint(commit.version, commit.at, f"{head} brought {back:,} deleted rows back")
     except DamagedFile as error:
         _LOGGER.warning("whether version %d repeats rows cannot be said: %s", commit.version, error)
-        return
-    head = f"{layout.landed}: version {commit.version}, {commit.operation} of {commit.engine},"
-    if removed:
-        yield Complaint(
-            commit.version,
-            commit.at,
-            f"{head} removed or added {removed[0]} without its deletion vector: {twice:,} rows are in the table twice",
-        )
-    if back:
-        yield Complaint(commit.version, commit.at, f"{head} brought {back:,} deleted rows back")
 
 
-def _count_twice(layout: Layout, file: TableFile, added: Sequence[TableFile]) -> int:
+def _count_twice(layout: Layout, file: TableFile, others: Sequence[TableFile]) -> int:
+    """Return the number of rows of a file that are in the table twice: by a second entry, or in one of the others."""
     rows = read_rows(layout.landed, [file])
-    others = [other for other in added if other != file]
     if file.copies > 1:
         return rows.num_rows
-    return int(_rows_within(rows, offsets_by_topic(layout, others)).sum())
+    return int(_rows_within(rows, offsets_by_topic(layout, [other for other in others if other != file])).sum())
 
 
-def _count_back(layout: Layout, added: Sequence[TableFile], before: Sequence[TableFile]) -> int:
+def _count_back(
+    layout: Layout, added: Sequence[TableFile], before: Sequence[TableFile], known: Mapping[str, Runs]
+) -> int:
     """Return the number of rows of added files that a deletion had removed before the commit."""
-    deleted = DeletionRecord(layout).runs()
-    if not deleted or not added:
+    if not known:
         return 0
-    same = {file.identity for file in before}
+    same, new = {file.identity for file in before}, {file.identity for file in added}
     changed = [file for file in added if file.identity not in same]
-    rows = read_rows(layout.landed, changed)
-    rows = rows.filter(pa.array(_rows_within(rows, deleted)))
-    if not rows.num_rows:
-        return 0
-    earlier = offsets_by_topic(layout, [file for file in before if file.identity not in {f.identity for f in added}])
-    return int((~_rows_within(rows, earlier)).sum())
+    back = 0
+    earlier: dict[str, Runs] | None = None
+    # Limit: one file at a time, because a RESTORE may bring all files of a large table.
+    for file in changed:
+        rows = read_rows(layout.landed, [file])
+        rows = rows.filter(pa.array(_rows_within(rows, known)))
+        if rows.num_rows:
+            if earlier is None:
+                earlier = offsets_by_topic(layout, [file for file in before if file.identity not in new])
+            back += int((~_rows_within(rows, earlier)).sum())
+    return back
 
 
 def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
-    """Return the complaints about commits that were looked at, and about later ones. Raises DamagedFile.
+    """Return the complaints that still hold about commits that were looked at, and about later ones.
 
     ``is_exact``: the balance shows no difference; then only a file that is still there twice is worth a complaint.
+    Raises DamagedFile.
     """
     table = DeltaTable(layout.landed)
     if not table.exists or (is_exact and all(file.copies == 1 for file in table.active())):
         return []
-    noted = noted_complaints(layout)
-    seen = version_seen(layout, table)
-    changes = [commit for commit, _ in foreign_changes(layout, table, seen, table.version())]
-    return [*noted, *(complaint for commit in changes for complaint in find_complaints(layout, table, commit))]
+    active = table.active()
+    complaints = noted_complaints(layout)
+    for _, _, faults in examine_changes(layout, table, version_seen(layout, table), table.version()):
+        complaints += faults
+    return [complaint for complaint in complaints if _holds(layout, complaint, active)]
+
+
+def _holds(layout: Layout, complaint: Complaint, active: Sequence[TableFile]) -> bool:
+    """Report whether the fault is still in the table."""
+    if complaint.file:
+        return any(file == complaint.file and _count_twice(layout, file, active) for file in active)
+    known = DeletionRecord(layout).runs()
+    return any(_rows_within(read_rows(layout.landed, [file]), known).any() for file in active)
 
 
 def noted_complaints(layout: Layout) -> list[Complaint]:
     """Return the complaints about commits that the pipeline has looked at, oldest first."""
     try:
-        return [Complaint(int(v), int(at), str(text)) for v, at, text in read_document(layout.foreign)["complaints"]]
+        noted = read_document(layout.foreign)["complaints"]
+        return [Complaint(int(version), int(at), str(text), str(file)) for version, at, text, file in noted]
     except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
         # The version is damaged, too, or of an earlier release: then all commits of the log are looked at again.
         return []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -325,9 +326,11 @@ def test_stopped_daemon_makes_the_page_unknown_without_rates(one_pipe: Pipe, con
     assert wrong == []
 
 
-def test_address_in_use_is_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", one_pipe.http, *one_pipe.options]
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def test_address_in_use_is_one_line(one_pipe: Pipe) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        command = [sys.executable, "-m", "penstock.cli.main", "console", "--http", address, *one_pipe.options]
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert completed.returncode == 1
     assert completed.stderr.startswith("penstock: console.http")
     assert completed.stderr.count("\n") == 1

@@ -339,7 +339,7 @@ class DeltaTable(TableReader):
             # delta-rs would read the file once without its vector: its deleted rows would be there again.
             raise VectorNotApplicable(
                 f"{self.folder / file} is in the table {file.copies} times: another program removed or added it "
-                "without its deletion vector, and it is not rewritten until that is undone (docs/tables.md)"
+                "without its deletion vector; deletions and retention wait until that is undone (docs/tables.md)"
             )
         with open_rows(self.folder, file) as rows:
             if not rows.fits_nanoseconds():

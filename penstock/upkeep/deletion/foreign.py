@@ -13,7 +13,7 @@ from penstock.landing.requests.deletions import FOREIGN, load_deletions, request
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import find_complaints, foreign_changes, noted_complaints, version_seen
+from penstock.proof.foreign_deletions import examine_changes, noted_complaints, version_seen
 
 MAX_COMPLAINTS = 100
 """Limit: the newest are kept, and reread at each look."""
@@ -32,8 +32,7 @@ def note_foreign_changes(layout: Layout) -> int:
     requested = {deletion.version for deletion in load_deletions(layout)}
     changes = 0
     complaints = noted_complaints(layout)
-    for commit, rows in foreign_changes(layout, table, examined, newest):
-        faults = list(find_complaints(layout, table, commit))
+    for commit, rows, faults in examine_changes(layout, table, examined, newest):
         complaints += faults
         for fault in faults:
             _LOGGER.error("%s", fault.text)
@@ -44,7 +43,7 @@ def note_foreign_changes(layout: Layout) -> int:
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
     # Order: the requests first, see above.
-    noted = [[fault.version, fault.at, fault.text] for fault in complaints[-MAX_COMPLAINTS:]]
+    noted = [[fault.version, fault.at, fault.text, fault.file] for fault in complaints[-MAX_COMPLAINTS:]]
     write_document(layout.foreign, {"version": newest, "complaints": noted})
     return changes
 

@@ -159,6 +159,40 @@ def test_balance_names_commit_that_repeats_rows_or_brings_deleted_ones_back(
     assert current_complaints(table.layout, is_exact=True) == []
 
 
+def complaints_at(table: HandWritten) -> list[int]:
+    """Return the versions about which there are complaints if the balance does not add up."""
+    return [complaint.version for complaint in current_complaints(table.layout, is_exact=False)]
+
+
+def test_complaint_is_about_the_faulty_commit_and_ends_when_it_is_undone(topics: Path, table: HandWritten) -> None:
+    landed = table.layout.tables / "landed"
+    worker(topics, table)
+    name, other = file_of(table.layout, "x"), file_of(table.layout, "y")
+    delete_by_vector(landed, name, [1])
+    listed_by_delete = latest_add(landed, name)
+    faulty = add_without_vector(landed, name)
+    delete_by_vector(landed, other, [0])
+    assert complaints_at(table) == [faulty]
+    note_foreign_changes(table.layout)
+    assert complaints_at(table) == [faulty]
+    removal = {key: listed_by_delete[key] for key in ("path", "partitionValues", "size")}
+    commit(landed, [{"remove": {**removal, "deletionTimestamp": 1, "dataChange": True}}], "RESTORE")
+    assert complaints_at(table) == []
+    note_foreign_changes(table.layout)
+    assert complaints_at(table) == []
+
+
+def test_row_that_is_deleted_and_restored_between_two_looks_is_named(topics: Path, table: HandWritten) -> None:
+    landed = table.layout.tables / "landed"
+    worker(topics, table)
+    name = file_of(table.layout, "x")
+    delete_by_vector(landed, name, [1])
+    restored = restore(landed, name)
+    note_foreign_changes(table.layout)
+    execute_deletions(table.layout, WINDOW)
+    assert complaints_at(table) == [restored]
+
+
 @pytest.mark.survives("merge, deletion, restore", "foreign writer")
 def test_foreign_commit_is_counted_once_after_kill(topics: Path, table: HandWritten) -> None:
     worker(topics, table)
