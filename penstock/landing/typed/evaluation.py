@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
@@ -34,6 +34,8 @@ from penstock.landing.typed.shapes import ShapedRows, shaped_rows
 
 _FIELDS = "CASE WHEN starts_with(data, '{{') THEN TRY({0}) END"
 """SQL of the JSON texts at pointers if ``data`` is an object. TRY: a transformation may have broken the JSON."""
+MAX_JOINED_BYTES = 1 << 28
+"""Limit: texts of several tables that are joined. Offsets of texts have 32 bits."""
 Extracted = Mapping[str, "pa.Array[Any]"]
 """Columns ``text1``, ``text2``, ... and ``count0``, ...: texts at paths by number, and numbers of keys of objects."""
 
@@ -321,10 +323,26 @@ def _convert_leaves(evaluations: Sequence[Evaluation]) -> None:
             by_type.setdefault(leaf.type, []).append((evaluation, leaf))
     for kind, columns in by_type.items():
         texts = [evaluation.text(leaf.path) for evaluation, leaf in columns]
-        values = convert(kind, texts[0] if len(texts) == 1 else pa.concat_arrays(texts))
-        starts = np.cumsum([0, *map(len, texts)]).tolist()
-        for (evaluation, leaf), start, text in zip(columns, starts, texts, strict=False):
-            evaluation._hold(leaf, values.slice(start, len(text)))
+        for group in _groups_to_join(texts):
+            values = convert(kind, _joined(texts[group]))
+            starts = np.cumsum([0, *map(len, texts[group])]).tolist()
+            for (evaluation, leaf), start, text in zip(columns[group], starts, texts[group], strict=False):
+                evaluation._hold(leaf, values.slice(start, len(text)))
+
+
+def _groups_to_join(parts: Sequence[pa.Array[Any]]) -> Iterator[slice]:
+    """Yield parts that follow each other and may be joined."""
+    begin, size = 0, 0
+    for number, part in enumerate(parts):
+        if size and size + part.nbytes > MAX_JOINED_BYTES:
+            yield slice(begin, number)
+            begin, size = number, 0
+        size += part.nbytes
+    yield slice(begin, len(parts))
+
+
+def _joined(parts: Sequence[pa.Array[Any]]) -> pa.Array[Any]:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
 
 
 def _without_shape(groups: Sequence[ShapedRows], size: int) -> Rows:
@@ -403,19 +421,22 @@ def _compute_parts(
 
     ``shared``: an expression that they may use by ``name``.
     """
-    sizes = [len(texts) for texts in parts]
-    if not sum(sizes):
-        return [{key: _empty_column(key) for key in expressions}] * len(parts)
-    data = parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
-    columns: dict[str, pa.Array[Any]] = {"data": data}
-    if len(parts) > 1:
-        columns["part"] = pa.array(np.repeat(np.arange(len(parts), dtype=np.int32), sizes))
-    computed = compute(expressions, {name: shared}, **columns)
-    starts = np.cumsum([0, *sizes[:-1]]).tolist()
-    return [
-        {key: column.slice(start, size) for key, column in computed.items()}
-        for start, size in zip(starts, sizes, strict=True)
-    ]
+    sizes, found = np.array([len(texts) for texts in parts]), list[Extracted]()
+    for group in _groups_to_join(parts):
+        if not sizes[group].sum():
+            found += [{key: _empty_column(key) for key in expressions}] * len(parts[group])
+            continue
+        columns: dict[str, pa.Array[Any]] = {"data": _joined(parts[group])}
+        if len(parts) > 1:
+            numbers = np.arange(len(parts), dtype=np.int32)[group]
+            columns["part"] = pa.array(np.repeat(numbers, sizes[group]))
+        computed = compute(expressions, {name: shared}, **columns)
+        starts = np.cumsum([0, *sizes[group][:-1]]).tolist()
+        found += [
+            {key: column.slice(start, size) for key, column in computed.items()}
+            for start, size in zip(starts, sizes[group].tolist(), strict=True)
+        ]
+    return found
 
 
 def _empty_column(key: str) -> pa.Array[Any]:

@@ -111,6 +111,16 @@ def test_columns_and_rest_are_those_of_duckdb(texts: list[str | None], scalars: 
     _assert_same_as_duckdb(TABLES, [data, data.slice(3), data, data.slice(1, 4)])
 
 
+@pytest.mark.parametrize("limit", [1, 1_000, 6_000])
+def test_texts_of_tables_that_do_not_fit_into_one_array_are_joined_in_groups(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.landing.typed.evaluation.MAX_JOINED_BYTES", limit)
+    texts = [f'{{"a":{n},"user":{{"id":"u{n}","x":"\\n"}},"price":"{n}.5","more":true}}' for n in range(MIN_ROWS)]
+    data = pa.array([*texts, *(f'{{"a":{n},"at":"x"}}' for n in range(MIN_ROWS))])
+    _assert_same_as_duckdb(TABLES, [data, data.slice(3), data.slice(0, 0), data])
+
+
 def _with_scalars(text: str | None, scalars: list[str], start: int) -> str | None:
     """Return a text whose values, but not keys, are replaced by other ones; each third one stays."""
     if text is None or start % 4 == 0:
