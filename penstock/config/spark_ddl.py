@@ -20,12 +20,15 @@ TYPES = frozenset(
 """First words of the types of Spark 3.5 to 4.1."""
 MAX_DEPTH = 100
 """Limit: the check calls itself for each level, and Spark's own parser does so too."""
-_TOKEN = re.compile(r"""\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s<>(),:`'"]+|.)""", re.DOTALL)
+_QUOTED = r"""`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_TOKEN = re.compile(rf"""\s*({_QUOTED}|[^\s<>(),:`'"]+|.)""", re.DOTALL)
+_COMMENT = re.compile(rf"({_QUOTED})|--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def check_ddl(text: str) -> str:
     """Return ``text`` if it can be columns in Spark's DDL, such as ``a INT, b ARRAY<STRING>``. Raises ValueError."""
-    reader = _Reader(_TOKEN.findall(text.strip()))
+    without_comments = _COMMENT.sub(lambda match: match[1] or " ", text)
+    reader = _Reader(_TOKEN.findall(without_comments.strip()))
     try:
         # Spark also accepts no column at all, and one type such as struct<a:int>.
         if len(reader.tokens) == 1 or reader.tokens[1:2] == ["<"]:

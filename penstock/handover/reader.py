@@ -32,6 +32,7 @@ IDLE_POLL_S = 0.5
 GATHER_S = 0.003
 """Minimum interval of groups while the buffer has less than a full one: each group costs a sync of the log."""
 RETRY_DELAY_S = 0.1
+WAITS_BEFORE_WARNING = 100
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class FrameReader(threading.Thread):
         self._wake = wake
         self._stopping = threading.Event()
         self._leaving = False
+        self._waits_for_writer = 0
         self._next_group_at = 0.0
         self._poll = select.poll()
         if wake is not None:
@@ -151,7 +153,12 @@ class FrameReader(threading.Thread):
         if self._leaving or not state.exists():
             return False
         with contextlib.closing(StatePage(state)) as page:
-            return was_restarted(page)
+            waits = was_restarted(page)
+        self._waits_for_writer += waits
+        if waits and self._waits_for_writer == WAITS_BEFORE_WARNING:
+            text = "listener %r: %s waits for its receiver, which has to start once after the restart of the machine"
+            _LOGGER.warning(text, self.listener, self.reader)
+        return waits
 
     def _follow(self, path: Path, position: ReaderPosition) -> Generator[Callable[[], None], None, bool]:
         """Read one file until it is empty and the reader stops (True), or until the file is replaced."""

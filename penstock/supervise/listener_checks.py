@@ -55,12 +55,14 @@ def _share_address(listener: ListenerConfig, other: ListenerConfig) -> bool:
     # UDP and TCP have ports of their own; lines, requests and gRPC share those of TCP.
     if listener.is_local or other.is_local:
         return listener.listening_address == other.listening_address
-    is_copy = listener.receivers > 1 and other.model_copy(update={"name": listener.name}) == listener
-    return (
-        not is_copy
-        and listener.takes_datagrams == other.takes_datagrams
-        and overlap((listener.host, listener.port), (other.host, other.port))
-    )
+    if listener.takes_datagrams != other.takes_datagrams:
+        return False
+    address, other_address = (listener.host, listener.port), (other.host, other.port)
+    if listener.shares_port and other.shares_port:
+        # SO_REUSEPORT lets a wildcard and a host have one port.
+        is_copy = other.model_copy(update={"name": listener.name}) == listener
+        return not is_copy and address == other_address and listener.port != 0
+    return overlap(address, other_address)
 
 
 def _check_frame_length(listener: ListenerConfig, term_length: int) -> None:

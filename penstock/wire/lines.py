@@ -48,9 +48,11 @@ STALL_TIME_S = 2.0
 _ANY_END = re.compile(rb"[\n\0]")
 _END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
-_ZERO_COUNTS = re.compile(rb"(?:0 )*")
-_ENDS_BEFORE_COUNT = re.compile(rb"(?:\r?\n|\0)+(?=[1-9][0-9]{0,9} %b)" % PRI)
-_ENDS_AND_NULS = re.compile(rb"(?:\r?\n|\0)*")
+_MAX_ENDS = 16 << 10
+"""Limit: counts of zero, or ends, that show no framing. Each chunk searches them again: more of them are text."""
+_ZERO_COUNTS = re.compile(rb"(?:0 ){0,%d}" % _MAX_ENDS)
+_ENDS_BEFORE_COUNT = re.compile(rb"(?:\r?\n|\0){1,%d}(?=[1-9][0-9]{0,9} %b)" % (_MAX_ENDS, PRI))
+_ENDS_AND_NULS = re.compile(rb"(?:\r?\n|\0){0,%d}" % _MAX_ENDS)
 _FEW_ENDS = re.compile(rb"(?:\r?\n|\0){0,2}")
 """Limit: ends after the first message of a connection; an endless run of them must not be buffered."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"

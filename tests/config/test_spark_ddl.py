@@ -31,6 +31,8 @@ ACCEPTED = [
     "struct<a:int,b:array<map<string,decimal(10,2)>>>",
     "a struct<>, b struct<c int, d: array<array<real>>>",
     "a interval day to second, b timestamp_ntz, c timestamp_ltz, d void",
+    "user STRING, -- the user\n n INT",
+    "a INT /* x, y */, b STRING COMMENT 'a -- b',\n-- next\nc INT -- last",
     "c dec, d numeric(3), e long, f short, g byte, h binary, i date, time int, date date",
 ]
 
@@ -51,7 +53,7 @@ def test_deep_types_are_refused_without_recursion_errors() -> None:
         check_ddl("a " + "ARRAY<" * 100_000)
 
 
-@given(st.text(alphabet="a INTSRUCARYMP<>(),:`'\\9", max_size=60) | st.text(max_size=20))
+@given(st.text(alphabet="a INTSRUCARYMP<>(),:`'\\9-/*\n", max_size=60) | st.text(max_size=20))
 def test_any_text_is_accepted_or_a_value_error(text: str) -> None:
     with contextlib.suppress(ValueError):
         assert check_ddl(text) == text

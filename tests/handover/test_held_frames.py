@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
-from penstock.handover import buffer, held_frames, writer
+from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain import Drain
 from penstock.handover.held_frames import read_held_frames
@@ -286,7 +286,12 @@ def test_frames_stored_behind_saved_ones_are_not_dropped_after_a_power_failure(
 @pytest.mark.parametrize("is_text_lost", [False, True])
 @pytest.mark.parametrize("is_carried", [False, True])
 def test_dropped_frames_are_not_stored_if_a_power_failure_takes_the_floor(
-    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_carried: bool, is_text_lost: bool
+    tmp_path: Path,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_carried: bool,
+    is_text_lost: bool,
 ) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"first")
@@ -302,8 +307,10 @@ def test_dropped_frames_are_not_stored_if_a_power_failure_takes_the_floor(
         if path.suffix != ".state" or is_text_lost:
             path.write_bytes(content)
     monkeypatch.setattr(buffer, "boot_id", lambda: "next")
+    monkeypatch.setattr(reader, "WAITS_BEFORE_WARNING", 1)
     drain(tmp_path, log)
     assert not log.names(), "the receiver has not yet restored the floor"
+    assert "listener 'events': log waits for its receiver" in caplog.text
     life = live(tmp_path, LISTENER)
     # Without the text and without a frame that carries it, nothing is left of the drop.
     assert life.position.floor == (floor if is_carried or not is_text_lost else 0)

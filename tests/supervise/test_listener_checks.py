@@ -119,6 +119,7 @@ def test_addresses_of_their_own_are_accepted() -> None:
     check_ports(
         listeners_at(
             {"protocol": "udp", "receivers": 3},
+            {"protocol": "udp", "receivers": 2, "host": "0.0.0.0"},
             {"protocol": "tcp"},
             {"protocol": "tcp", "host": "127.0.0.2"},
             {"protocol": "tcp", "host": "::1"},

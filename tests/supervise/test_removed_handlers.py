@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.handover.paths import position_file
+from penstock.handover.dropped_frames import last_move
+from penstock.handover.paths import position_file, state_file
+from penstock.handover.state_page import StatePage
 from penstock.supervise.removed_handlers import settle_removed_handlers
+from tests.ingest.ingest_life import live
 from tests.sinks.sinks_life import LISTENER, TERM, RecordingHandler, delivery_of, forward, publish, start, unaccounted
 
 LOG_ONLY = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "log"}]})
@@ -49,8 +52,6 @@ def test_handler_that_never_ran_is_settled(tmp_path: Path) -> None:
 
 
 def test_returning_handler_does_not_get_messages_of_its_absence(tmp_path: Path) -> None:
-    from tests.ingest.ingest_life import live
-
     life = start(tmp_path)
     publish(life, b"one", b"two")
     life.end()
@@ -65,6 +66,29 @@ def test_returning_handler_does_not_get_messages_of_its_absence(tmp_path: Path) 
     assert handler.payloads == [b"three"]
     route = delivery_of(tmp_path).route()
     assert (route.accepted, route.delivered, route.policy_drop, unaccounted(tmp_path)) == (3, 1, 2, 0)
+
+
+def test_messages_that_were_dropped_before_a_power_failure_are_not_dropped_again(tmp_path: Path) -> None:
+    handlers = [{"type": "log"}, {"type": "discard", "name": "mine", "overflow": "drop"}]
+    listener = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": handlers})
+    life = live(tmp_path, listener, TERM)
+    position, sent = position_file(tmp_path, "events", "mine"), 0
+    on_disk = position.read_bytes()
+    page = StatePage(state_file(tmp_path, "events"))
+    while not last_move(page, "mine").to:
+        on_disk = position.read_bytes()
+        log = life.position
+        log.position = log.claim = life.publisher.position
+        log.mark = life.publisher.total
+        publish(life, b"x" * 1500)
+        sent += 1
+    page.close()
+    life.end()
+    # The power failure takes the page with the floor.
+    position.write_bytes(on_disk)
+    settle_removed_handlers(tmp_path, {})
+    route = delivery_of(tmp_path).route()
+    assert (route.accepted, route.policy_drop, route.unaccounted) == (sent, sent, 0)
 
 
 def test_batch_in_progress_of_a_removed_handler_has_failed(tmp_path: Path) -> None:

@@ -446,6 +446,15 @@ def test_zeros_behind_the_first_counted_message_do_not_decide_the_framing(zeros:
     assert [line for line in lines if line] == [b"<13>a", b"<13>b", b"<13>c"]
 
 
+@pytest.mark.parametrize(("begin", "filler"), [(b"5 <13>a", b"0 "), (b"", b"\0")])
+def test_endless_zeros_are_not_searched_again_with_each_chunk(begin: bytes, filler: bytes) -> None:
+    splitter = LineSplitter(1 << 20, "auto")
+    splitter.feed(begin)
+    for _ in range(200):
+        splitter.feed(filler * 1000)
+    assert not splitter.is_undecided
+
+
 def test_zeros_of_text_behind_a_number_stay_text() -> None:
     line = b"5 <13>a" + b"0 " * 20 + b"errors"
     splitter = LineSplitter(1000, "auto")
