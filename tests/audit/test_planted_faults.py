@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import deltalake
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import QueryBuilder
 from deltalake.transaction import AddAction
 from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
@@ -25,6 +27,7 @@ from penstock.audit.tables.table import open_table
 from penstock.kafka.broker import Broker
 from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit
 from tests.kafka.kafka_helpers import Topics
+from tests.landing.table.foreign_writer import add_without_vector, delete_by_vector
 from tests.object_store import BUCKET, S3Server
 
 Spans = list[list[int]]
@@ -246,6 +249,27 @@ def test_planted_fault_is_found_with_its_commit(
     assert len(commits) == (2 if fault.names_doubling else len(fault.doubled))
     assert any(commit.startswith(lake.newest()) for commit in commits) == fault.names_doubling
     assert (sum(part["orphans"].values()), len(report["lost_files"])) == (fault.orphan_rows, fault.lost_files)
+
+
+def test_file_that_is_listed_again_without_its_deletion_vector_is_doubled(
+    orders: tuple[Topics, str, list[Row]], tmp_path: Path
+) -> None:
+    topics, topic, rows = orders
+    folder = tmp_path / "t"
+    deltalake.write_deltalake(str(folder), rows_table([*rows, rows[3]], topic))
+    (name,) = [path.name for path in folder.glob("*.parquet")]
+    delete_by_vector(folder, name, [len(rows)])
+    assert run_audit(topics, topic, folder)[0] == 0
+    faulty = add_without_vector(folder, name)
+    status, report, errors = run_audit(topics, topic, folder)
+    # Each reader reads all records twice, and the deleted row.
+    reader = QueryBuilder().register("orders", deltalake.DeltaTable(str(folder)))
+    read = pa.table(reader.execute("SELECT kafka_offset FROM orders").read_all())
+    assert read.num_rows == 2 * len(rows) + 1
+    assert (status, report.get("doubled")) == (1, len(rows)), errors
+    (part,) = report["partitions"]
+    assert part["doubled"] == [[0, len(rows)]]
+    assert any(commit.startswith(f"version {faulty}, WRITE by ") for commit in part["doubled_in"].values())
 
 
 @pytest.mark.survives("audit", "foreign writer")

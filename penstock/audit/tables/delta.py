@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -65,8 +67,32 @@ def table_path(address: str, options: Mapping[str, str]) -> TablePath:
     return Path(unquote(address.removeprefix("file://")))
 
 
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """An entry of the log: a file with the vector of this entry.
+
+    ``reference`` counts entries of one file in one version, from 1: a faulty commit of another program adds a file with
+    a deletion vector again without it, or with another one, and readers read the rows of each entry.
+    """
+
+    file: TableFile
+    reference: int = 1
+
+    @property
+    def identity(self) -> Hashable:
+        """The file, and its deletion vector."""
+        return self.file.identity
+
+    def __str__(self) -> str:
+        name = str(self.file)
+        return name if self.reference == 1 else f"{name} (reference {self.reference} to this file)"
+
+
 class _Reader(TableReader):
-    """A reader that keeps the partition values of the files that it lists, by name of the file and column."""
+    """A reader that lists each entry of the log, as other readers do.
+
+    It keeps the partition values of the files that it lists, by name of the file and column.
+    """
 
     def __init__(self, folder: TablePath) -> None:
         super().__init__(folder)
@@ -77,7 +103,16 @@ class _Reader(TableReader):
             adds = pa.table(table.get_add_actions())
             rows: list[Any] = list(zip(adds["path"].to_pylist(), adds["partition"].to_pylist(), strict=True))
             self.partitions |= {unquote(path): partition for path, partition in rows}
-        return super()._list_files(table)
+        return self._list_entries(table)
+
+    def entries_at(self, version: int) -> list[ListedFile]:
+        """Return the files of a version. Raises DamagedFile if its log is removed."""
+        references: Counter[str] = Counter()
+        listed = []
+        for file in self.active_at(version):
+            references[file] += 1
+            listed.append(ListedFile(file, references[file]))
+        return listed
 
 
 class DeltaTable(VersionedTable):
@@ -92,7 +127,7 @@ class DeltaTable(VersionedTable):
         self._reader = _Reader(self._folder)
         with translate_errors(address, DeltaError):
             self._number = self._reader.version() if version is None else version
-            self._files = self._reader.active_at(self._number)
+            self._files = self._reader.entries_at(self._number)
             self._schema = self._reader.schema_now
         self.version = str(self._number)
 
@@ -106,10 +141,11 @@ class DeltaTable(VersionedTable):
 
     def without_deletes(self, file: VersionedFile) -> VersionedFile:
         """Return a file with the rows that its deletion vector marks."""
-        table_file = cast("TableFile", file)
-        if table_file.live is None:
+        listed = cast("ListedFile", file)
+        if listed.file.live is None:
             return file
-        return TableFile.listed(str(file), table_file.size, None, table_file.written_rows, table_file.hour)
+        stored = listed.file
+        return replace(listed, file=TableFile.listed(stored, stored.size, None, stored.written_rows, stored.hour))
 
     def newest(self) -> DeltaTable:
         """Open the version that is the newest one now. Raises TableUnreadable."""
@@ -119,7 +155,7 @@ class DeltaTable(VersionedTable):
         self, file: VersionedFile, names: Sequence[str], dictionaries: Sequence[str] = ()
     ) -> Iterator[pa.RecordBatch]:
         """Yield columns of a file's rows, without rows that a deletion vector marks."""
-        table_file = cast("TableFile", file)
+        table_file = cast("ListedFile", file).file
         with (
             translate_errors(file, DeltaError),
             with_dictionaries(
@@ -162,7 +198,7 @@ class DeltaTable(VersionedTable):
         oldest = max(-1, self._number - MAX_VERSIONS)
         for number in range(self._number, oldest, -1):
             try:
-                before = self._reader.active_at(number - 1) if number else []
+                before = self._reader.entries_at(number - 1) if number else []
             except PenstockError:
                 return
             yield Version(number, before, after)

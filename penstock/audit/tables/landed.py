@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.audit.columns import OffsetColumns
 from penstock.audit.source import AuditSource
-from penstock.audit.tables.delta import DeltaTable
+from penstock.audit.tables.delta import DeltaTable, ListedFile
 from penstock.audit.tables.history import VersionedFile
 from penstock.audit.tables.table import Missing, OffsetRows, Reasons, remove_offsets, translate_errors
 from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, count_offsets, offsets_of, runs_of
@@ -42,12 +42,12 @@ class LandedTable(DeltaTable):
     def explain(self, source: AuditSource, columns: OffsetColumns, missing: Missing) -> Reasons:
         """Return the missing offsets that are deleted rows, duplicates or chunks of large messages."""
         reasons: defaultdict[int, dict[str, Runs]] = defaultdict(dict)
-        landed_files = list(self._files)
+        landed_files = [listed.file for listed in self._files]
         for version, lost in self.lost_rows(columns, source.topic, missing):
             if self._reader.foreign_commit(version.number) is not None:
                 continue
             # A duplicate of a deleted row still is one.
-            landed_files += [cast("TableFile", file) for file in version.before]
+            landed_files += [cast("ListedFile", file).file for file in version.before]
             for partition, runs in lost.items():
                 earlier = reasons[partition].get("deleted", runs)
                 reasons[partition]["deleted"] = as_runs(np.concatenate([earlier, runs]))

@@ -6,9 +6,9 @@ deleted rows back. ``delta_table`` adds commits of our own.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -255,30 +255,40 @@ class TableReader:
         return {key: (row[f"min.{key}"], row.get(f"max.{key}"), row.get(f"null_count.{key}")) for key in columns}
 
     def _list_files(self, table: deltalake.DeltaTable) -> list[TableFile]:
+        # Invariant: a file that a faulty commit lists with and without its vector is read once, and with the vector.
+        files: dict[str, TableFile] = {}
+        for entry in self._list_entries(table):
+            file = files.setdefault(entry, entry)
+            if file is not entry:
+                file.copies += 1
+                if file.live is not None and entry.live is not None:
+                    file.live = _both(file.live, entry.live)
+        return list(files.values())
+
+    def _list_entries(self, table: deltalake.DeltaTable) -> list[TableFile]:
+        """Return a file for each entry of the log, sorted by name; of one name, entries with a vector come first."""
         with translate_errors_at(self.folder):
             # Invariant: one snapshot. A list and vectors of different versions would bring deleted rows back.
             adds, vectors = pa.table(table.get_add_actions()), self._deletion_vectors(table)
         columns = [*(adds[name].to_pylist() for name in ("path", "size_bytes", "num_records")), _first_hours(adds)]
-        rows: list[Any] = list(zip(*columns, strict=True))
-        copies = Counter(unquote(path) for path, *_ in rows)
-        # Invariant: a file that a faulty commit lists with and without its vector is read once, and with the vector.
-        files = {
-            (name := unquote(path)): (size, vectors.get(name), count or 0, hour) for path, size, count, hour in rows
-        }
-        return [TableFile.listed(name, *files[name], copies[name]) for name in sorted(files)]
+        rows: list[Any] = [(unquote(path), *rest) for path, *rest in zip(*columns, strict=True)]
+        files = []
+        for name, size, count, hour in sorted(rows, key=itemgetter(0)):
+            masks = vectors.get(name)
+            files.append(TableFile.listed(name, size, masks.pop(0) if masks else None, count or 0, hour))
+        return files
 
-    def _deletion_vectors(self, table: deltalake.DeltaTable) -> dict[str, Mask]:
-        """Return the rows that are not deleted, for each file with a deletion vector."""
+    def _deletion_vectors(self, table: deltalake.DeltaTable) -> dict[str, list[Mask]]:
+        """Return the rows that are not deleted, for each file with a deletion vector and each of its entries."""
         if _DELETION_VECTORS not in (table.protocol().reader_features or ()):
             return {}
         root = unquote(table.table_uri).rstrip("/").removeprefix("file://") + "/"
-        vectors: dict[str, Mask] = {}
+        vectors: dict[str, list[Mask]] = {}
         for batch in table.deletion_vectors():
             rows = pa.record_batch(batch)
             for path, live in zip(rows["filepath"].to_pylist(), rows["selection_vector"], strict=True):
                 name = unquote(str(path)).removeprefix("file://").removeprefix(root)
-                mask = live.values.to_numpy(zero_copy_only=False)
-                vectors[name] = _both(vectors[name], mask) if name in vectors else mask
+                vectors.setdefault(name, []).append(live.values.to_numpy(zero_copy_only=False))
         return vectors
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
