@@ -22,7 +22,8 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import NestedField
 
 from penstock.audit.tables.equality_deletes import Columns, DeleteFile, EqualityDeletes
-from penstock.audit.tables.table import TableUnreadable, column_of
+from penstock.audit.tables.iceberg_location import PYICEBERG_ERRORS
+from penstock.audit.tables.table import FileIsGone, TableUnreadable, column_of, translate_errors
 
 _Scope = tuple[int, Any] | None
 """The id of a partition spec and the contents of a partition; None for deletes in all partitions."""
@@ -99,7 +100,7 @@ class IcebergScan:
         selected = self._table.schema().select(*names)
         field_ids = {field_id for deletes in file.equality_deletes for field_id in deletes.field_ids}
         schema = self._schema_with(names, field_ids)
-        for batch in self._read(file.task, schema):
+        for batch in self._read_data(file.task, schema):
             rows = batch
             for deletes in file.equality_deletes:
                 columns = _columns(rows, schema, deletes.field_ids)
@@ -117,8 +118,26 @@ class IcebergScan:
 
     def _keys_of(self, file: DataFile, field_ids: tuple[int, ...]) -> Iterator[Columns]:
         schema = self._schema_with((), set(field_ids))
-        for batch in self._read(FileScanTask(file, delete_files=set()), schema):
-            yield _columns(batch, schema, field_ids)
+        try:
+            with translate_errors(f"the delete file {file.file_path}", *PYICEBERG_ERRORS):
+                for batch in self._read(FileScanTask(file, delete_files=set()), schema):
+                    yield _columns(batch, schema, field_ids)
+        except FileIsGone as error:
+            # The file whose rows it deletes is not lost.
+            raise TableUnreadable(str(error)) from None
+
+    def _read_data(self, task: FileScanTask, schema: Schema) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._read(task, schema)
+        except FileNotFoundError:
+            # PyIceberg reads the position deletes first.
+            gone = [deletes for deletes in task.delete_files if not self._exists(deletes)]
+            if gone and self._exists(task.file):
+                raise TableUnreadable(f"the delete file {gone[0].file_path} does not exist") from None
+            raise
+
+    def _exists(self, file: DataFile) -> bool:
+        return self._table.io.new_input(file.file_path).exists()
 
     def _read(self, task: FileScanTask, schema: Schema) -> Iterator[pa.RecordBatch]:
         scan = ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue())

@@ -23,6 +23,7 @@ from pyiceberg.types import StringType
 
 from penstock.audit.tables import equality_deletes, iceberg
 from penstock.audit.tables.iceberg import IcebergTable
+from penstock.audit.tables.table import TableUnreadable
 from tests.audit.audited import Row, filled_topic, rows_table, run_audit
 from tests.kafka.kafka_helpers import Topics
 
@@ -370,6 +371,50 @@ def test_rows_of_position_deletes_are_missing_and_their_snapshot_is_named(topics
     assert (status, loss["ranges"]) == (1, [[7, 9]])
     assert deleting is not None
     assert f"snapshot {deleting.snapshot_id}" in loss["commit"]
+
+
+OFFSETS = pa.schema([pa.field("kafka_offset", pa.int64(), metadata={"PARQUET:field_id": "3"})])
+
+
+def deletes_of_offset_7(table: Table, content: DataFileContent) -> Path:
+    """Delete the row by its offset or position, and return the delete file."""
+    if content is DataFileContent.EQUALITY_DELETES:
+        append_deletes(table, content, pa.table([[7]], schema=OFFSETS), [3])
+    else:
+        (task,) = table.scan().plan_files()
+        position = pa.array([7], pa.int64())
+        append_deletes(table, content, pa.table({"file_path": [task.file.file_path], "pos": position}))
+    return folder_of(table) / "data" / f"deletes-{content.value}.parquet"
+
+
+@pytest.mark.parametrize("content", [DataFileContent.EQUALITY_DELETES, DataFileContent.POSITION_DELETES])
+def test_lost_delete_file_is_no_lost_data_file(topics: Topics, catalog: Catalog, content: DataFileContent) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows)
+    (task,) = table.scan().plan_files()
+    lost = deletes_of_offset_7(table, content)
+    lost.unlink()
+    status, report, errors = run_audit(topics, topic, table.refresh().metadata_location)
+    assert (status, report) == (2, {})
+    assert f"the delete file file://{lost} does not exist" in errors
+    # Without the data file, its rows are lost, whatever was deleted.
+    Path(task.file.file_path.removeprefix("file://")).unlink()
+    status, report, part = audit_newest(topics, topic, table)
+    assert (status, part["missing"], report["lost_files"]) == (1, [[0, 60]], [task.file.file_path])
+
+
+@pytest.mark.parametrize("content", [DataFileContent.EQUALITY_DELETES, DataFileContent.POSITION_DELETES])
+def test_delete_file_that_is_removed_during_the_audit_is_named(catalog: Catalog, content: DataFileContent) -> None:
+    table = write(catalog, "orders", [(0, offset) for offset in range(10)])
+    whole = table.refresh().current_snapshot()
+    removed = deletes_of_offset_7(table, content)
+    opened = IcebergTable(str(folder_of(table)), {})
+    assert whole is not None
+    table.refresh().manage_snapshots().rollback_to_snapshot(whole.snapshot_id).commit()
+    removed.unlink()
+    with pytest.raises(TableUnreadable, match=f"the delete file file://{removed} does not exist"):
+        list(opened.batches(["kafka_offset"]))
+    assert opened.lost_files == []
 
 
 def test_equality_deletes_by_a_column_that_was_dropped_since_are_applied(topics: Topics, catalog: Catalog) -> None:
