@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from pyiceberg.manifest import DataFile
 from penstock.audit.tables.table import TableUnreadable
 
 MAX_DELETED_KEYS = 10_000_000
-"""Limit: keys of a partition in memory, some 130 bytes each at most."""
+"""Limit: keys of a table in memory, and keys that apply to one file; some 130 bytes each at most."""
 Numbers = npt.NDArray[np.int64]
 Columns = Sequence[Any]
 """Arrays of the equality columns, in the order of their ids."""
@@ -58,6 +59,10 @@ class DeletedKeys:
             keys = np.minimum(np.searchsorted(pairs, combined), len(pairs) - 1)
             is_deleted &= (codes >= 0) & (pairs[keys] == combined)
         return np.where(is_deleted, self._newest[keys], -1)
+
+    def keep_mask(self, columns: Columns, sequence_number: int) -> Any:
+        """Return whether each row of a file with a sequence number is not deleted."""
+        return pa.array(self.newest_deletes(columns) <= sequence_number)
 
     def _combine(self, keys: Numbers, index: int, codes: Numbers) -> Numbers:
         # Limit: both factors are at most MAX_DELETED_KEYS, so the product fits into 64 bits.
@@ -102,21 +107,46 @@ class EqualityDeletes:
         # Limit: not their names, of which there may be as many as commits for each file.
         return self._digests[bisect_right(self._numbers, -sequence_number - 1)]
 
-    def keep_mask(self, columns: Columns, sequence_number: int) -> Any:
-        """Return whether each row of a file is not deleted. Raises TableUnreadable."""
-        return pa.array(self._keys.newest_deletes(columns) <= sequence_number)
-
     @cached_property
-    def _keys(self) -> DeletedKeys:
-        count = sum(each.file.record_count for each in self._files)
+    def count(self) -> int:
+        """The number of deletes: of keys at most."""
+        return sum(each.file.record_count for each in self._files)
+
+    def read_keys(self) -> DeletedKeys:
+        """Return the keys. Raises TableUnreadable."""
+        return DeletedKeys(
+            (columns, each.sequence_number) for each in self._files for columns in self._read(each.file, self.field_ids)
+        )
+
+
+class KeysInMemory:
+    """The keys of a table's equality deletes, at most MAX_DELETED_KEYS in all; those used the longest ago give way."""
+
+    def __init__(self) -> None:
+        # Fast path: deletes of a version that is no longer searched give way at once.
+        self._keys: WeakKeyDictionary[EqualityDeletes, DeletedKeys] = WeakKeyDictionary()
+
+    def of(self, applied: Sequence[EqualityDeletes]) -> list[DeletedKeys]:
+        """Return the keys of all deletes that apply to a file. Raises TableUnreadable if they exceed the limit."""
+        count = sum(deletes.count for deletes in applied)
         if count > MAX_DELETED_KEYS:
             raise TableUnreadable(
                 f"{count:,} rows of equality deletes in one partition exceed the limit of {MAX_DELETED_KEYS:,}; "
                 "compact the table"
             )
-        return DeletedKeys(
-            (columns, each.sequence_number) for each in self._files for columns in self._read(each.file, self.field_ids)
-        )
+        for deletes in applied:
+            if deletes in self._keys:
+                self._keys[deletes] = self._keys.pop(deletes)
+        for deletes in applied:
+            if deletes not in self._keys:
+                self._make_room(deletes.count)
+                self._keys[deletes] = deletes.read_keys()
+        return [self._keys[deletes] for deletes in applied]
+
+    def _make_room(self, count: int) -> None:
+        # Those that the same file needs were used last, and fit into the limit with the new ones.
+        while self._keys and count + sum(deletes.count for deletes in self._keys) > MAX_DELETED_KEYS:
+            del self._keys[next(iter(self._keys))]
 
 
 def _joined(arrays: Sequence[Any]) -> Any:

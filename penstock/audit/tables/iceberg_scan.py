@@ -21,7 +21,7 @@ from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import NestedField
 
-from penstock.audit.tables.equality_deletes import Columns, DeleteFile, EqualityDeletes
+from penstock.audit.tables.equality_deletes import Columns, DeleteFile, EqualityDeletes, KeysInMemory
 from penstock.audit.tables.iceberg_location import PYICEBERG_ERRORS
 from penstock.audit.tables.table import FileIsGone, TableUnreadable, column_of, translate_errors
 
@@ -61,6 +61,7 @@ class IcebergScan:
 
     def __init__(self, table: Table) -> None:
         self._table = table
+        self._keys = KeysInMemory()
 
     def files_of(self, snapshot: Snapshot) -> list[ReferencedFile]:
         """Return the data files of a snapshot with their deletes."""
@@ -93,7 +94,9 @@ class IcebergScan:
             referenced.append(
                 ReferencedFile(task.file.file_path, references[task.file.file_path], task, number, applied)
             )
-        return referenced
+        # Fast path: the keys of deletes are read once, if all files that they apply to are read one after the other.
+        order: dict[tuple[EqualityDeletes, ...], int] = {}
+        return sorted(referenced, key=lambda file: order.setdefault(file.equality_deletes, len(order)))
 
     def batches_of(self, file: ReferencedFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield columns of a file's rows, without deleted ones."""
@@ -102,9 +105,9 @@ class IcebergScan:
         schema = self._schema_with(names, field_ids)
         for batch in self._read_data(file.task, schema):
             rows = batch
-            for deletes in file.equality_deletes:
+            for deletes, keys in zip(file.equality_deletes, self._keys.of(file.equality_deletes), strict=True):
                 columns = _columns(rows, schema, deletes.field_ids)
-                rows = rows.filter(deletes.keep_mask(columns, file.sequence_number))
+                rows = rows.filter(keys.keep_mask(columns, file.sequence_number))
             yield rows.select([field.name for field in selected.fields])
 
     def _partition(self, file: DataFile) -> _Scope:

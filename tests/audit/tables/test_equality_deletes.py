@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.audit.tables.equality_deletes import DeletedKeys
+from penstock.audit.tables import equality_deletes
+from penstock.audit.tables.equality_deletes import DeletedKeys, EqualityDeletes, KeysInMemory
 from penstock.audit.tables.iceberg import IcebergTable
+from penstock.audit.tables.table import TableUnreadable
 from tests.audit.audited import RECORDS, filled_topic, run_audit
 from tests.audit.iceberg_upserts import write_upserts
 from tests.kafka.kafka_helpers import Topics
@@ -34,6 +37,34 @@ def test_newest_delete_of_each_key_is_found(deletes: list[tuple[list[Key], int]]
     deleted = DeletedKeys((columns(keys, pa.string()), number) for keys, number in deletes)
     found = deleted.newest_deletes(columns(rows, pa.large_string()))
     np.testing.assert_array_equal(found, [newest.get(key, -1) for key in rows])
+
+
+class Counted(EqualityDeletes):
+    """Deletes of ``count`` keys, and how often they were read."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__((1,), [], lambda file, field_ids: iter(()))
+        self.count, self.reads = count, 0
+
+    def read_keys(self) -> DeletedKeys:
+        self.reads += 1
+        return DeletedKeys([([pa.array(range(self.count))], 1)])
+
+
+def test_keys_of_all_partitions_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(equality_deletes, "MAX_DELETED_KEYS", 10)
+    keys, partitions = KeysInMemory(), [Counted(4) for _ in range(30)]
+    alive: WeakSet[DeletedKeys] = WeakSet()
+    for partition in partitions:
+        for _ in range(3):
+            alive.update(keys.of([partition]))
+        assert len(alive) <= 2
+    assert [partition.reads for partition in partitions] == [1] * 30
+    # What one file needs is in memory at once; what was used the longest ago gives way.
+    keys.of([partitions[28], Counted(6)])
+    assert (partitions[28].reads, keys.of([partitions[29]]) and partitions[29].reads) == (1, 2)
+    with pytest.raises(TableUnreadable, match="12 rows of equality deletes in one partition exceed the limit of 10"):
+        keys.of([Counted(6), Counted(6)])
 
 
 def random_steps(seed: int) -> list[str]:
