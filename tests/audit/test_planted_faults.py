@@ -27,7 +27,7 @@ from penstock.audit.tables.table import open_table
 from penstock.kafka.broker import Broker
 from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit
 from tests.kafka.kafka_helpers import Topics
-from tests.landing.table.foreign_writer import add_without_vector, delete_by_vector
+from tests.landing.table.foreign_writer import add_without_vector, delete_by_vector, restore_after_optimize
 from tests.object_store import BUCKET, S3Server
 
 Spans = list[list[int]]
@@ -270,6 +270,23 @@ def test_file_that_is_listed_again_without_its_deletion_vector_is_doubled(
     (part,) = report["partitions"]
     assert part["doubled"] == [[0, len(rows)]]
     assert any(commit.startswith(f"version {faulty}, WRITE by ") for commit in part["doubled_in"].values())
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_restore_of_a_version_with_deleted_rows_is_not_named(
+    orders: tuple[Topics, str, list[Row]], tmp_path: Path, is_compacted: bool
+) -> None:
+    topics, topic, rows = orders
+    folder = tmp_path / "t"
+    deltalake.write_deltalake(str(folder), rows_table(rows, topic))
+    (name,) = [path.name for path in folder.glob("*.parquet")]
+    deleting = delete_by_vector(folder, name, [17])
+    if is_compacted:
+        restore_after_optimize(folder, name, [17])
+    status, report, errors = run_audit(topics, topic, folder)
+    assert (status, report.get("missing")) == (1, 1), errors
+    (loss,) = report["partitions"][0]["losses"]
+    assert (loss["ranges"], loss["commit"].partition(" by ")[0]) == ([[17, 18]], f"version {deleting}, DELETE")
 
 
 @pytest.mark.survives("audit", "foreign writer")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.audit.columns import OffsetColumns
@@ -25,7 +24,6 @@ from penstock.audit.tables.table import (
     offset_rows,
     remove_offsets,
 )
-from penstock.landing.offset_runs import NO_RUNS, as_runs
 
 MAX_VERSIONS = 1000
 """Limit: earlier versions that are searched for lost rows; opening one takes some milliseconds."""
@@ -141,16 +139,31 @@ class VersionedTable(AuditedTable):
     def lost_rows(self, columns: OffsetColumns, topic: str, missing: Missing) -> Iterator[tuple[Version, Missing]]:
         """Yield the versions that removed rows with these offsets, the newest first, and the offsets.
 
-        Abandoned versions that added rows come last.
+        Versions that added rows together with their deletion come after them, and have no files; abandoned versions
+        that added rows come last.
         """
         rows = _MissingRows(self, columns, topic, missing)
+        candidates: list[tuple[Version, Missing]] = []
         for version in self.versions():
             lost = rows.lost_by(version, missing)
             if lost:
                 yield version, lost
                 missing = remove_offsets(missing, lost)
+                candidates = _without_offsets(candidates, lost)
+            # A version that restores an earlier one adds deleted rows again: an older version has deleted them.
+            if deleted := rows.added_deleted(version, missing):
+                # Limit: without its files, as each commit of a stream of upserts is such a version.
+                candidates = [*_without_offsets(candidates, deleted), (Version(version.number, (), ()), deleted)]
             if not missing:
                 return
+        for version, deleted in candidates:
+            yield version, deleted
+            missing = remove_offsets(missing, deleted)
+        if missing:
+            yield from self._abandoned_rows(rows, missing)
+
+    def _abandoned_rows(self, rows: _MissingRows, missing: Missing) -> Iterator[tuple[Version, Missing]]:
+        """Yield abandoned versions that added rows with these offsets."""
         for version in self.abandoned_versions():
             held = rows.held_by(_without(version.after, version.before), missing)
             if held:
@@ -217,14 +230,17 @@ class _MissingRows:
             # A rewrite keeps rows in other files, which this commit adds: older files lack them, or they would not be
             # missing.
             lost = remove_offsets(lost, self.held_by(added, lost))
-        # A stream of upserts adds a row and deletes it in one commit, if a later row with its key is in it, too.
+        return lost
+
+    def added_deleted(self, version: Version, missing: Missing) -> Missing:
+        """Return the missing offsets whose rows a version added as deleted ones.
+
+        A stream of upserts adds a row and deletes it in one commit, if a later row with its key is in it, too.
+        """
+        added = _without(version.after, version.before)
         earlier = {str(file) for file in version.before}
         stored = [(file, self._table.without_deletes(file)) for file in added if str(file) not in earlier]
-        deleted = self.held_by([whole for file, whole in stored if whole is not file], remove_offsets(missing, lost))
-        return {
-            partition: as_runs(np.concatenate([part.get(partition, NO_RUNS) for part in (lost, deleted)]))
-            for partition in {*lost, *deleted}
-        }
+        return self.held_by([whole for file, whole in stored if whole is not file], missing)
 
     def held_by(self, files: Iterable[VersionedFile], missing: Missing) -> Missing:
         """Return the missing offsets that rows of ``files`` have; files that are vacuumed have none."""
@@ -249,6 +265,11 @@ class _MissingRows:
         with contextlib.suppress(TableUnreadable):
             for rows in self._table.rows_of(file, self._columns, self._topic):
                 held.add(rows)
+
+
+def _without_offsets(candidates: Iterable[tuple[Version, Missing]], offsets: Missing) -> list[tuple[Version, Missing]]:
+    remaining = [(version, remove_offsets(missing, offsets)) for version, missing in candidates]
+    return [(version, missing) for version, missing in remaining if missing]
 
 
 def _without(files: Iterable[VersionedFile], excluded: Iterable[VersionedFile]) -> list[VersionedFile]:

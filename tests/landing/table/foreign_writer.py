@@ -72,12 +72,26 @@ def restore(folder: Path, name: str) -> int:
 def optimize_without_vector(folder: Path, name: str, deleted: Sequence[int]) -> int:
     """Replace a file with a deletion vector by its live rows, and do not name the vector (trinodb/trino#31253)."""
     added, copy = latest_add(folder, name), name.replace(".parquet", "-optimized.parquet")
-    rows = pq.ParquetFile(folder / name).read()
+    optimized = _copy_live_rows(folder, added, copy, deleted)
+    return commit(folder, [{"remove": _removal(added)}, {"add": optimized | {"dataChange": False}}], "OPTIMIZE")
+
+
+def restore_after_optimize(folder: Path, name: str, deleted: Sequence[int]) -> int:
+    """Replace a file with a deletion vector by its live rows, and take that back by a RESTORE."""
+    added, copy = latest_add(folder, name), name.replace(".parquet", "-optimized.parquet")
+    vector = {"deletionVector": added["deletionVector"]}
+    optimized = _copy_live_rows(folder, added, copy, deleted)
+    commit(folder, [{"remove": _removal(added) | vector}, {"add": optimized | {"dataChange": False}}], "OPTIMIZE")
+    return commit(folder, [{"remove": _removal(optimized)}, {"add": added | {"dataChange": True}}], "RESTORE")
+
+
+def _copy_live_rows(folder: Path, added: Mapping[str, Any], copy: str, deleted: Sequence[int]) -> dict[str, Any]:
+    """Write the live rows of a file into another one, and return the action that adds it."""
+    rows = pq.ParquetFile(folder / added["path"]).read()
     rows = rows.take([index for index in range(rows.num_rows) if index not in deleted])
     pq.write_table(rows, folder / copy)
     statistics = json.dumps({"numRecords": rows.num_rows})
-    optimized = _without_vector(added) | {"path": copy, "size": (folder / copy).stat().st_size, "stats": statistics}
-    return commit(folder, [{"remove": _removal(added)}, {"add": optimized | {"dataChange": False}}], "OPTIMIZE")
+    return _without_vector(added) | {"path": copy, "size": (folder / copy).stat().st_size, "stats": statistics}
 
 
 def _removal(added: Mapping[str, Any]) -> dict[str, Any]:
