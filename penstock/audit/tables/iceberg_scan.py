@@ -155,7 +155,8 @@ class IcebergScan:
         return Schema(*selected.fields, *dropped)
 
     def _dropped_field(self, field_id: int) -> NestedField:
-        for schema in self._table.metadata.schemas:
+        # The newest schema that has it: the type may have been promoted before.
+        for schema in sorted(self._table.metadata.schemas, key=lambda schema: schema.schema_id, reverse=True):
             for field in schema.fields:
                 if field.field_id == field_id:
                     # Another column may have taken over the name.

@@ -19,7 +19,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import StringType
+from pyiceberg.types import LongType, StringType
 
 from penstock.audit.tables import equality_deletes, iceberg
 from penstock.audit.tables.iceberg import IcebergTable
@@ -427,6 +427,24 @@ def test_equality_deletes_by_a_column_that_was_dropped_since_are_applied(topics:
         schema.delete_column("total").add_column("total", StringType())
     status, report, part = audit_newest(topics, topic, table)
     assert (status, report["missing"], part["missing"]) == (1, 1, [[7, 8]])
+
+
+def test_equality_deletes_by_a_column_that_was_promoted_and_then_dropped_are_applied(
+    topics: Topics, catalog: Catalog
+) -> None:
+    topic, rows = filled_topic(topics)
+    table = write(catalog, topic, rows[:40])
+    field_id = table.schema().find_field("kafka_partition").field_id
+    with table.update_schema() as schema:
+        schema.update_column("kafka_partition", LongType())
+    wide = rows_table(rows[40:], topic).set_column(1, "kafka_partition", pa.array([1 << 40] * 20))
+    table.refresh().append(wide)
+    partitions = pa.schema([pa.field("number", pa.int64(), metadata={"PARQUET:field_id": str(field_id)})])
+    append_deletes(table, DataFileContent.EQUALITY_DELETES, pa.table([[1 << 40]], schema=partitions), [field_id])
+    with table.refresh().update_schema() as schema:
+        schema.delete_column("kafka_partition")
+    status, report, part = audit_newest(topics, topic, table)
+    assert (status, report["missing"], part["missing"]) == (1, 20, [[40, 60]])
 
 
 def test_more_deleted_keys_than_the_limit_are_not_decided(
