@@ -32,22 +32,25 @@ OPTIONS = [
 KILLED = """
 import os, signal, sys
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.spark import pipeline
 folder, when = sys.argv.pop(1), sys.argv.pop(1)
-commit = DeltaTable.commit
 
 def kill():
     os.kill(os.getpid(), signal.SIGKILL)
 
-def commit_and_kill(table, *words):
-    is_point = table.folder.name == folder
-    if is_point and when == "before":
-        kill()
-    commit(table, *words)
-    if is_point:
-        kill()
+def killed_at(commit):
+    def commit_and_kill(table, *words):
+        is_point = table.folder.name == folder
+        if is_point and when == "before":
+            kill()
+        commit(table, *words)
+        if is_point:
+            kill()
+    return commit_and_kill
 
-DeltaTable.commit = commit_and_kill
+for kind in (DeltaTable, TypedDelta):
+    kind.commit = killed_at(kind.commit)
 sys.exit(pipeline.main())
 """
 POINTS = [("events_order", "before"), ("landed", "after"), ("events_order", "after"), ("landed", "before")]
