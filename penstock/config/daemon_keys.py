@@ -126,11 +126,14 @@ def _from_settings(settings: Settings) -> DaemonKeys:
 def _needs_all_keys(raw: RawSettings) -> bool:
     """Report whether options or variables have keys that only the tree of settings can validate."""
     for name, origin in raw.origins.items():
-        is_checked_by_daemon = origin.startswith(ENVIRONMENT_PREFIX) and name.partition(".")[0] in OTHER_GROUPS
         is_daemon_key = name in (*ADDRESSES, *PATHS, TABLES) or f"{name}.".startswith(f"{TOKENS}.")
-        if origin != raw.file and not is_daemon_key and not is_checked_by_daemon:
+        if origin != raw.file and not is_daemon_key and not _is_of_other_group(name, origin):
             return True
     return False
+
+
+def _is_of_other_group(name: str, origin: str) -> bool:
+    return origin.startswith(ENVIRONMENT_PREFIX) and name.partition(".")[0] in OTHER_GROUPS
 
 
 def _extract(raw: RawSettings) -> DaemonKeys | None:
@@ -146,7 +149,7 @@ def _extract(raw: RawSettings) -> DaemonKeys | None:
     return DaemonKeys(
         log=LogKeys(**groups["log"]),
         security=security,
-        has_unchecked_keys=any(raw.origins.values()),
+        has_unchecked_keys=bool(raw.file) or any(_is_of_other_group(*origin) for origin in raw.origins.items()),
         **groups["pipeline"],
         **groups[""],
     )

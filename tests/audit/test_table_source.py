@@ -127,7 +127,7 @@ def test_source_that_cannot_be_used_is_not_decided(tmp_path: Path) -> None:
         (str(tmp_path / "none.txt"), ("--id", "id=key"), "cannot be read as one id a line"),
         (str(table), (), "no column of Kafka offsets is recognised among id"),
         ("kafka://127.0.0.1:1/", (), "write a topic as kafka://HOST:PORT/TOPIC"),
-        (f"{tmp_path}/nowhere", (), "no Parquet files"),
+        (f"{tmp_path}/nowhere", (), "nowhere does not exist"),
     ):
         status, report, errors = run_audit("", source, table, *options)
         assert (status, report, text in errors) == (2, {}, True), errors

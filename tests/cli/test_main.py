@@ -65,7 +65,10 @@ def test_short_commands_import_nothing_slow(
     ("arguments", "line"),
     [
         (["--bogus"], "No such option: --bogus; `penstock --help` shows what it takes"),
-        (["topicz"], "No such command 'topicz'. Did you mean 'topics'"),
+        (
+            ["topicz"],
+            "No such command 'topicz'. Did you mean 'topic', 'topics'?; `penstock --help` shows what it takes",
+        ),
         (["balance", "--bogus"], "No such option: --bogus; `penstock balance --help` shows what it takes"),
         (["sql"], "Missing argument 'query'; `penstock sql --help` shows what it takes"),
         (["consume", "t", "-n"], "Option '-n' requires an argument; `penstock consume --help` shows what it takes"),
