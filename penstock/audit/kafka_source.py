@@ -343,6 +343,8 @@ class KafkaSource(AuditSource):
 
     @contextlib.contextmanager
     def _answered(self) -> Iterator[None]:
+        # An earlier request was answered in spite of it.
+        self._connection_error = ""
         try:
             yield
         except KafkaException as error:

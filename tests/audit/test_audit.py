@@ -25,6 +25,7 @@ from penstock.audit import kafka_source
 from penstock.audit.audit import audit as run_whole_audit
 from penstock.audit.kafka_source import KafkaSource
 from penstock.audit.outcome import Request
+from penstock.audit.source import SourceUnavailable
 from penstock.audit.tables import delta
 from penstock.audit.tables.delta import DeltaTable
 from penstock.audit.tables.parquet_folder import ParquetFolder
@@ -546,6 +547,27 @@ def test_broker_that_does_not_answer_is_one_line_with_the_cause(
     assert "Connection refused" in line
     # librdkafka writes to the descriptor.
     assert "rdkafka" not in capfd.readouterr().err
+
+
+@pytest.mark.survives("audit", "peer away")
+def test_broker_that_was_down_is_not_the_cause_of_a_later_error(topics: Topics) -> None:
+    topic = topics.new()
+    topics.plain(topic, [b"1"])
+    causes = [""]
+    # The client tries the addresses in any order, and the one without a broker not always.
+    while "Connection refused" not in causes[0]:
+        source = KafkaSource(topic, {"bootstrap.servers": f"127.0.0.1:{free_port()},{topics.address}"})
+        try:
+            causes = [cause_of_unknown_partition(source) for _ in range(2)]
+        finally:
+            source.close()
+    assert "Connection refused" not in causes[1]
+
+
+def cause_of_unknown_partition(source: KafkaSource) -> str:
+    with pytest.raises(SourceUnavailable) as caught:
+        source.end(7)
+    return str(caught.value)
 
 
 @pytest.mark.survives("audit", "peer away")
