@@ -259,6 +259,8 @@ def _read_evidence(source: AuditSource, part: PartitionReport, request: Request)
             continue
         if record.timestamp > 0:
             part.missing_by_hour[record.timestamp // 3_600_000] += 1
+            first, last = part.missing_times or (record.timestamp, record.timestamp)
+            part.missing_times = min(first, record.timestamp), max(last, record.timestamp)
         if len(part.evidence) < SHOWN_RECORDS:
             part.evidence.append(record)
     if tombstones:

@@ -77,6 +77,8 @@ class PartitionReport:
     """The largest offset in the table; -1 for none."""
     missing_by_hour: Counter[int] = field(default_factory=Counter)
     """Missing records that were read from Kafka, by the hour of their timestamp (hours since the epoch)."""
+    missing_times: tuple[int, int] | None = None
+    """The first and the last timestamp of these records, in milliseconds since the epoch."""
     evidence: list[Record] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     doubled_in: dict[str, str] = field(default_factory=dict)

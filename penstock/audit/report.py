@@ -59,12 +59,20 @@ def verdict(report: Report) -> str:
         return f"{report.topic}: complete: {checked}, each {'at least ' if report.possibly_doubled else ''}once"
     partitions = [part.partition for part in report.partitions if part.has_findings]
     where = f"; {_plural(len(partitions), 'partition')} {', '.join(map(str, partitions))}" if partitions else ""
-    hours = sorted(
-        {hour for part in report.partitions for hour in part.missing_by_hour}
-        | {hour.hour for hour in report.hours if hour.records != hour.rows or not hour.is_equal}
-    )
-    when = f", {_hour(hours[0])} to {_hour(hours[-1] + 1)} UTC" if hours else ""
-    return f"{report.topic}: {', '.join(problems)} of {checked}{where}{when}"
+    return f"{report.topic}: {', '.join(problems)} of {checked}{where}{_when(report)}"
+
+
+def _when(report: Report) -> str:
+    """Return the time of missing records, in whole minutes, and of hours that differ; empty if none is known."""
+    spans = [
+        (first, last + 1) for part in report.partitions if part.missing_times for first, last in [part.missing_times]
+    ]
+    wrong = (hour.hour for hour in report.hours if hour.records != hour.rows or not hour.is_equal)
+    spans += [(hour * 3_600_000, (hour + 1) * 3_600_000) for hour in wrong]
+    if not spans:
+        return ""
+    first, last = min(begin for begin, _ in spans) // 60_000, -(-max(end for _, end in spans) // 60_000)
+    return f", {_minute(first)} to {_minute(last)} UTC"
 
 
 def lines(report: Report, *, with_payloads: bool = True) -> Iterator[str]:
@@ -200,6 +208,10 @@ def _text(data: bytes | None) -> str:
 
 def _plural(count: int, noun: str) -> str:
     return noun if count == 1 else f"{noun}s"
+
+
+def _minute(minute: int) -> str:
+    return f"{datetime.fromtimestamp(minute * 60, UTC):%Y-%m-%d %H:%M}"
 
 
 def _hour(hour: int) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,8 @@ def test_lost_and_doubled_rows_of_one_file_are_found_although_the_count_agrees(
     assert len(part["doubled_in"]) == 1
     assert sum(part["missing_by_hour"].values()) == 1
     assert report["verdict"].startswith(f"{topic}: 1 missing, 1 doubled of 120 records checked; partition 1, ")
+    begin, end = (datetime.fromisoformat(time) for time in re.findall(r"[-0-9]+ [0-9]+:[0-9]+", report["verdict"]))
+    assert end - begin == timedelta(minutes=1), "the minute of the missing record"
 
 
 def test_rewrite_that_drops_rows_is_named_with_version_and_operation(topics: Topics, tmp_path: Path) -> None:
