@@ -126,7 +126,7 @@ class KeysInMemory:
         # Fast path: deletes of a version that is no longer searched give way at once.
         self._keys: WeakKeyDictionary[EqualityDeletes, DeletedKeys] = WeakKeyDictionary()
 
-    def of(self, applied: Sequence[EqualityDeletes]) -> list[DeletedKeys]:
+    def load_keys(self, applied: Sequence[EqualityDeletes]) -> list[DeletedKeys]:
         """Return the keys of all deletes that apply to a file. Raises TableUnreadable if they exceed the limit."""
         count = sum(deletes.count for deletes in applied)
         if count > MAX_DELETED_KEYS:

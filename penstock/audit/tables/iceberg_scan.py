@@ -105,7 +105,7 @@ class IcebergScan:
         schema = self._schema_with(names, field_ids)
         for batch in self._read_data(file.task, schema):
             rows = batch
-            for deletes, keys in zip(file.equality_deletes, self._keys.of(file.equality_deletes), strict=True):
+            for deletes, keys in zip(file.equality_deletes, self._keys.load_keys(file.equality_deletes), strict=True):
                 columns = _columns(rows, schema, deletes.field_ids)
                 rows = rows.filter(keys.keep_mask(columns, file.sequence_number))
             yield rows.select([field.name for field in selected.fields])

@@ -57,14 +57,14 @@ def test_keys_of_all_partitions_have_one_limit(monkeypatch: pytest.MonkeyPatch) 
     alive: WeakSet[DeletedKeys] = WeakSet()
     for partition in partitions:
         for _ in range(3):
-            alive.update(keys.of([partition]))
+            alive.update(keys.load_keys([partition]))
         assert len(alive) <= 2
     assert [partition.reads for partition in partitions] == [1] * 30
     # What one file needs is in memory at once; what was used the longest ago gives way.
-    keys.of([partitions[28], Counted(6)])
-    assert (partitions[28].reads, keys.of([partitions[29]]) and partitions[29].reads) == (1, 2)
+    keys.load_keys([partitions[28], Counted(6)])
+    assert (partitions[28].reads, keys.load_keys([partitions[29]]) and partitions[29].reads) == (1, 2)
     with pytest.raises(TableUnreadable, match="12 rows of equality deletes in one partition exceed the limit of 10"):
-        keys.of([Counted(6), Counted(6)])
+        keys.load_keys([Counted(6), Counted(6)])
 
 
 def random_steps(seed: int) -> list[str]:
