@@ -85,13 +85,13 @@ def _rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """A fault of another program's commit, for people; ``at`` is in milliseconds since the epoch.
+    """A fault of another program's commit, for people; ``time_ms`` is in milliseconds since the epoch.
 
     ``file`` is the file whose rows are in the table twice; "" for deleted rows that are there again.
     """
 
     version: int
-    at: int
+    time_ms: int
     text: str
     file: str = ""
 
@@ -100,22 +100,22 @@ def examine_changes(
     layout: Layout, table: DeltaTable, after: int, newest: int
 ) -> Iterator[tuple[ForeignCommit, DeletedRows, list[Complaint]]]:
     """Yield other programs' commits of files, each with the rows that it deleted and its faults. Raises DamagedFile."""
-    known: dict[str, Runs] | None = None
+    deleted_runs: dict[str, Runs] | None = None
     for commit, deleted in foreign_changes(layout, table, after, newest):
         # Fast path: most looks find commits of our own only.
-        known = _known_deletions(layout, table) if known is None else known
-        yield commit, deleted, list(_find_complaints(layout, table, commit, known))
-        known = _joined(known, deleted.offsets())
+        deleted_runs = _known_deletions(layout, table) if deleted_runs is None else deleted_runs
+        yield commit, deleted, list(_find_complaints(layout, table, commit, deleted_runs))
+        deleted_runs = _joined(deleted_runs, deleted.offsets())
 
 
 def _known_deletions(layout: Layout, table: DeltaTable) -> dict[str, Runs]:
     """Return the offsets that deletions removed, also other programs' that are requested and not executed."""
-    known = DeletionRecord(layout).runs()
+    deleted_runs = DeletionRecord(layout).runs()
     for deletion in pending_deletions(layout):
         if deletion.version is not None:
             for _, deleted in foreign_changes(layout, table, deletion.version - 1, deletion.version):
-                known = _joined(known, deleted.offsets())
-    return known
+                deleted_runs = _joined(deleted_runs, deleted.offsets())
+    return deleted_runs
 
 
 def _joined(first: Mapping[str, Runs], second: Mapping[str, Runs]) -> dict[str, Runs]:
@@ -124,12 +124,12 @@ def _joined(first: Mapping[str, Runs], second: Mapping[str, Runs]) -> dict[str, 
 
 
 def _find_complaints(
-    layout: Layout, table: TableReader, commit: ForeignCommit, known: Mapping[str, Runs]
+    layout: Layout, table: TableReader, commit: ForeignCommit, deleted_runs: Mapping[str, Runs]
 ) -> Iterator[Complaint]:
     """Yield the faults of a commit: rows that are in the table twice, and deleted rows that are there again.
 
     Delta identifies a file by its path and its deletion vector: a removal without the vector removes nothing.
-    ``known`` are the offsets that were deleted before, by topic.
+    ``deleted_runs`` are the offsets that were deleted before, by topic.
     """
     head = f"{layout.landed}: version {commit.version}, {commit.operation} of {commit.engine},"
     try:
@@ -141,37 +141,37 @@ def _find_complaints(
             if twice := _count_twice(layout, file, added):
                 fault = f"removed or added {file} without its deletion vector: {twice:,} rows are in the table twice"
                 yield Complaint(commit.version, commit.at, f"{head} {fault}", file)
-        if commit.names and (back := _count_back(layout, added, table.active_at(commit.version - 1), known)):
+        if commit.names and (back := _count_back(layout, added, table.active_at(commit.version - 1), deleted_runs)):
             yield Complaint(commit.version, commit.at, f"{head} brought {back:,} deleted rows back")
     except DamagedFile as error:
         _LOGGER.warning("whether version %d repeats rows cannot be said: %s", commit.version, error)
 
 
-def _count_twice(layout: Layout, file: TableFile, others: Sequence[TableFile]) -> int:
+def _count_twice(layout: Layout, file: TableFile, other_files: Sequence[TableFile]) -> int:
     """Return the number of rows of a file that are in the table twice: by a second entry, or in one of the others."""
     rows = read_rows(layout.landed, [file])
     if file.copies > 1:
         return rows.num_rows
-    return int(_rows_within(rows, offsets_by_topic(layout, [other for other in others if other != file])).sum())
+    return int(_rows_within(rows, offsets_by_topic(layout, [other for other in other_files if other != file])).sum())
 
 
 def _count_back(
-    layout: Layout, added: Sequence[TableFile], before: Sequence[TableFile], known: Mapping[str, Runs]
+    layout: Layout, added: Sequence[TableFile], before: Sequence[TableFile], deleted_runs: Mapping[str, Runs]
 ) -> int:
     """Return the number of rows of added files that a deletion had removed before the commit."""
-    if not known:
+    if not deleted_runs:
         return 0
-    same, new = {file.identity for file in before}, {file.identity for file in added}
-    changed = [file for file in added if file.identity not in same]
+    before_identities, added_identities = {file.identity for file in before}, {file.identity for file in added}
+    changed = [file for file in added if file.identity not in before_identities]
     back = 0
     earlier: dict[str, Runs] | None = None
     # Limit: one file at a time, because a RESTORE may bring all files of a large table.
     for file in changed:
         rows = read_rows(layout.landed, [file])
-        rows = rows.filter(pa.array(_rows_within(rows, known)))
+        rows = rows.filter(pa.array(_rows_within(rows, deleted_runs)))
         if rows.num_rows:
             if earlier is None:
-                earlier = offsets_by_topic(layout, [file for file in before if file.identity not in new])
+                earlier = offsets_by_topic(layout, [file for file in before if file.identity not in added_identities])
             back += int((~_rows_within(rows, earlier)).sum())
     return back
 
@@ -196,15 +196,15 @@ def _holds(layout: Layout, complaint: Complaint, active: Sequence[TableFile]) ->
     """Report whether the fault is still in the table."""
     if complaint.file:
         return any(file == complaint.file and _count_twice(layout, file, active) for file in active)
-    known = DeletionRecord(layout).runs()
-    return any(_rows_within(read_rows(layout.landed, [file]), known).any() for file in active)
+    deleted_runs = DeletionRecord(layout).runs()
+    return any(_rows_within(read_rows(layout.landed, [file]), deleted_runs).any() for file in active)
 
 
 def noted_complaints(layout: Layout) -> list[Complaint]:
     """Return the complaints about commits that the pipeline has looked at, oldest first."""
     try:
         noted = read_document(layout.foreign)["complaints"]
-        return [Complaint(int(version), int(at), str(text), str(file)) for version, at, text, file in noted]
+        return [Complaint(int(version), int(time_ms), str(text), str(file)) for version, time_ms, text, file in noted]
     except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
         # The version is damaged, too, or of an earlier release: then all commits of the log are looked at again.
         return []

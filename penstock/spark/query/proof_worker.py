@@ -318,7 +318,7 @@ class ProofWorker:
                 continue
             event_id = f"foreign {complaint.version} {zlib.crc32(complaint.text.encode()):08x}"
             text = complaint.text[:MAX_EVENT_TEXT]
-            event = EventPost(event_id, 0, "foreign", complaint.at, complaint.at, cause=text)
+            event = EventPost(event_id, 0, "foreign", complaint.time_ms, complaint.time_ms, cause=text)
             try:
                 ledger.post_document(event.document())
             except LedgerRefused as error:

@@ -43,7 +43,7 @@ def note_foreign_changes(layout: Layout) -> int:
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
     # Order: the requests first, see above.
-    noted = [[fault.version, fault.at, fault.text, fault.file] for fault in complaints[-MAX_COMPLAINTS:]]
+    noted = [[fault.version, fault.time_ms, fault.text, fault.file] for fault in complaints[-MAX_COMPLAINTS:]]
     write_document(layout.foreign, {"version": newest, "complaints": noted})
     return changes
 
