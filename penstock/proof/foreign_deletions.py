@@ -183,21 +183,22 @@ def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     Raises DamagedFile.
     """
     table = DeltaTable(layout.landed)
-    if not table.exists or (is_exact and all(file.copies == 1 for file in table.active())):
+    active = table.active() if table.exists else []
+    if not active or (is_exact and all(file.copies == 1 for file in active)):
         return []
-    active = table.active()
     complaints = noted_complaints(layout)
     for _, _, faults in examine_changes(layout, table, version_seen(layout, table), table.version()):
         complaints += faults
-    return [complaint for complaint in complaints if _holds(layout, complaint, active)]
+    # Each question is asked once, however many complaints there are: it reads many or all files.
+    named = {complaint.file for complaint in complaints}
+    holding = {str(file) for file in active if file in named and _count_twice(layout, file, active)}
+    if "" in named and _has_rows_within(layout, active, DeletionRecord(layout).runs()):
+        holding.add("")
+    return [complaint for complaint in complaints if complaint.file in holding]
 
 
-def _holds(layout: Layout, complaint: Complaint, active: Sequence[TableFile]) -> bool:
-    """Report whether the fault is still in the table."""
-    if complaint.file:
-        return any(file == complaint.file and _count_twice(layout, file, active) for file in active)
-    deleted_runs = DeletionRecord(layout).runs()
-    return any(_rows_within(read_rows(layout.landed, [file]), deleted_runs).any() for file in active)
+def _has_rows_within(layout: Layout, files: Sequence[TableFile], runs: Mapping[str, Runs]) -> bool:
+    return any(_rows_within(read_rows(layout.landed, [file]), runs).any() for file in files)
 
 
 def noted_complaints(layout: Layout) -> list[Complaint]:
