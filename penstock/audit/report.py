@@ -64,9 +64,8 @@ def verdict(report: Report) -> str:
 
 def _when(report: Report) -> str:
     """Return the time of missing records, in whole minutes, and of hours that differ; empty if none is known."""
-    spans = [
-        (first, last + 1) for part in report.partitions if part.missing_times for first, last in [part.missing_times]
-    ]
+    times = (part.missing_times for part in report.partitions if part.missing_times is not None)
+    spans = [(first, last + 1) for first, last in times]
     wrong = (hour.hour for hour in report.hours if hour.records != hour.rows or not hour.is_equal)
     spans += [(hour * 3_600_000, (hour + 1) * 3_600_000) for hour in wrong]
     if not spans:
@@ -215,4 +214,4 @@ def _minute(minute: int) -> str:
 
 
 def _hour(hour: int) -> str:
-    return f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%d %H:00}"
+    return _minute(hour * 60)

@@ -111,36 +111,33 @@ def _command_path(name: str | None, parent: Any) -> str:
     return f"{parent.command_path} {name}" if parent else name or ""
 
 
-class PlainCommand(TyperCommand):
-    """A command whose texts and paths are converted without pydantic, and whose help ends with examples."""
+class _Plain:
+    """Parameters without pydantic, errors of one line, and examples at the end of the help."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         with _usage_errors(_command_path(info_name, parent)):
-            return super().make_context(info_name, args, parent, **extra)
+            return super().make_context(info_name, args, parent, **extra)  # type: ignore[misc]
 
     def get_params(self, ctx: Any) -> Any:
-        return _replace_runtime_parameters(super().get_params(ctx))
+        return _replace_runtime_parameters(super().get_params(ctx))  # type: ignore[misc]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         _write_examples(ctx, formatter)
 
 
-class PlainGroup(TyperGroup):
+class PlainCommand(_Plain, TyperCommand):
+    """A command whose texts and paths are converted without pydantic, and whose help ends with examples."""
+
+
+class PlainGroup(_Plain, TyperGroup):
     """A group of commands whose own options are converted without pydantic.
 
     Its help prints each command's whole summary, where Typer would cut it, in the sections of ``SECTIONS``.
     """
 
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        with _usage_errors(_command_path(info_name, parent)):
-            return super().make_context(info_name, args, parent, **extra)
-
     def invoke(self, ctx: Any) -> Any:
         with _usage_errors(ctx.command_path):
             return super().invoke(ctx)
-
-    def get_params(self, ctx: Any) -> Any:
-        return _replace_runtime_parameters(super().get_params(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, Iterable[str]] = {**SECTIONS} if ctx.parent is None else {}
@@ -155,9 +152,6 @@ class PlainGroup(TyperGroup):
     def _summary(self, ctx: Any, name: str) -> str:
         command = self.get_command(ctx, name)
         return " ".join((command.help or "").partition("\n\n")[0].split()) if command else ""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        _write_examples(ctx, formatter)
 
 
 def _write_examples(ctx: Any, formatter: Any) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from penstock.cli.common import aligned_lines, query_daemon
 from penstock.cli.options import AsJson, DaemonConfigured
+from penstock.console.wording import counted
 from penstock.process.terminal import visible
 
 SHOWN = 50
@@ -42,8 +43,7 @@ def sender_lines(document: Mapping[str, Any]) -> Iterator[str]:
     for listener in document["listeners"]:
         shown = listener["senders"]
         more = f", the largest {len(shown)}" if len(shown) < listener["number"] else ""
-        senders_text = "1 sender" if listener["number"] == 1 else f"{listener['number']:,} senders"
-        yield f"listener {listener['listener']}: {senders_text}{more}"
+        yield f"listener {listener['listener']}: {counted(listener['number'], 'sender')}{more}"
         if shown:
             yield from (f"  {line}" for line in aligned_lines([HEADS, *map(_cells, shown)], texts=(0, 2, 3, 4, 5)))
 

@@ -162,13 +162,19 @@ def test_report_says_what_to_check_before_a_file_of_no_version_is_added(topics: 
     assert "recoverable" not in text
 
 
+def write_overwritten_table(topics: Topics, folder: Path) -> str:
+    """Write a Delta table with all rows of a new topic, and overwrite it four times by one row; return the topic."""
+    topic, rows = filled_topic(topics)
+    write_delta(folder, rows, topic, files=6)
+    for _ in range(4):
+        deltalake.write_deltalake(str(folder), rows_table(rows[:1], topic), mode="overwrite")
+    return topic
+
+
 def test_files_of_versions_that_cannot_be_searched_are_no_orphans(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, rows = filled_topic(topics)
-    write_delta(tmp_path / "t", rows, topic, files=6)
-    for _ in range(4):
-        deltalake.write_deltalake(str(tmp_path / "t"), rows_table(rows[:1], topic), mode="overwrite")
+    topic = write_overwritten_table(topics, tmp_path / "t")
     monkeypatch.setattr(delta, "MAX_VERSIONS", 3)
     opened = open_table(str(tmp_path / "t"), version="1")
     with contextlib.closing(KafkaSource(topic, {"bootstrap.servers": topics.address})) as source:
@@ -181,10 +187,7 @@ def test_files_of_versions_that_cannot_be_searched_are_no_orphans(
 def test_versions_beyond_the_limit_are_not_searched_and_the_report_says_so(
     topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic, rows = filled_topic(topics)
-    write_delta(tmp_path / "t", rows, topic, files=6)
-    for _ in range(4):
-        deltalake.write_deltalake(str(tmp_path / "t"), rows_table(rows[:1], topic), mode="overwrite")
+    topic = write_overwritten_table(topics, tmp_path / "t")
     status, report, errors = run_audit(topics, topic, tmp_path / "t")
     (loss,) = report["partitions"][0]["losses"]
     assert (status, loss["commit"].partition(",")[0], report["unsearched"]) == (1, "version 6", []), errors

@@ -22,6 +22,7 @@ from penstock.audit.tables.history import (
     Version,
     VersionedFile,
     VersionedTable,
+    reference_text,
 )
 from penstock.audit.tables.parquet_folder import SUFFIX, StoredFile, file_system, names_below
 from penstock.audit.tables.table import (
@@ -84,8 +85,7 @@ class ListedFile:
         return self.file.identity
 
     def __str__(self) -> str:
-        name = str(self.file)
-        return name if self.reference == 1 else f"{name} (reference {self.reference} to this file)"
+        return reference_text(str(self.file), self.reference)
 
 
 class _Reader(TableReader):

@@ -40,6 +40,11 @@ class VersionedFile(Protocol):
     def identity(self) -> Hashable: ...
 
 
+def reference_text(name: str, reference: int) -> str:
+    """Return the name of a file in the report; ``reference`` counts repetitions of it in one version, from 1."""
+    return name if reference == 1 else f"{name} (reference {reference} to this file)"
+
+
 class Version(NamedTuple):
     """A commit, by its number or id, and the files before and after it."""
 

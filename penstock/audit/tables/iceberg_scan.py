@@ -22,6 +22,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import NestedField
 
 from penstock.audit.tables.equality_deletes import Columns, DeleteFile, EqualityDeletes, KeysInMemory
+from penstock.audit.tables.history import reference_text
 from penstock.audit.tables.iceberg_location import PYICEBERG_ERRORS
 from penstock.audit.tables.table import FileIsGone, TableUnreadable, column_of, translate_errors
 
@@ -46,7 +47,7 @@ class ReferencedFile:
         return self.name, self.reference, frozenset(file.file_path for file in self.task.delete_files), deletes
 
     def __str__(self) -> str:
-        return self.name if self.reference == 1 else f"{self.name} (reference {self.reference} to this file)"
+        return reference_text(self.name, self.reference)
 
     def without_deletes(self) -> ReferencedFile:
         """Return the file with its deleted rows."""

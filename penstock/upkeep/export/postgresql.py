@@ -116,16 +116,19 @@ class PostgresqlTarget:
         self._connection.execute(
             f'CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {self._table} (topic, coalesce(partition, -1), "offset")'
         )
-        described = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description or ()
-        existing = {column.name for column in described}
+        existing = self._columns()
         for name, kind in columns.items():
             if name not in existing:
                 self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}")
 
+    def _columns(self) -> dict[str, str]:
+        """Return the types of the table's columns."""
+        described = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description or ()
+        return {column.name: column.type_display for column in described}
+
     def _set_types(self, schema: pa.Schema) -> None:
         """Give columns of the emptied table the types that a refill of the source gave them."""
-        described = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description or ()
-        existing = {column.name: column.type_display for column in described}
+        existing = self._columns()
         for field in schema:
             name, kind = quoted(field.name), _sql_type(field.type)
             # Types that are never made here, such as jsonb and varchar(20), are a choice of the target's owner.
