@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from penstock.wire.datagrams import Ints, spans
 
+LONGEST_SKIPPED = 16
+"""Limit: an overlong message is skipped whole if its length is at most this multiple of ``max_line``."""
 _CONTEXT_BYTES = 24
 """Limit: pending bytes that a search repeats with each chunk; a count, its PRI and a byte before them fit."""
 LF, NUL = b"\n", b"\0"
@@ -152,9 +154,13 @@ class DelimitedStream:
 class CountedStream:
     """Messages preceded by their length (RFC 6587), and lines of text between them.
 
-    ``needs_pri``: a number is a length only before a complete PRI. A length above ``max_line`` is text, and so is
-    everything without a length: it ends with a newline, or before the next length with a PRI. A wrong length therefore
-    costs one message and not the rest of the connection.
+    ``needs_pri``: a number is a length only before a complete PRI. Everything without a length is text: it ends with a
+    newline, or before the next length with a PRI. A wrong length therefore costs one message and not the rest of the
+    connection.
+
+    A message above ``max_line`` is skipped to its stated end, if it follows another counted message and its length is
+    not above LONGEST_SKIPPED: the text in it must not pass for messages of other senders. Above that, its length is
+    text.
     """
 
     def __init__(self, max_line: int, needs_pri: bool) -> None:
@@ -165,6 +171,8 @@ class CountedStream:
         self._is_text = False  # the pending bytes are text without an end
         self._is_skipping = False  # and the tail of an overlong line
         self._announced_end = -1  # end of a message that is too large, relative to the first pending byte
+        self._follows_counted = True  # no text is in front of the pending bytes
+        self._skipped_rest = 0  # bytes of an overlong message that have not arrived
 
     waits = False
 
@@ -173,6 +181,11 @@ class CountedStream:
         return 0 if self._is_skipping else len(self._pending)
 
     def feed(self, chunk: bytes | memoryview) -> Lines:
+        if self._skipped_rest:
+            skipped = min(self._skipped_rest, len(chunk))
+            self._skipped_rest -= skipped
+            following = self.feed(memoryview(chunk)[skipped:]) if skipped < len(chunk) else Lines(NO_LINES)
+            return append_lines(Lines(NO_LINES, skipped_bytes=skipped), following)
         # Fast path: the length says that the message is incomplete, so nothing is searched.
         if self._message_bytes and len(self._pending) + len(chunk) < self._message_bytes:
             self._pending += chunk
@@ -208,6 +221,12 @@ class CountedStream:
             while not self._is_text and (match := _ENDS_AND_COUNT.match(buffer, position)):
                 begin = match.end(1) + 1
                 end = begin + int(match[1])
+                if match[2] is not None and self._is_overlong(int(match[1])):
+                    position = min(end, size)
+                    overlong += 1
+                    skipped += position - begin
+                    self._skipped_rest = end - position
+                    continue
                 if not self._is_count(match):
                     if match[2] is not None or not self._needs_pri:
                         self._announced_end = end
@@ -217,19 +236,20 @@ class CountedStream:
                     break
                 starts.append(begin)
                 ends.append(end)
-                position = end
+                position, self._follows_counted = end, True
             if not self._is_text:
                 if self._message_bytes:
                     break
                 position = skip_ends(ENDS, buffer, position)
                 # Limit: at most 15 zeros and 15 bytes wait for the rest of a count.
-                if may_be_count(buffer, position, self._needs_pri):
+                if self._may_be_count(buffer, position):
                     break
             stop = self._text_end(buffer, position)
             self._is_text = stop is None
             if stop is None:
                 break
             end, following = stop
+            self._follows_counted = False
             if self._is_skipping or end - position > self._max_line:
                 overlong += not self._is_skipping
                 skipped += end - position
@@ -249,6 +269,16 @@ class CountedStream:
         if not self._needs_pri:
             return count <= self._max_line
         return count <= self._max_line and match[2] is not None and count >= len(match[2])
+
+    def _is_overlong(self, count: int) -> bool:
+        return self._follows_counted and self._max_line < count <= LONGEST_SKIPPED * self._max_line
+
+    def _may_be_count(self, buffer: bytes | memoryview, position: int) -> bool:
+        if may_be_count(buffer, position, self._needs_pri):
+            return True
+        # Lengths that need no PRI: an overlong one does, and the PRI may be incomplete.
+        match = _PARTIAL_COUNT.match(buffer, position)
+        return match is not None and match[1] is not None and self._is_overlong(int(match[1]))
 
     def _text_end(self, buffer: bytes | memoryview, begin: int) -> tuple[int, int] | None:
         """Return the end of the text at ``begin`` and the start of what follows; None while it has no end."""

@@ -22,6 +22,7 @@ from penstock.records import bounds, from_numpy, values_of
 from penstock.wire.line_framing import (
     ENDS,
     LF,
+    LONGEST_SKIPPED,
     NO_LINES,
     NUL,
     PRI,
@@ -45,6 +46,8 @@ SETTLE_TIME_S = 0.5
 """Time that a connection may stay undecided while its bytes may be complete messages."""
 STALL_TIME_S = 2.0
 """Time if the first message is incomplete: longer than TCP takes to retransmit a lost packet."""
+MAX_LENGTH = 10**10
+"""Upper bound of all lengths that are recognised."""
 _ANY_END = re.compile(rb"[\n\0]")
 _END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
@@ -82,6 +85,7 @@ class LineSplitter:
         self._has_end = False  # the undecided bytes have an end of a line
         self._follows_counted = False  # the only message so far stated its length
         self._skips_first_line = False  # the first line is too long, and its end has not arrived
+        self._skipped_rest = 0  # bytes of an overlong first message that have not arrived
 
     @property
     def unfinished(self) -> int:
@@ -119,8 +123,13 @@ class LineSplitter:
             return self._framed.feed(chunk)
         if self._skips_first_line:
             return self._skip_to_first_end(bytes(chunk))
+        if self._skipped_rest:
+            skipped = min(self._skipped_rest, len(chunk))
+            self._skipped_rest -= skipped
+            following = self.feed(memoryview(chunk)[skipped:]) if skipped < len(chunk) else Lines(NO_LINES)
+            return append_lines(Lines(NO_LINES, skipped_bytes=skipped), following)
         self._undecided += chunk
-        empty = self._take_empty_lines()
+        empty = append_lines(self._take_empty_lines(), self._take_overlong_first())
         self._has_end = self._has_end or _ANY_END.search(self._undecided[-len(chunk) :]) is not None
         framing = self._detect_framing()
         return append_lines(empty, self._decide(framing) if framing else self._drop_overlong())
@@ -147,6 +156,21 @@ class LineSplitter:
         count = ends[0].count(LF) + ends[0].count(NUL)
         del self._undecided[: ends.end()]
         return Lines(pa.array([b""] * count, pa.binary()))
+
+    def _take_overlong_first(self) -> Lines:
+        """Skip an overlong first message to its stated end: a second length there shows that messages are counted.
+
+        If it were text, the newlines in it would decide, and the whole connection would be one line.
+        """
+        match = self._first_length()
+        if match is None or int(match[1]) <= self._max_line:
+            return Lines(NO_LINES)
+        begin = match.end(1) + 1
+        end = begin + int(match[1])
+        skipped = min(end, len(self._undecided)) - begin
+        del self._undecided[:end]
+        self._skipped_rest, self._follows_counted = end - begin - skipped, True
+        return Lines(NO_LINES, overlong=1, skipped_bytes=skipped)
 
     def settle(self) -> Lines:
         """Return the lines that are complete because the connection has paused."""
@@ -187,8 +211,14 @@ class LineSplitter:
 
     def _counted_first(self) -> tuple[int, int]:
         """Return begin and end of a first message that states its length, even if incomplete; otherwise 0, 0."""
-        match = None if self._follows_counted else match_count(self._undecided, 0, self._max_line)
-        return (match.end(1) + 1, match.end(1) + 1 + int(match[1])) if match else (0, 0)
+        match = self._first_length()
+        if match is None or int(match[1]) > self._max_line:
+            return 0, 0
+        return match.end(1) + 1, match.end(1) + 1 + int(match[1])
+
+    def _first_length(self) -> re.Match[bytes] | None:
+        """Match the length of the first message, at most LONGEST_SKIPPED times ``max_line``."""
+        return None if self._follows_counted else match_count(self._undecided, 0, LONGEST_SKIPPED * self._max_line)
 
     def _detect_framing(self) -> Framing | None:
         """Return the framing that the first bytes prove, or None while they are ambiguous.
@@ -211,7 +241,8 @@ class LineSplitter:
             after = skip_ends(_FEW_ENDS, buffer, after)
         # Counts of zero prove nothing: text may have them. The count behind them decides, however many they are.
         after = skip_ends(_ZERO_COUNTS, buffer, after)
-        if match_count(buffer, after, self._max_line):
+        # The second message may be overlong: its length proves the framing all the same.
+        if match_count(buffer, after, MAX_LENGTH):
             return "octet"
         return None if may_be_count(buffer, after) else "lf"
 

@@ -235,12 +235,14 @@ def _by_owner(message: Message, values: Values, count: int, absent: bytes) -> li
 def _times(message: Message, stamps: Values, count: int) -> list[int]:
     """Return nanoseconds since the epoch."""
     fields = message.fields(stamps.begin, stamps.end)
-    nanoseconds = np.zeros(len(stamps.owner) + 1, np.int64)
-    for number, factor in ((1, 1_000_000_000), (2, 1)):
+    seconds, nanoseconds = (np.zeros(len(stamps.owner) + 1, np.int64) for _ in range(2))
+    for number, values in ((1, seconds), (2, nanoseconds)):
         parts = fields.with_tag(number, VARINT)
-        nanoseconds[parts.owner] += parts.value.view(np.int64) * factor
-    times: list[int] = nanoseconds[stamps.last(count)].tolist()
-    return times
+        values[parts.owner] = parts.value.view(np.int64)
+    last = stamps.last(count)
+    # Python's integers: 64 bits of nanoseconds do not hold Go's zero time (the year 1), or times after 2262.
+    pairs = zip(seconds[last].tolist(), nanoseconds[last].tolist(), strict=True)
+    return [second * 10**9 + nanosecond for second, nanosecond in pairs]
 
 
 def _pairs(message: Message, values: Values, count: int) -> list[list[tuple[str, str]]]:

@@ -189,6 +189,19 @@ REQUESTS = [
         "a\r\nb\r\n\r\nc",
         ["a", "b", "c"],
     ),
+    Report(
+        "vectordotdev/vector#8459 (blanks and line breaks around events)",
+        HEC,
+        '\n{"event":"one"}\n\n{"event":"two"}  \r\n[{"event":"three"}]\n\n',
+        ["one", "two", "three"],
+        text='"code":0',
+    ),
+    Report(
+        "open-telemetry/opentelemetry-collector-contrib#22788, #21236 (blank lines are no events, blanks are text)",
+        "/services/collector/raw",
+        "abc\r\n\r\n  efg  \n\t\n\n",
+        ["abc", "  efg  ", "\t"],
+    ),
     # Loki
     Report(
         "grafana/loki#1347 (labels of the old route as an object)",
@@ -350,7 +363,29 @@ REQUESTS = [
         otlp('{"body":{"stringValue":"cut \\ud83d"}}', '{"body":{"stringValue":"b"}}'),
         ["cut \ufffd", "b"],
     ),
+    Report(
+        "open-telemetry/opentelemetry-specification#4392, PostHog/posthog-js#4583 (null in a list, and an empty value)",
+        OTLP,
+        otlp('{"body":{"arrayValue":{"values":[{"intValue":"1"},null,{},{"stringValue":""}]}}}'),
+        ['[1,null,null,""]'],
+        text="{}",
+    ),
+    Report(
+        "open-telemetry/opentelemetry-proto#666 (a map without its values refuses its record alone)",
+        OTLP,
+        otlp('{"body":{"kvlistValue":[{"key":"type","value":{"stringValue":"x"}}]}}', '{"body":{"stringValue":"b"}}'),
+        ["b"],
+        text="kvlistValue is not an object",
+    ),
     # Elasticsearch's _bulk
+    Report(
+        "codelibs/elasticsearch-dataformat#44 (lines that end with CR LF, and a document in several lines)",
+        BULK,
+        '{"index":{}}\r\n{"a":1}\r\n\r\n{"create":{}}\r\n{"b":2}\r\n',
+        ['{"a":1}', '{"b":2}'],
+        text='"errors":false',
+    ),
+    Report("codelibs/elasticsearch-dataformat#44", BULK, '{"index":{}}\n{\n"a":1\n}\n', [], 400, "Malformed action"),
     Report(
         "elastic/elasticsearch#25740 (silent loss of the last one)",
         BULK,

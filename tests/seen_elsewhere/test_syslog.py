@@ -59,6 +59,9 @@ JBOSS = b"<14>1 2018-10-19T12:30:47.614468+00:00 7d551d68 default/pod/wildfly-54
 HEROKU = b"<40>1 2012-11-30T06:45:29+00:00 host app web.3 - "
 CEF = [b"2019-02-19T12:02:5%d.464+01:00 192.0.2.94 CEF:0|Vendor| src=192.0.2.%d" % (i, i) for i in range(4)]
 
+OVERLONG = FIRST + b" at x\n" * 300
+FORGED = b"\n" + counted(b"<86>Oct 11 22:14:17 h sshd: Accepted password for root") + b"\n"
+
 PROXY_V1 = b"PROXY TCP4 10.10.10.14 10.10.10.236 20000 4514\r\n"
 PROXY_V2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes((10, 10, 10, 14, 10, 10, 10, 36, 78, 32, 17, 56))
 
@@ -247,6 +250,26 @@ CONNECTIONS = [
         "elastic/beats#23663, logstash-plugins/logstash-input-syslog#83, Velocidex/velociraptor#4638",
         [counted(BLANK_AT_END, TRACEBACK, SECOND)],
         [BLANK_AT_END, TRACEBACK, SECOND],
+    ),
+    Connection(
+        "syslog-ng/syslog-ng#881 (the first message is too long, and has lines: the next ones were lost with it)",
+        [counted(OVERLONG, SECOND, TRACEBACK, FIRST)],
+        [SECOND, TRACEBACK, FIRST],
+    ),
+    Connection(
+        "vectordotdev/vector#26439 (short, long, short: each comes alone)",
+        [counted(FIRST), counted(OVERLONG)[:900], counted(OVERLONG)[900:], counted(TRACEBACK), counted(SECOND)],
+        [FIRST, TRACEBACK, SECOND],
+    ),
+    Connection(
+        "DataDog/datadog-agent#49742 (text in a message that is too long looks like messages)",
+        [counted(FIRST, SECOND, OVERLONG + FORGED + b"x" * 99, SECOND, OVERLONG + FORGED[:-9], TRACEBACK)],
+        [FIRST, SECOND, SECOND, TRACEBACK],
+    ),
+    Connection(
+        "open-telemetry/opentelemetry-collector-contrib#45217 (a length that is shorter than its message)",
+        [counted(FIRST, SECOND) + b"31 " + FIRST + counted(SECOND)],
+        [FIRST, SECOND, FIRST[:31], FIRST[31:], SECOND],
     ),
     Connection(
         "Graylog2/graylog2-server#2374", [b"<34>Oct 11 22:14:15 h su: failed\n"], [b"<34>Oct 11 22:14:15 h su: failed"]

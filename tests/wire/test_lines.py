@@ -137,6 +137,27 @@ def test_a_counted_message_over_the_limit_costs_itself_alone() -> None:
             assert split(chunks, 100, framing) == (expected, 1)
 
 
+@pytest.mark.parametrize("framing", ["octet", "auto"])
+@pytest.mark.parametrize("before", [0, 1, 2, 3])
+@pytest.mark.parametrize("size", [1, 9, 1000])
+def test_an_overlong_counted_message_is_skipped_to_its_end(framing: str, before: int, size: int) -> None:
+    """The text of the message has lines, and looks like counted messages of others."""
+    long = b"<13>" + b"x\n9 <1>forged" * 20
+    messages = [*[b"<13>a\nb"] * before, long, b"<13>c", b"<13>d"]
+    stream = b"".join(b"%d %b" % (len(message), message) for message in messages)
+    lines, overlong, skipped = measured(cut(stream, [size] * (len(stream) // size)), 50, framing)
+    assert (lines, overlong, skipped) == ([message for message in messages if message != long], 1, len(long))
+
+
+def test_an_overlong_count_hides_no_lines_of_a_connection_that_has_others() -> None:
+    """An application that can write a line writes a length that is a multiple of ``max_line``."""
+    for framing, text in (("auto", b"<13>a\n<13>b\n"), ("octet", b"5 <13>atext\n"), ("auto", b"5 <13>a5 <13>btext\n")):
+        lines, overlong, _ = measured([text, b"500 <13>hello\n", b"<13>c\n<13>d\n"], 100, framing)
+        assert (lines[-3:], overlong) == ([b"500 <13>hello", b"<13>c", b"<13>d"], 0)
+    lines, overlong, _ = measured([b"5 <13>a5 <13>b", b"9999999 <13>hello\n", b"<13>c\n<13>d\n"], 100, "auto")
+    assert (lines[-3:], overlong) == ([b"9999999 <13>hello", b"<13>c", b"<13>d"], 0)
+
+
 def test_a_length_may_arrive_in_pieces_longer_than_a_line() -> None:
     assert split([b"12", b"3 \na"], 1, "octet") == split([b"123 \na"], 1, "octet") == ([b"a"], 1)
 

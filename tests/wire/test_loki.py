@@ -48,6 +48,14 @@ def test_lines_in_json_are_messages_with_their_labels() -> None:
     assert received.answer.status == 204
 
 
+@pytest.mark.parametrize(("seconds", "nanos"), [(-62135596800, 0), (253402300799, 999999999), (-1, 999999999)])
+def test_time_in_protobuf_may_be_any(seconds: int, nanos: int) -> None:
+    """linkedin/goavro#208, MainfluxLabs/mainflux#1217: nanoseconds of Go's zero time, or of 2262, overflow 64 bits."""
+    stream = field(1, field(1, b'{job="app"}'), entry(seconds % 2**64, nanos, b"x"), entry(1, 0, b"y"))
+    received = LokiProtocol().receive(make_request(PUSH, packed(stream), PROTOBUF))
+    assert [annotations["time"] for _, annotations in rows(received)] == [str(seconds * 10**9 + nanos), "1000000000"]
+
+
 def test_lines_in_protobuf_are_the_same_messages() -> None:
     first = field(
         1, field(1, b'{job="app", quoted="a \\"b\\"\\n"}'), entry(1, 5, b"one"), entry(2, 0, b"two", (b"k", b"v"))

@@ -50,7 +50,7 @@ class Patterns:
     replacement: str
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        is_json = _is_json(rows)
+        is_json = _is_json(rows) | _are_json_messages(rows)
         changed = {name: self._replace(rows[name]) for name in (*TEXT_COLUMNS, "key")}
         changed["type"] = self._replace_types(rows["type"])
         changed["payload"] = self._replace_payloads(rows["payload"], is_json)
@@ -112,6 +112,10 @@ class Patterns:
         """Replace in names and texts; ``CheckedFunction`` joins names that become equal."""
         sent_names, sent_texts = column.keys, column.items
         names, texts = self._replace(sent_names), self._replace(sent_texts)
+        # An annotation may be JSON (a list in an event of HEC, or in an attribute of OTLP).
+        escaped = as_mask(pc.match_substring(sent_texts, "\\"))
+        if escaped.any() and (is_json := escaped & _are_json(sent_texts.cast(pa.binary()))).any():
+            texts = _change_rows(sent_texts, texts, is_json, self._replace_contents)
         if names is sent_names and texts is sent_texts:
             unchanged: pa.Array[Any] = column
             return unchanged
@@ -192,6 +196,33 @@ def _is_json(rows: pa.RecordBatch) -> Mask:
     quarantined &= as_mask(pc.not_equal(rows["reason"], pa.scalar("bad_json")))
     quarantined &= as_mask(pc.starts_with(rows["payload"], "{"))
     return (events | quarantined) & as_mask(pc.is_valid(rows["payload"]))
+
+
+def _are_json_messages(rows: pa.RecordBatch) -> Mask:
+    """Report for each row whether its payload is a JSON document of another protocol, such as GELF."""
+    is_message = as_mask(pc.equal(rows["kind"], pa.scalar(MessageKind.MESSAGE.value)))
+    return is_message & _are_json(rows["payload"])
+
+
+def _are_json(texts: pa.Array[Any]) -> Mask:
+    """Report for each text (type binary) whether it is a JSON object, list or string."""
+    may_be_json = as_mask(pc.match_substring_regex(texts, r'\A[ \t\r\n]*[\[{"]'))
+    if not may_be_json.any():
+        return may_be_json
+    candidates = texts.filter(pa.array(may_be_json))
+    try:
+        strings = candidates.cast(pa.string())
+    except pa.ArrowInvalid:  # JSON is UTF-8
+        strings = pa.array([_decode_utf8(text) for text in candidates.to_pylist()], pa.string())
+    may_be_json[may_be_json] = as_mask(compute({"valid": "json_valid(text)"}, text=strings)["valid"])
+    return may_be_json
+
+
+def _decode_utf8(text: bytes) -> str | None:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _change_rows(texts: pa.Array[Any], column: pa.Array[Any], mask: Mask, change: Any) -> pa.Array[Any]:

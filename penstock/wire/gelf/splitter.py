@@ -65,8 +65,8 @@ class GelfSplitter(UncompressedSplitter):
     def _judge_head(self, head: bytes) -> bool | None:
         return is_compressed(head) if len(head) > 1 else None
 
-    def _counted_first(self) -> tuple[int, int]:
-        return 0, 0  # GELF states no lengths
+    def _first_length(self) -> None:
+        """Return None: GELF states no lengths."""
 
     def _detect_framing(self) -> Framing | None:
         buffer = self._undecided

@@ -69,6 +69,25 @@ def test_pattern_matches_escaped_letters(text: str) -> None:
     assert '[1.10,"\\u00e9"]' in row["data"]
 
 
+@pytest.mark.parametrize(("codec", "expected"), [("gelf", "message"), ("json", "message"), ("raw", "quarantine")])
+def test_pattern_matches_escaped_letters_in_json_of_other_protocols(codec: str, expected: str) -> None:
+    """kurrent-io/kcap-cli#681, MCKRUZ/microsoft-agentic-harness#391: senders escape letters, and PHP slashes."""
+    sent = rb' {"m":["ann\u0040example.org",1.10,4111111111111111],"u":"https:\/\/ann:pw\u0040h","ok":"\u00fc"}'
+    (row,) = land(patterns(MAIL, CARD, "https?://[^ ]*"), sent.strip(), codec=codec)
+    assert row["payload"] == rb'{"m":["***",1.10,"***"],"u":"***","ok":"\u00fc"}'
+    assert row["kind"] == expected
+
+
+def test_pattern_matches_escaped_letters_in_annotations_that_are_json() -> None:
+    rows = source([(0, b"x")]).rows
+    notes = pa.array(
+        [[("list", '["ann\\u0040example.org","\\u00e9"]'), ("text", "a\\b")]], rows.schema.field("annotations").type
+    )
+    rows = rows.set_column(rows.schema.get_field_index("annotations"), "annotations", notes)
+    ((_, redacted),) = Transformation(patterns(MAIL).steps()).apply(table_rows(rows, Rules(), AT))
+    assert redacted["annotations"].to_pylist() == [[("list", '["***","\\u00e9"]'), ("text", "a\\b")]]
+
+
 def test_replaced_number_becomes_a_string() -> None:
     (row,) = land(patterns(CARD), event_with_data('{"card":4111111111111111,"other":[4111111111111111,12],"ok":true}'))
     assert json.loads(row["data"]) == {"card": "***", "other": ["***", 12], "ok": True}
