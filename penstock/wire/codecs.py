@@ -87,7 +87,7 @@ def _raw(listener: Any) -> Any:
 
 CODECS = {
     "plog": CodecEntry(_plog, MAX_GROWTH_BYTES, reserves=True, keeps_empty=True),
-    "syslog": CodecEntry(_syslog, len(FIELDS) * MAX_GROWTH_BYTES, "auto", reserves=True),
+    "syslog": CodecEntry(_syslog, len(FIELDS) * MAX_GROWTH_BYTES, "auto"),
     "gelf": CodecEntry(_gelf, framing="auto"),
     "forward": CodecEntry(_forward, splitters=_forward_splitters),
     "raw": CodecEntry(_raw),

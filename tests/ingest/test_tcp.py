@@ -156,6 +156,19 @@ def test_stat_counts_the_lines_before_it_and_not_itself(tmp_path: Path, sock: so
     assert [json.loads(stat)[name] for name in statistics] == [2, 1, 1, 1]
 
 
+@pytest.mark.parametrize("framing", ["lf", "auto"])
+def test_lines_of_syslog_that_begin_with_nul_are_messages(framing: str, tmp_path: Path, sock: socket.socket) -> None:
+    """Commands are plog's: an application that writes one into a line is not answered, and hides nothing."""
+    receiving = Receiving(tmp_path, sock, codec="syslog", framing=framing)
+    lines = [b"<13>one", b"\0x", b"\0\0STAT", b"\0\0KILL", b"<13>two"]
+    with connect(sock) as connection:
+        connection.sendall(b"\n".join(lines) + b"\n<13>three\n")
+        connection.shutdown(socket.SHUT_WR)
+        receiving.rounds()
+        assert connection.recv(100) == b""
+    assert receiving.life.payloads() == [*lines, b"<13>three"]
+
+
 def test_a_command_on_the_last_line_without_newline_is_answered(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock)
     with connect(sock) as connection:

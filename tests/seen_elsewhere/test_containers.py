@@ -79,6 +79,26 @@ LINES: list[tuple[str, list[bytes], list[tuple[bytes, str | None]]]] = [
         [(b"Estagi\xe1rio visualizou o processo", "stdout")],
     ),
     (
+        "containerd/containerd#4813 (the last line of a container has no newline)",
+        [cri("stdout", "F", b"one"), cri("stdout", "P", b"Hello from init container!")],
+        [(b"one", "stdout"), (b"Hello from init container!", "stdout")],
+    ),
+    (
+        "containers/conmon#563, podman-container-tools/podman#14477 (pieces with blanks, an empty line, a last piece)",
+        [
+            cri("stdout", "F", b""),
+            cri("stdout", "P", b"  * link[/opt/x] action create"),
+            cri("stdout", "F", b" (up to date)"),
+            cri("stdout", "P", b"  * directory"),
+        ],
+        [(b"", "stdout"), (b"  * link[/opt/x] action create (up to date)", "stdout"), (b"  * directory", "stdout")],
+    ),
+    (
+        "vmware-archive/kube-fluentd-operator#301, cri-o/cri-o#5392 (a piece of JSON is not Docker's format)",
+        [cri("stdout", "P", b'{"log":"a","stream":"stdout",'), cri("stdout", "F", b'"time":"x"}')],
+        [(b'{"log":"a","stream":"stdout","time":"x"}', "stdout")],
+    ),
+    (
         "fluent/fluent-bit#2733 (a runtime that ends each piece with a newline wrote lines)",
         [docker(rb"first part\n", b"stderr"), docker(rb"second part\n", b"stderr")],
         [(b"first part", "stderr"), (b"second part", "stderr")],
@@ -127,6 +147,12 @@ ENTRIES: list[tuple[str, bytes, list[bytes], dict[str, str]]] = [
         binary(b"MESSAGE", b"one\n\nMESSAGE=two\n") + b"PRIORITY=3\n",
         [b"one\n\nMESSAGE=two\n"],
         {"severity": "err"},
+    ),
+    (
+        "moby/moby#32970, containers/conmon#335 (a piece of a line says so)",
+        b"CONTAINER_PARTIAL_MESSAGE=true\nCONTAINER_PARTIAL_ORDINAL=1\nCONTAINER_NAME=web\nMESSAGE=begin\n",
+        [b"begin"],
+        {"partial_message": "true", "partial_ordinal": "1", "container_name": "web"},
     ),
     ("systemd/systemd#40263 (no message)", b"PRIORITY=6\n_PID=7\n", [b""], {"severity": "info", "procid": "7"}),
     ("wazuh/wazuh#26748 (no identifier)", b"MESSAGE=starting\n_PID=7\n", [b"starting"], {"procid": "7"}),

@@ -928,6 +928,52 @@ DATAGRAMS = [
         },
     ),
     Datagram(
+        "grafana/alloy#6301, #5687 (no text: the structured data is the message)",
+        b"<14>1 2014-05-01T08:26:51.179Z fw01 RT_FLOW - RT_FLOW_SESSION_CLOSE "
+        b'[junos@2636.1.1.1.2.39 reason="TCP FIN" source-address="192.0.2.4"]',
+        {
+            "timestamp": "2014-05-01T08:26:51.179Z",
+            "hostname": "fw01",
+            "app_name": "RT_FLOW",
+            "msg_id": "RT_FLOW_SESSION_CLOSE",
+            "junos@2636.1.1.1.2.39.reason": "TCP FIN",
+            "junos@2636.1.1.1.2.39.source-address": "192.0.2.4",
+        },
+    ),
+    Datagram(
+        "treasure-data/omnibus-td-agent#248 (a blank behind the structured data, and no text)",
+        b"<30>1 2020-04-06T21:32:24Z compute-i-1.prod 2da252122640 9911 2da252122640 - ",
+        {
+            "timestamp": "2020-04-06T21:32:24Z",
+            "hostname": "compute-i-1.prod",
+            "app_name": "2da252122640",
+            "proc_id": "9911",
+            "msg_id": "2da252122640",
+        },
+    ),
+    Datagram(
+        "vectordotdev/vrl#1043 (an element without parameters)",
+        b"<13>1 2019-02-13T19:48:34+00:00 74794bfb6795 root 8449 - [job 4711] qwerty",
+        fields("2019-02-13T19:48:34+00:00", "74794bfb6795", "root", "8449"),
+    ),
+    Datagram(
+        "vectordotdev/vrl#641 (New Year in the listener's zone, received in the old year's UTC)",
+        b"<13>Jan  1 03:00:00 h a: x",
+        fields("2023-12-31T19:00:00Z", "h", "a"),
+        "2023-12-31T19:00:05+00:00",
+        "Asia/Shanghai",
+    ),
+    Datagram(
+        "elastic/integrations#2475 (a clock that is not synchronized, with a zone)",
+        b"<190>2361044: sw01: .Jan  6 2022 22:11:43.398 EST: %FOO-6-BAR: Test date format.",
+        fields("2022-01-07T03:11:43.398000Z", "sw01", "%FOO-6-BAR"),
+    ),
+    Datagram(
+        "rsyslog/rsyslog#2542 (a tag without text)",
+        b"Mar 14 09:25:26 uahqsrv-cpm01 CheckPoint[25801] ",
+        fields("2027-03-14T09:25:26Z", "uahqsrv-cpm01", "CheckPoint", "25801"),
+    ),
+    Datagram(
         "elastic/beats#26278 (a TLS handshake at a port of lines)",
         b"\x08\x0b\x04\x01\x05\x01\x06\x01\x04\x02\x05\x02\x06\x02",
         {},

@@ -46,6 +46,13 @@ ANNOTATIONS = {
     "_SYSTEMD_UNIT": "unit",
     "_SYSTEMD_USER_UNIT": "user_unit",
     "_TRANSPORT": "transport",
+    "CONTAINER_NAME": "container_name",
+    "CONTAINER_ID_FULL": "container_id",
+    # Docker and Podman cut long lines into several entries, which only these fields show.
+    "CONTAINER_PARTIAL_MESSAGE": "partial_message",
+    "CONTAINER_PARTIAL_ID": "partial_id",
+    "CONTAINER_PARTIAL_ORDINAL": "partial_ordinal",
+    "CONTAINER_PARTIAL_LAST": "partial_last",
     MESSAGE: "message",
 }
 """Annotation of each field that is read; ``message``: those before the last of several."""

@@ -22,7 +22,7 @@ from penstock.landing.event_rules import MAX_TYPE_BYTES, UNSAFE_IN_TYPE, Message
 from penstock.landing.rows.engine import as_mask, compute, json_pointer, pc, sql_literal
 from penstock.landing.table_schema import FOREIGN_COLUMNS, SYSLOG_COLUMNS
 from penstock.landing.transform.json_texts import with_contents, with_members
-from penstock.records import annotation_maps
+from penstock.records import annotation_maps, values_of
 from penstock.wire.json_text import without_blanks
 
 TEXT_COLUMNS = ("host", "message", "type_url", *SYSLOG_COLUMNS, *(FOREIGN_COLUMNS.keys() - SYSLOG_COLUMNS.keys()))
@@ -213,7 +213,7 @@ def _are_json(texts: pa.Array[Any]) -> Mask:
     try:
         strings = candidates.cast(pa.string())
     except pa.ArrowInvalid:  # JSON is UTF-8
-        strings = pa.array([_decode_utf8(text) for text in candidates.to_pylist()], pa.string())
+        strings = pa.array([_decode_utf8(text) for text in values_of(candidates)], pa.string())
     may_be_json[may_be_json] = as_mask(compute({"valid": "json_valid(text)"}, text=strings)["valid"])
     return may_be_json
 
