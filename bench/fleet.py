@@ -20,6 +20,7 @@ from bench.timing import fastest
 from penstock.console.pages.senders import hosts_html
 from penstock.counts import Counts, Origin, bucket_of
 from penstock.ledger.book import Covered, TierCounts, TopicFates
+from penstock.ledger.bucket_tables import RowTable
 from penstock.ledger.checkpoint import write
 from penstock.ledger.host_posts import HostPost, ListenerReport
 from penstock.ledger.hosts import FOLDER, HostRegister
@@ -30,7 +31,7 @@ from penstock.testing.processes import anonymous, cpu
 
 HOSTS, LISTENERS, DAYS, MINUTES = 200, 10, 365, 100
 """``MINUTES`` with entries in the last week for each listener: all 10,080 would be 20 million of each tier."""
-ROWS = 1_000
+ROWS, HASH = 1_000, 0x9E3779B97F4A7C15
 RUNS, START_S = 3, 600
 LISTENER = """
 [[listener]]
@@ -101,17 +102,19 @@ def _generate(data: Path) -> None:
     rolled = today - 7 * DAY_S
     buckets += [rolled + 60 * minute for minute in range(MINUTES)]
     pages = TierCounts(rolled=rolled, covered={TOPIC: Covered(end, 0)})
-    fates, rows_by_bucket = TopicFates(), {}
+    fates, rows_by_bucket, total = TopicFates(), RowTable(), 0
     for host in range(HOSTS):
         for listener in range(LISTENERS):
             source = f"host-{host:03}/listener-{listener}"
             for number, bucket in enumerate(buckets):
                 rows, key = ROWS + number, (source, bucket)
-                pages.received[key] = Counts(seen=rows, accepted=rows)
-                rows_by_bucket[key] = rows
-                fates.counts[key] = Counts({"landed.event": rows - 1, "duplicate": 1})
-                fates.uuids[key] = Counts({"rows.landed.event": rows - 1, "sum.landed.event": rows << 60})
-    total = sum(rows_by_bucket.values())
+                pages.received.add(key, Counts(seen=rows, accepted=rows))
+                rows_by_bucket.add(key, rows)
+                total += rows
+                fates.counts.add(key, Counts({"landed.event": rows - 1, "duplicate": 1}))
+                fates.uuids.add(
+                    key, Counts({"rows.landed.event": rows - 1, "sum.landed.event": rows * HASH % (1 << 64)})
+                )
     fates.through, fates.version = total, 1
     pages.logged[TOPIC], pages.ends[TOPIC], pages.landed[TOPIC] = rows_by_bucket, total, fates
     write(topics, pages)

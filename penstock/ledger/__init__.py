@@ -1,7 +1,8 @@
 """The ledger: the counts that every stage reports, and the balance computed from them (docs/accounting.md).
 
-Start with ``posts`` (reports of other stages), ``book`` (counts in memory) and ``balance``, which reads the book's
-``source_totals``. ``book_from_topics`` reads the book from the log; ``ledger`` keeps it up to date.
+Start with ``posts`` (reports of other stages), ``book`` (counts in memory, in the columns of ``bucket_tables``) and
+``balance``, which reads the book's ``source_totals``. ``book_from_topics`` reads the book from the log; ``ledger``
+keeps it up to date.
 ``in_buffer`` and ``handler_deliveries`` add what waits in log buffers;
 ``watermarks``, ``time_series``, ``daily_rollup``, ``audit_counts`` and ``senders`` are other views. ``hosts``
 has what other hosts count that relay to this one, and post (``host_posts``), ``kafka_hosts`` and ``over_kafka`` the
@@ -14,6 +15,7 @@ which report to it.
 
 __all__ = [  # noqa: RUF022 reading order
     "posts",
+    "bucket_tables",
     "source_totals",
     "book",
     "balance",

@@ -47,6 +47,11 @@ def inside(bucket: int, within: Within) -> bool:
     return within is None or (bucket in within if isinstance(within, range) else bucket == within)
 
 
+def as_range(within: Within) -> range | None:
+    """Return selected buckets as a range of seconds; None selects all."""
+    return range(within, within + 1) if isinstance(within, int) else within
+
+
 @dataclass(frozen=True, slots=True)
 class UnlandedTail:
     """The offsets of a topic after its last landed one, by source and bucket: pending rows, and gaps."""
@@ -201,9 +206,7 @@ def balance(
     """
     before = pages.rolled
     view = _View(widened(within, before))
-    totals = pages.totals
-    if totals is None:
-        totals = pages.add_up(None if within is None else view.is_selected)
+    totals = pages.totals or pages.add_up(as_range(view.within))
     buffered = view.by_source(roll_counts(in_buffer, before))
     sources = sorted({*totals.received, *buffered, *totals.delivered})
     counts = {source: summed((totals.received.get(source, {}), buffered.get(source, {}))) for source in sources}
@@ -328,9 +331,6 @@ class _View:
     """A selection of buckets."""
 
     within: Within
-
-    def is_selected(self, bucket: int) -> bool:
-        return inside(bucket, self.within)
 
     def select(self, keyed: Mapping[SourceBucket, Value]) -> Iterator[tuple[str, Value]]:
         # Fast path: no list, because hundreds of thousands of new tuples make the garbage collector search the book.

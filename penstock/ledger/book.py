@@ -8,18 +8,17 @@ gaps and posts at any time, and ``penstock balance --rebuild`` does so.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket
+from penstock.ledger.bucket_tables import CountTable, RowTable
 from penstock.ledger.daily_rollup import (
     CLOSED,
     MIN_DETAIL_S,
     day_of,
     plus,
     roll_audit,
-    roll_counts,
-    roll_rows,
     rolled_key,
 )
 from penstock.ledger.posts import (
@@ -48,15 +47,15 @@ class TopicFates:
 
     through: int = 0
     version: int = -1
-    counts: dict[SourceBucket, Counts] = field(default_factory=dict)
-    uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
+    counts: CountTable = field(default_factory=CountTable)
+    uuids: CountTable = field(default_factory=CountTable)
     ahead: tuple[tuple[int, int], ...] = ()
     refills: frozenset[tuple[int, int]] = frozenset()
     deletion: int = 0
 
     def copy(self) -> TopicFates:
         """Return a copy that shares no mutable state."""
-        return replace(self, counts=dict(self.counts), uuids=dict(self.uuids))
+        return replace(self, counts=self.counts.copy(), uuids=self.uuids.copy())
 
     def beyond(self, end: int) -> list[tuple[int, int]]:
         """Return the ranges of offsets before ``end`` that no post covers."""
@@ -91,12 +90,12 @@ class TierCounts:
 
     ``covered`` says up to where each topic, internal ones included, is entered. ``unreadable_ranges`` has the gaps
     before that whose counts cannot be read. Buckets older than ``rolled`` (seconds since the epoch) are summed by day.
-    Invariant: the ``Counts`` in here are replaced and never changed, so that a shallow copy is a snapshot.
+    Invariant: ``Counts`` in dictionaries are replaced and never changed, so that a shallow copy is a snapshot.
     ``totals`` replaces the buckets in a summary of a book, which has none.
     """
 
-    received: dict[SourceBucket, Counts] = field(default_factory=dict)
-    logged: dict[str, dict[SourceBucket, int]] = field(default_factory=dict)
+    received: CountTable = field(default_factory=CountTable)
+    logged: dict[str, RowTable] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     landed: dict[str, TopicFates] = field(default_factory=dict)
     clients: dict[tuple[str, str], ClientPost] = field(default_factory=dict)
@@ -118,8 +117,8 @@ class TierCounts:
     def copy(self) -> TierCounts:
         """Return a copy that shares no mutable state."""
         return TierCounts(
-            dict(self.received),
-            {topic: dict(rows) for topic, rows in self.logged.items()},
+            self.received.copy(),
+            {topic: rows.copy() for topic, rows in self.logged.items()},
             dict(self.ends),
             {topic: landed.copy() for topic, landed in self.landed.items()},
             dict(self.clients),
@@ -140,10 +139,10 @@ class TierCounts:
             sent.setdefault(listener, Counts()).absorb(post.counts)
         return sent
 
-    def add_up(self, is_selected: Callable[[int], bool] | None = None) -> SourceTotals:
-        """Return the totals by source of all buckets, or of the buckets that ``is_selected`` accepts."""
+    def add_up(self, within: range | None = None) -> SourceTotals:
+        """Return the totals by source of all buckets, or of the buckets ``within``."""
         landed = {topic: (fates.counts, fates.uuids) for topic, fates in self.landed.items()}
-        return SourceTotals.from_buckets(self.received, self.logged, landed, is_selected)
+        return SourceTotals.from_buckets(self.received, self.logged, landed, within)
 
 
 class Book:
@@ -155,13 +154,6 @@ class Book:
         self._totals = self._pages.add_up()
         self.version = 0
         """Number of changes, so that two equal numbers mean the same counts."""
-        self._arrived: dict[str, dict[str, int]] = {}
-        for source, counts in self._totals.received.items():
-            self._count_arrived(source, counts.get(Name.ACCEPTED, 0))
-        for topic, fates in self._totals.fates.items():
-            # Records of Kafka are received, too, and did not arrive over a relay.
-            for source, counts in fates.items() if is_partition(topic) else ():
-                self._count_arrived(source, -Counts(counts).rows())
         self.skipped: set[str] = set()
         """Topics with offsets that were not entered, so that their page differs from their files."""
 
@@ -178,10 +170,10 @@ class Book:
         with self._lock:
             pages = self._pages
             return TierCounts(
-                logged={topic: {} for topic in pages.logged},
+                logged={topic: RowTable() for topic in pages.logged},
                 ends=dict(pages.ends),
                 landed={
-                    topic: fates.copy() if with_landed else replace(fates, counts={}, uuids={})
+                    topic: fates.copy() if with_landed else replace(fates, counts=CountTable(), uuids=CountTable())
                     for topic, fates in pages.landed.items()
                 },
                 clients=dict(pages.clients),
@@ -214,13 +206,7 @@ class Book:
     def arrived(self, host: str) -> dict[str, int]:
         """Return the entries that were accepted here from a host that relays, by its listener."""
         with self._lock:
-            return dict(self._arrived.get(host, {}))
-
-    def _count_arrived(self, source: str, accepted: int) -> None:
-        host, slash, listener = source.partition("/")
-        if slash:
-            listeners = self._arrived.setdefault(host, {})
-            listeners[listener] = listeners.get(listener, 0) + accepted
+            return self._totals.arrived(host)
 
     def landed_through(self) -> dict[str, int]:
         """Return the offset up to which each topic has landed."""
@@ -250,11 +236,12 @@ class Book:
             if before > pages.rolled:
                 pages.rolled = before
                 self.version += 1
-                pages.received = roll_counts(pages.received, before)
-                pages.logged = {topic: roll_rows(rows, before) for topic, rows in pages.logged.items()}
+                pages.received.roll_up(before)
+                for rows in pages.logged.values():
+                    rows.roll_up(before)
                 for landed in pages.landed.values():
-                    landed.counts = roll_counts(landed.counts, before)
-                    landed.uuids = roll_counts(landed.uuids, before)
+                    landed.counts.roll_up(before)
+                    landed.uuids.roll_up(before)
                 silent = (life for life in pages.audits if pages.last_posts.get(life, 0) < before)
                 # Its last day stays open: posts for the rest of that day may still arrive.
                 ends = {life: day_of(pages.last_posts.get(life, 0)) for life in silent}
@@ -301,22 +288,19 @@ class Book:
                 self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), gap.end)
             self._cover(topic, gap.end)
 
-    def _receive(self, key: SourceBucket, counts: Mapping[str, int], *, relayed: bool = True) -> None:
+    def _receive(self, key: SourceBucket, counts: Mapping[str, int]) -> None:
         # A rebuilt book has no empty entries, and both must be equal.
         if any(counts.values()):
-            if relayed:
-                self._count_arrived(key[0], counts.get(Name.ACCEPTED, 0))
             self.version += 1
             self._totals.receive(key, counts)
-            bucket_key = rolled_key(key, self._pages.rolled)
-            self._pages.received[bucket_key] = plus(self._pages.received.get(bucket_key), counts)
+            self._pages.received.add(rolled_key(key, self._pages.rolled), counts)
 
     def _add_rows(self, topic: str, key: SourceBucket, base: int, rows: int) -> None:
         self.version += 1
         self._totals.add_rows(topic, key[0], rows)
-        logged = self._pages.logged.setdefault(topic, {})
-        bucket_key = rolled_key(key, self._pages.rolled)
-        logged[bucket_key] = logged.get(bucket_key, 0) + rows
+        if (logged := self._pages.logged.get(topic)) is None:
+            logged = self._pages.logged[topic] = RowTable()
+        logged.add(rolled_key(key, self._pages.rolled), rows)
         self._pages.ends[topic] = max(self._pages.ends.get(topic, 0), base + rows)
 
     def post(self, post: Post, bucket: int = 0) -> bool:
@@ -417,14 +401,13 @@ class Book:
             self._totals.add_uuids(post.topic, counts)
         for reported, entered in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
             for key, counts in reported.items():
-                bucket_key = rolled_key(key, self._pages.rolled)
-                entered[bucket_key] = plus(entered.get(bucket_key), counts)
+                entered.add(rolled_key(key, self._pages.rolled), counts)
 
     def _add_records(self, post: LandedPost) -> None:
         """Enter records of Kafka as accepted and logged there: as many as have a fate."""
         for key, counts in post.counts.items():
             rows = counts.rows()
-            self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows}, relayed=False)
+            self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})
             self._add_rows(post.topic, key, post.through - rows, rows)
         self._pages.ends[post.topic] = max(self._pages.ends.get(post.topic, 0), post.end, post.through)
 

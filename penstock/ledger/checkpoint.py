@@ -8,18 +8,20 @@ Invariant: the checkpoint is a cache. A missing, torn or foreign one costs a sta
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.counts import Counts, SourceBucket
+from penstock.counts import Counts
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, FileSystem, replace_durably
 from penstock.ledger.book import Covered, TierCounts, TopicFates
+from penstock.ledger.bucket_tables import BucketTable, RowTable, SourceColumns
 from penstock.ledger.posts import ClientPost, EventPost, SenderTotals
 from penstock.ledger.posts import dump as dump_post
 from penstock.ledger.posts import parse as parse_post
@@ -27,10 +29,10 @@ from penstock.ledger.senders import SenderPages
 
 FILE = "LEDGER"
 """File name; topic names are lower case, so no topic can collide with it."""
-FORMAT = 1
+FORMAT = 2
+"""Format 1 has a list of buckets with their counts for each source, instead of columns; it is still read."""
 _CRC = 8
 _HEAD = b"penstock ledger "
-Value = TypeVar("Value")
 Line = list[Any]
 
 
@@ -65,18 +67,19 @@ def parse(content: bytes) -> TierCounts:
     # Order: the checksum covers the head, so it is checked first. Damage would otherwise look like another format.
     if content[:_CRC] != b"%08x" % crc32c(content[_CRC:]) or not head.startswith(_HEAD):
         raise BadCheckpoint("it is damaged")
-    if head != _HEAD + b"%d" % FORMAT:
+    if head not in (_HEAD + b"1", _HEAD + b"%d" % FORMAT):
         version = head.removeprefix(_HEAD).decode(errors="replace")[:20]
-        raise BadCheckpoint(f"it has format {version}, this version of Penstock reads {FORMAT}")
+        raise BadCheckpoint(f"it has format {version}, this version of Penstock reads 1 to {FORMAT}")
     pages = TierCounts()
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
-            for line in stream.read().splitlines():
+            # Line by line: the lines of a year would double the memory of the start.
+            for line in io.BufferedReader(stream):  # type: ignore[type-var]  # it has `readinto`
                 kind, *fields = json.loads(line)
                 _READERS[kind](pages, *fields)
     # A valid checksum proves only that the bytes are as written. Whatever a reader raises costs a full read and must
     # never stop the start.
-    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError, OverflowError) as error:
         raise BadCheckpoint(f"its content is impossible: {error!r}") from None
     return pages
 
@@ -87,15 +90,14 @@ def _lines(pages: TierCounts) -> Iterator[Line]:
     yield ["covered", {topic: [mark.end, mark.time] for topic, mark in pages.covered.items()}]
     yield ["lost", pages.unreadable_ranges]
     yield ["ends", pages.ends]
-    for source, columns in _by_source(pages.received, Counts.pruned):
-        yield ["received", source, columns]
+    yield from _columns(["received"], pages.received)
     for topic, rows in pages.logged.items():
-        yield from (["logged", topic, source, columns] for source, columns in _by_source(rows, int))
+        yield from _columns(["logged", topic], rows)
     for topic, landed in pages.landed.items():
         refills = sorted(list(columns) for columns in landed.refills)
         yield ["landed", topic, landed.through, landed.version, landed.ahead, refills, landed.deletion]
-        yield from (["fates", topic, source, columns] for source, columns in _by_source(landed.counts, Counts.pruned))
-        yield from (["uuids", topic, source, columns] for source, columns in _by_source(landed.uuids, Counts.pruned))
+        yield from _columns(["fates", topic], landed.counts)
+        yield from _columns(["uuids", topic], landed.uuids)
     for post in pages.clients.values():
         yield ["client", post.listener, post.sender, post.version, post.counts.pruned()]
     for life, minutes in pages.audits.items():
@@ -109,11 +111,19 @@ def _lines(pages: TierCounts) -> Iterator[Line]:
     yield ["told", {origin: counts.pruned() for origin, counts in pages.event_losses.items()}]
 
 
-def _by_source(keyed: Mapping[SourceBucket, Value], plain: Callable[[Value], Any]) -> Iterator[tuple[str, list[Any]]]:
-    by_source: dict[str, list[Any]] = {}
-    for (source, bucket), value in keyed.items():
-        by_source.setdefault(source, []).append([bucket, plain(value)])
-    yield from by_source.items()
+def _columns(head: Line, table: BucketTable[Any]) -> Iterator[Line]:
+    for source, columns in table.sources():
+        numbers = {name: column.tolist() for name, column in columns.columns.items()}
+        yield [*head, source, columns.buckets.tolist(), numbers, list(columns.further.items())]
+
+
+def _load(table: BucketTable[Any], source: str, buckets: list[Any], *columns: Any) -> None:
+    if columns:
+        numbers, further = columns
+        table.load(source, SourceColumns.from_lists(buckets, numbers, dict(further)))
+    else:
+        for bucket, value in buckets:
+            table.add((source, int(bucket)), value)
 
 
 def _rolled(pages: TierCounts, before: int) -> None:
@@ -134,12 +144,12 @@ def _ends(pages: TierCounts, ends: dict[str, int]) -> None:
     pages.ends = {topic: int(end) for topic, end in ends.items()}
 
 
-def _received(pages: TierCounts, source: str, buckets: list[Any]) -> None:
-    pages.received.update({(source, int(bucket)): Counts(counts) for bucket, counts in buckets})
+def _received(pages: TierCounts, source: str, *columns: Any) -> None:
+    _load(pages.received, source, *columns)
 
 
-def _logged(pages: TierCounts, topic: str, source: str, buckets: list[Any]) -> None:
-    pages.logged.setdefault(topic, {}).update({(source, int(bucket)): int(rows) for bucket, rows in buckets})
+def _logged(pages: TierCounts, topic: str, source: str, *columns: Any) -> None:
+    _load(pages.logged.setdefault(topic, RowTable()), source, *columns)
 
 
 def _landed(pages: TierCounts, topic: str, through: int, version: int, ahead: Any, refills: Any, deletion: int) -> None:
@@ -148,12 +158,12 @@ def _landed(pages: TierCounts, topic: str, through: int, version: int, ahead: An
     pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=refill_ids, deletion=int(deletion))
 
 
-def _fates(pages: TierCounts, topic: str, source: str, buckets: list[Any]) -> None:
-    pages.landed[topic].counts.update({(source, int(bucket)): Counts(counts) for bucket, counts in buckets})
+def _fates(pages: TierCounts, topic: str, source: str, *columns: Any) -> None:
+    _load(pages.landed[topic].counts, source, *columns)
 
 
-def _uuids(pages: TierCounts, topic: str, source: str, buckets: list[Any]) -> None:
-    pages.landed[topic].uuids.update({(source, int(bucket)): Counts(counts) for bucket, counts in buckets})
+def _uuids(pages: TierCounts, topic: str, source: str, *columns: Any) -> None:
+    _load(pages.landed[topic].uuids, source, *columns)
 
 
 def _client(pages: TierCounts, listener: str, sender: str, version: int, counts: dict[str, int]) -> None:

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from penstock.ledger.balance import (
 )
 from penstock.ledger.book import TierCounts, TopicFates
 from penstock.ledger.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
+from penstock.ledger.bucket_tables import CountTable
 from penstock.ledger.daily_rollup import horizon, roll_counts
 from penstock.ledger.handler_deliveries import handler_deliveries, routes
 from penstock.ledger.host_posts import HOST_TIER
@@ -398,20 +399,28 @@ def balance_of(
     balance_of_log = balance(pages, tails, in_buffer, within)
     if buffers is None:
         return balance_of_log
-    # Routes of all time come from running totals.
-    accepted = {} if within is None else summed_accepted(pages.received, roll_counts(in_buffer, pages.rolled))
-    handler_routes = routes(buffers, handler_deliveries(buffers, listeners_in(buffers)), accepted, within, pages.rolled)
+    deliveries = handler_deliveries(buffers, listeners_in(buffers))
+    # Routes of all time come from running totals. Fast path: a listener without further handlers has no such route.
+    listeners = set() if within is None else {delivery.listener for delivery in deliveries}
+    accepted = accepted_by_bucket(pages.received, roll_counts(in_buffer, pages.rolled), listeners)
+    handler_routes = routes(buffers, deliveries, accepted, within, pages.rolled)
     return replace(
         balance_of_log,
         routes=sorted([*balance_of_log.routes, *handler_routes], key=lambda route: (route.source, route.handler)),
     )
 
 
-def summed_accepted(*tiers: Mapping[SourceBucket, Counts]) -> dict[SourceBucket, int]:
-    """Return the accepted messages by source and bucket."""
-    total: dict[SourceBucket, int] = {}
-    for tier in tiers:
-        for key, counts in tier.items():
+def accepted_by_bucket(
+    received: CountTable, in_buffer: Mapping[SourceBucket, Counts], listeners: Collection[str]
+) -> dict[SourceBucket, int]:
+    """Return the accepted messages of ``listeners`` by source and bucket."""
+    total = {
+        (listener, bucket): received[listener, bucket][Name.ACCEPTED]
+        for listener in listeners
+        for bucket in received.buckets(listener)
+    }
+    for key, counts in in_buffer.items():
+        if key[0] in listeners:
             total[key] = total.get(key, 0) + counts[Name.ACCEPTED]
     return total
 

@@ -6,15 +6,17 @@ survive the file. Invariant: of a table that exists only the file counts, so not
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
-from penstock.counts import BUCKET_SECONDS, Counts, SourceBucket
+from penstock.counts import BUCKET_SECONDS, Counts
 from penstock.handover.sender_reading import Senders, are_silent
 from penstock.handover.sender_table import COUNT_NAMES, MAX_SENDERS, OTHERS, SILENT_PAUSES
+from penstock.ledger.bucket_tables import RowTable
 from penstock.ledger.posts import MAX_POSTED, SenderTotals, Totals
 
 GONE = ""
@@ -179,7 +181,7 @@ USUAL_QUANTILE = 0.9
 """Part of a host's pauses that are usual; longer ones are outages."""
 
 
-def silent_hosts(logged: Mapping[str, Mapping[SourceBucket, int]], now: float) -> dict[str, float]:
+def silent_hosts(logged: Mapping[str, RowTable], now: float) -> dict[str, float]:
     """Return the hosts that relay to this one and have stopped, and for how long (seconds).
 
     ``logged`` has the entries by topic, source and minute; a relayed source is ``HOST/LISTENER``. ``now``: seconds
@@ -188,9 +190,11 @@ def silent_hosts(logged: Mapping[str, Mapping[SourceBucket, int]], now: float) -
     minutes: dict[str, set[int]] = {}
     begin = now - HOST_HISTORY_S
     for rows in logged.values():
-        for source, bucket in rows:
-            if bucket > begin and "/" in source:
-                minutes.setdefault(source.partition("/")[0], set()).add(bucket)
+        for source, columns in rows.sources():
+            if "/" in source:
+                recent = columns.buckets[bisect_right(columns.buckets, begin) :]
+                if recent:
+                    minutes.setdefault(source.partition("/")[0], set()).update(recent)
     silent: dict[str, float] = {}
     for host, buckets in sorted(minutes.items()):
         silence_s = now - max(buckets) - BUCKET_SECONDS

@@ -7,14 +7,15 @@ counts. A rebuild adds up the buckets of the files, and so reports a total that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.counts import SourceBucket
+from penstock.counts import Counts, Name, SourceBucket
+from penstock.ledger.bucket_tables import ROWS, CountTable, RowTable
+from penstock.ledger.posts import LARGEST, SUM, is_partition
 
 Totals = dict[str, dict[str, int]]
 """Counts by source or topic, and by name."""
-BucketCounts = Mapping[SourceBucket, Mapping[str, int]]
 
 
 @dataclass(slots=True)
@@ -31,37 +32,39 @@ class SourceTotals:
     logged: dict[str, int] = field(default_factory=dict)
     fates: dict[str, Totals] = field(default_factory=dict)
     uuids: Totals = field(default_factory=dict)
+    sources_of_host: dict[str, list[str]] = field(default_factory=dict)
+    """Sources HOST/LISTENER in ``received``, by host."""
 
     @classmethod
     def from_buckets(
         cls,
-        received: BucketCounts,
-        logged: Mapping[str, Mapping[SourceBucket, int]],
-        landed: Mapping[str, tuple[BucketCounts, BucketCounts]],
-        is_selected: Callable[[int], bool] | None = None,
+        received: CountTable,
+        logged: Mapping[str, RowTable],
+        landed: Mapping[str, tuple[CountTable, CountTable]],
+        within: range | None = None,
     ) -> SourceTotals:
-        """Add up the buckets that are selected, or all; ``landed`` has fates and uuids by topic."""
+        """Add up the buckets ``within``, or all; ``landed`` has fates and uuids by topic."""
         totals = cls()
-        for key, counts in received.items():
-            if is_selected is None or is_selected(key[1]):
-                totals.receive(key, counts)
+        for source, columns in received.sources():
+            begin, end = columns.span(within)
+            if begin < end:
+                totals.receive((source, columns.buckets[end - 1]), columns.sums(within))
         for topic, rows_by_bucket in logged.items():
             totals.logged[topic] = 0
-            for (source, bucket), rows in rows_by_bucket.items():
-                if is_selected is None or is_selected(bucket):
-                    totals.add_rows(topic, source, rows)
+            for source, rows in rows_by_bucket.sums(within).items():
+                totals.add_rows(topic, source, rows.get(ROWS, 0))
         for topic, (fates, uuids) in landed.items():
-            for (source, bucket), counts in fates.items():
-                if is_selected is None or is_selected(bucket):
-                    totals.add_fates(topic, source, counts)
-            for (_, bucket), counts in uuids.items():
-                if is_selected is None or is_selected(bucket):
-                    totals.add_uuids(topic, counts)
+            for source, counts in fates.sums(within).items():
+                totals.add_fates(topic, source, counts)
+            for counts in uuids.sums(within).values():
+                totals.add_uuids(topic, counts)
         return totals
 
     def receive(self, key: SourceBucket, counts: Mapping[str, int]) -> None:
         """Add what a source received in a bucket."""
         source, bucket = key
+        if source not in self.received and "/" in source:
+            self.sources_of_host.setdefault(source.partition("/")[0], []).append(source)
         if bucket > self.last_seen.get(source, -1):
             self.last_seen[source] = bucket
         _add(self.received, source, counts)
@@ -80,6 +83,20 @@ class SourceTotals:
     def add_uuids(self, topic: str, counts: Mapping[str, int]) -> None:
         """Add numbers of known uuids, and sums of their hashes, of a topic."""
         _add(self.uuids, topic, counts)
+        total = self.uuids[topic]
+        for name in counts:
+            if name.startswith(SUM):
+                total[name] %= LARGEST
+
+    def arrived(self, host: str) -> dict[str, int]:
+        """Return the entries that were accepted here from a host that relays, by its listener."""
+        by_partition = [fates for topic, fates in self.fates.items() if is_partition(topic)]
+        arrived = {}
+        for source in self.sources_of_host.get(host, ()):
+            # Records of Kafka are received, too, and did not arrive over a relay.
+            records = sum(Counts(fates[source]).rows() for fates in by_partition if source in fates)
+            arrived[source.partition("/")[2]] = self.received[source].get(Name.ACCEPTED, 0) - records
+        return arrived
 
     def copy(self) -> SourceTotals:
         """Return a copy that shares no mutable state."""
@@ -90,6 +107,7 @@ class SourceTotals:
             dict(self.logged),
             {topic: _copy(fates) for topic, fates in self.fates.items()},
             _copy(self.uuids),
+            {host: sources.copy() for host, sources in self.sources_of_host.items()},
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
 from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book import TierCounts
+from penstock.ledger.bucket_tables import ROWS
 from penstock.ledger.daily_rollup import day_of, roll_counts
 
 PENDING = "pending"
@@ -36,17 +37,17 @@ def series(
         if bucket >= since:
             counts_by_interval.setdefault(bucket - bucket % step, Counts()).absorb(counts)
 
-    for tier in (pages.received, in_buffer):
-        for (_, bucket), counts in tier.items():
-            add(bucket, _accepted_and_lost(counts))
+    for start, totals in pages.received.by_interval(since, step).items():
+        counts_by_interval.setdefault(start, Counts()).absorb(_accepted_and_lost(totals))
     for (_, bucket), counts in in_buffer.items():
+        add(bucket, _accepted_and_lost(counts))
         add(bucket, {PENDING: counts[Name.ACCEPTED] - counts[f"{Name.POLICY_DROP}log"]})
     for topic in pages.logged.keys() - pages.landed.keys():
-        for (_, bucket), rows in pages.logged[topic].items():
-            add(bucket, {LOGGED: rows})
+        for start, totals in pages.logged[topic].by_interval(since, step).items():
+            counts_by_interval.setdefault(start, Counts()).absorb({LOGGED: totals.get(ROWS, 0)})
     for landed in pages.landed.values():
-        for (_, bucket), counts in landed.counts.items():
-            add(bucket, counts)
+        for start, totals in landed.counts.by_interval(since, step).items():
+            counts_by_interval.setdefault(start, Counts()).absorb(totals)
     for tail in (unrolled.rolled(before) for unrolled in beyond.values()):
         for (_, bucket), rows in tail.pending.items():
             add(bucket, {PENDING: rows})
@@ -55,8 +56,8 @@ def series(
     return counts_by_interval
 
 
-def _accepted_and_lost(counts: Counts) -> dict[str, int]:
-    return {Name.ACCEPTED: counts[Name.ACCEPTED], **lost(counts)}
+def _accepted_and_lost(counts: Mapping[str, int]) -> dict[str, int]:
+    return {Name.ACCEPTED: counts.get(Name.ACCEPTED, 0), **lost(counts)}
 
 
 def document(counts_by_interval: Mapping[int, Counts], step: int, rolled: int = 0) -> dict[str, Any]:

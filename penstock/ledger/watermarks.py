@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
+from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost, summed
 from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book import TierCounts, TopicFates
+from penstock.ledger.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}
 STAMP_DELAY_S = 5
@@ -33,39 +34,34 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class _Losses:
-    """Rows of all topics, and messages lost before the log, by source and bucket."""
+    """Rows of all topics, and messages lost before the log, by source."""
 
-    rows: dict[str, dict[int, int]] = field(default_factory=dict)
-    lost: dict[str, dict[int, int]] = field(default_factory=dict)
+    received: CountTable
+    logged: dict[str, list[SourceColumns]] = field(default_factory=dict)
     _cache: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def from_pages(cls, pages: TierCounts) -> _Losses:
-        losses = cls()
+        losses = cls(pages.received)
         for logged in pages.logged.values():
-            for (source, bucket), rows in logged.items():
-                rows_by_bucket = losses.rows.setdefault(source, {})
-                rows_by_bucket[bucket] = rows_by_bucket.get(bucket, 0) + rows
-        for (source, bucket), counts in pages.received.items():
-            losses.lost.setdefault(source, {})[bucket] = lost(counts).total()
+            for source, columns in logged.sources():
+                losses.logged.setdefault(source, []).append(columns)
         return losses
 
-    def of_topic(self, logged: Mapping[SourceBucket, int], until: int) -> float:
+    def of_topic(self, logged: RowTable, until: int) -> float:
         """Return the losses before ``until`` of the topic's sources, in proportion to the rows that went to this
         topic.
         """
-        rows_by_source = Counts()
-        for (source, bucket), rows in logged.items():
-            rows_by_source[source] += rows if bucket < until else 0
+        rows_by_source = {source: counts.get(ROWS, 0) for source, counts in logged.sums(range(until)).items()}
         sums = {source: (rows, *self._before(source, until)) for source, rows in rows_by_source.items()}
         return sum(lost * rows / everywhere for rows, everywhere, lost in sums.values() if everywhere)
 
     def _before(self, source: str, until: int) -> tuple[int, int]:
         """Return rows and losses before ``until``. Cached: most topics share their sources."""
         if (source, until) not in self._cache:
-            tiers = (self.rows.get(source, {}), self.lost.get(source, {}))
-            rows, lost = (sum(count for bucket, count in keyed.items() if bucket < until) for keyed in tiers)
-            self._cache[source, until] = rows, lost
+            before = range(until)
+            rows = sum(columns.sums(before).get(ROWS, 0) for columns in self.logged.get(source, ()))
+            self._cache[source, until] = rows, lost(self.received.sums_of(source, before)).total()
         return self._cache[source, until]
 
 
@@ -89,7 +85,7 @@ def _until(
     now: float,
 ) -> int:
     """Return the first minute with messages on the way to ``topic``, at most the current one."""
-    feeds = {source for source, _ in pages.logged.get(topic, {})}
+    feeds = {source for source, _ in pages.logged[topic].sources()} if topic in pages.logged else set()
     waiting = [bucket for (source, bucket), counts in in_buffer.items() if source in feeds and counts[Name.ACCEPTED]]
     waiting += [bucket for (_, bucket), rows in beyond[topic].pending.items() if rows] if topic in beyond else []
     # The current minute is never complete: its receivers still stamp rounds with it.
@@ -98,13 +94,10 @@ def _until(
 
 
 def _topic(pages: TierCounts, topic: str, landed: TopicFates, losses: _Losses, until: int) -> Iterator[Watermark]:
-    fates = Counts()
-    for (_, bucket), counts in landed.counts.items():
-        if bucket < until:
-            fates.absorb(counts)
+    fates = summed(landed.counts.sums(range(until)).values())
     removed = fates.total(Name.DELETED) + fates[Name.DROPPED]
     total_landed = fates.total(Name.LANDED) + removed
-    lost = losses.of_topic(pages.logged.get(topic, {}), until)
+    lost = losses.of_topic(pages.logged.get(topic, RowTable()), until)
     for table, name in TABLES.items():
         rows = fates[name]
         if rows or removed:

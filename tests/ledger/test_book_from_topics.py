@@ -399,7 +399,7 @@ def test_checkpoint_with_wrong_counts_is_detected_by_a_rebuild(daemon: Daemon) -
     daemon.end()
     assert recompute(daemon.topics)[1] == []
     pages = read(daemon.topics)
-    next(iter(pages.received.values()))["accepted"] += 1
+    pages.received.add(next(iter(pages.received)), Counts(accepted=1))
     write(daemon.topics, pages)
     (line,) = recompute(daemon.topics)[1]
     assert line.startswith("received (")

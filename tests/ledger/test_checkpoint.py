@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 
 from penstock.counts import Counts
 from penstock.ledger.book import Covered, TierCounts, TopicFates
+from penstock.ledger.bucket_tables import CountTable, RowTable
 from penstock.ledger.checkpoint import BadCheckpoint, dump, parse, read, write
 from penstock.ledger.posts import ClientPost
 
 NAMES = st.text(max_size=6)
 KEYS = st.tuples(NAMES, st.integers(0, 1 << 40))
 COUNTS = st.dictionaries(NAMES, st.integers(-(1 << 60), 1 << 60).filter(bool), max_size=4).map(Counts)
-BY_KEY = st.dictionaries(KEYS, COUNTS, max_size=4)
+BY_KEY = st.dictionaries(KEYS, COUNTS, max_size=4).map(CountTable)
 PAIR = st.tuples(st.integers(0, 99), st.integers(0, 99))
 REFILLS = st.frozensets(PAIR, max_size=3)
 LANDED = st.builds(
@@ -33,7 +34,9 @@ LANDED = st.builds(
 PAGES = st.builds(
     TierCounts,
     received=BY_KEY,
-    logged=st.dictionaries(NAMES, st.dictionaries(KEYS, st.integers(0, 1 << 60), min_size=1, max_size=3), max_size=3),
+    logged=st.dictionaries(
+        NAMES, st.dictionaries(KEYS, st.integers(0, 1 << 60), min_size=1, max_size=3).map(RowTable), max_size=3
+    ),
     ends=st.dictionaries(NAMES, st.integers(0, 1 << 60), max_size=3),
     landed=st.dictionaries(NAMES, LANDED, max_size=3),
     clients=st.dictionaries(
@@ -50,12 +53,30 @@ PAGES = st.builds(
     ),
     rolled=st.integers(0, 1 << 40),
 ).map(lambda pages: replace(pages, last_posts={life: number for number, life in enumerate(pages.audits)}))
-KEPT = dump(TierCounts(received={("a", 60): Counts({"accepted": 5})}, covered={"t": Covered(5, 7)}, rolled=86_400))
+KEPT = dump(
+    TierCounts(received=CountTable({("a", 60): Counts({"accepted": 5})}), covered={"t": Covered(5, 7)}, rolled=86_400)
+)
 
 
 @settings(max_examples=30, deadline=None)
 @given(PAGES)
 def test_checkpoint_is_read_back_unchanged(pages: TierCounts) -> None:
+    assert parse(dump(pages)) == pages
+
+
+def test_checkpoint_of_format_1_is_read() -> None:
+    lines = [
+        ["received", "a", [[60, {"seen": 3, "accepted": 2}], [120, {"accepted": 1}]]],
+        ["logged", "t", "a", [[60, 2], [120, 1]]],
+        ["landed", "t", 3, 0, [], [], 0],
+        ["fates", "t", "a", [[60, {"landed.event": 2}]]],
+        ["uuids", "t", "a", [[60, {"rows.landed.event": 2, "sum.landed.event": (1 << 64) + 7}]]],
+    ]
+    pages = parse(sealed(packed(lines), b"1"))
+    assert pages.received == {("a", 60): Counts(seen=3, accepted=2), ("a", 120): Counts(accepted=1)}
+    assert pages.logged == {"t": {("a", 60): 2, ("a", 120): 1}}
+    assert pages.landed["t"].counts == {("a", 60): Counts({"landed.event": 2})}
+    assert pages.landed["t"].uuids == {("a", 60): Counts({"rows.landed.event": 2, "sum.landed.event": 7})}
     assert parse(dump(pages)) == pages
 
 
@@ -113,8 +134,8 @@ def test_lines_that_no_ledger_wrote_are_refused(lines: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("data", "error_text"),
     [
-        (sealed(packed([]), b"0"), "it has format 0, this version of Penstock reads 1"),
-        (sealed(packed([]), b"2"), "it has format 2, this version of Penstock reads 1"),
+        (sealed(packed([]), b"0"), "it has format 0, this version of Penstock reads 1 to 2"),
+        (sealed(packed([]), b"3"), "it has format 3, this version of Penstock reads 1 to 2"),
         (sealed(zlib.compress(b"[]")), "its content is impossible"),
         (sealed(packed([["unheard-of", 1]])), "its content is impossible"),
     ],

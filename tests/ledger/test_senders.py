@@ -24,6 +24,7 @@ from penstock.handover.sender_table import (
 )
 from penstock.ingest.slots import SENDER
 from penstock.ledger.book_from_topics import load
+from penstock.ledger.bucket_tables import RowTable
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import SenderTotals
 from penstock.ledger.senders import NO_TABLE, SenderPages, added, silent_hosts, totals_of
@@ -176,8 +177,8 @@ def test_the_smallest_senders_of_a_sum_are_others() -> None:
 def test_a_host_that_stopped_relaying_is_silent_after_ten_usual_pauses() -> None:
     begin = 1_800_000_000 // MINUTE * MINUTE
     minutes = [begin + number * MINUTE for number in range(60) if number != 30]
-    logged = {"web": {("db1/in", bucket): 1 for bucket in minutes} | {("in", begin): 1}}
-    logged["web"] |= {("db2/in", bucket): 1 for bucket in minutes[:5]}
+    entries = [("db1/in", bucket) for bucket in minutes] + [("db2/in", bucket) for bucket in minutes[:5]]
+    logged = {"web": RowTable(dict.fromkeys([*entries, ("in", begin)], 1))}
     last = minutes[-1] + MINUTE
     assert silent_hosts(logged, last + 590) == {}
     assert silent_hosts(logged, last + 610) == {"db1": 610}

@@ -5,15 +5,18 @@ from __future__ import annotations
 from penstock.counts import Counts
 from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book import TierCounts, TopicFates
+from penstock.ledger.bucket_tables import CountTable, RowTable
 from penstock.ledger.time_series import document, series, whole_step
 
 PAGES = TierCounts(
-    received={
-        ("a", 60): Counts({"accepted": 5, "taken": 7, "refused.oversize": 1, "kernel_dropped": 2}),
-        ("a", 120): Counts({"accepted": 3}),
-        ("b", 120): Counts({"accepted": 4, "policy_drop.log": 1}),
-    },
-    landed={"events": TopicFates(8, 0, {("a", 60): Counts({"landed.event": 4, "duplicate": 1})})},
+    received=CountTable(
+        {
+            ("a", 60): Counts({"accepted": 5, "taken": 7, "refused.oversize": 1, "kernel_dropped": 2}),
+            ("a", 120): Counts({"accepted": 3}),
+            ("b", 120): Counts({"accepted": 4, "policy_drop.log": 1}),
+        }
+    ),
+    landed={"events": TopicFates(8, 0, CountTable({("a", 60): Counts({"landed.event": 4, "duplicate": 1})}))},
 )
 BEYOND = {"events": UnlandedTail({("a", 120): 3, ("b", 120): 1}, {("b", 120): Counts({"gap.corrupt": 1})})}
 IN_BUFFER = {("b", 180): Counts({"accepted": 2})}
@@ -39,5 +42,5 @@ def test_step_is_a_multiple_of_a_minute() -> None:
 
 
 def test_topic_without_a_pipeline_ends_in_the_log() -> None:
-    pages = TierCounts(logged={"events": {("a", 60): 3}}, landed={})
+    pages = TierCounts(logged={"events": RowTable({("a", 60): 3})}, landed={})
     assert series(pages, {}, {}, 0, 60)[60] == {"logged": 3}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView
-
 from penstock.counts import Counts
 from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book import TierCounts, TopicFates
+from penstock.ledger.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
 from penstock.ledger.watermarks import Watermark, watermarks
 
 NOW = 10_000.0
@@ -15,11 +14,13 @@ PRESENT = 9960
 
 def pages(**received: int) -> TierCounts:
     return TierCounts(
-        received={("in", 60): Counts({"accepted": 100, **received}), ("in", 120): Counts({"accepted": 10})},
-        logged={"t": {("in", 60): 100, ("in", 120): 10}},
+        received=CountTable({("in", 60): Counts({"accepted": 100, **received}), ("in", 120): Counts({"accepted": 10})}),
+        logged={"t": RowTable({("in", 60): 100, ("in", 120): 10})},
         ends={"t": 110},
         landed={
-            "t": TopicFates(110, 0, {("in", 60): Counts({"landed.event": 90}), ("in", 120): Counts({"duplicate": 10})})
+            "t": TopicFates(
+                110, 0, CountTable({("in", 60): Counts({"landed.event": 90}), ("in", 120): Counts({"duplicate": 10})})
+            )
         },
     )
 
@@ -48,41 +49,45 @@ def test_losses_before_the_log_are_missing() -> None:
 
 def test_losses_of_a_source_are_divided_over_its_topics() -> None:
     lossy = pages(kernel_dropped=10)
-    lossy.logged["other"] = {("in", 60): 110}
+    lossy.logged["other"] = RowTable({("in", 60): 110})
     assert watermarks(lossy, {}, {}, NOW)[0].share == round(90 / 95, 6)
 
 
-class Rows(dict[tuple[str, int], int]):
-    """Rows that count how often they were read."""
+class CountedColumns(SourceColumns):
+    """Columns that count how often they were read."""
 
-    read = 0
+    reads = 0
 
-    def items(self) -> ItemsView[tuple[str, int], int]:
-        Rows.read += 1
-        return super().items()
+    def span(self, within: range | None) -> tuple[int, int]:
+        CountedColumns.reads += 1
+        return super().span(within)
 
 
 def test_number_of_topics_does_not_change_the_reads_of_a_topic() -> None:
     for topics in (2, 200):
         many = pages(kernel_dropped=10)
-        many.logged = {f"t{number}": Rows(many.logged["t"]) for number in range(topics)}
+        columns = CountedColumns.from_lists([60, 120], {ROWS: [100, 10]}, {})
+        many.logged = {f"t{number}": RowTable() for number in range(topics)}
+        for table in many.logged.values():
+            table.load("in", columns)
         many.landed = {f"t{number}": many.landed["t"].copy() for number in range(topics)}
-        Rows.read = 0
+        CountedColumns.reads = 0
         assert len(watermarks(many, {}, {}, NOW)) == topics
-        assert Rows.read <= 3 * topics
+        assert topics <= CountedColumns.reads <= 3 * topics
 
 
 def test_quarantined_rows_are_missing_events() -> None:
     bad = pages()
-    bad.landed["t"].counts["in", 60] |= Counts({"quarantined.bad_json": 10, "landed.message": 5})
+    bad.landed["t"].counts.add(("in", 60), Counts({"quarantined.bad_json": 10, "landed.message": 5}))
     shares = {mark.table: mark.share for mark in watermarks(bad, {}, {}, NOW)}
     assert shares == {"events": 0.9, "messages": 1.0}
 
 
 def test_deleted_and_dropped_rows_are_not_missing() -> None:
     lossy = pages(kernel_dropped=10)
-    lossy.landed["t"].counts["in", 60] = Counts({"landed.event": 9, "deleted.retention": 71, "transformed.dropped": 10})
+    fates = Counts({"landed.event": 9, "deleted.retention": 71, "transformed.dropped": 10})
+    lossy.landed["t"].counts = CountTable({("in", 60): fates})
     shares = {mark.table: (mark.landed, mark.share) for mark in watermarks(lossy, {}, {}, NOW)}
     assert shares["events"] == (9, 0.9)
-    lossy.landed["t"].counts["in", 60] = Counts({"deleted.asked": 90})
+    lossy.landed["t"].counts = CountTable({("in", 60): Counts({"deleted.asked": 90})})
     assert {mark.table: mark.landed for mark in watermarks(lossy, {}, {}, NOW)}["events"] == 0
