@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import re
 import socket
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -112,6 +113,40 @@ REPORTS = [
     Report(
         "Orange-OpenSource/hurl#40, stream-utils/inflation#3 (one header names several encodings)",
         [post(gzip.compress(gzip.compress(A)), HEAD, b"gzip , gzip")],
+        [200],
+        [A],
+    ),
+    Report(
+        "vectordotdev/vector#7375 (gzip in chunks)",
+        [
+            HEAD
+            + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+            + b"".join(b"1\r\n%c\r\n" % octet for octet in gzip.compress(A))
+            + b"0\r\n\r\n"
+            + post(B)
+        ],
+        [200, 200],
+        [A, B],
+    ),
+    Report(
+        "fluent/fluent-bit#7667, #3049 (gzip without its header is not stored as text)",
+        [post(gzip.compress(A)) + post(B)],
+        [400, 200],
+        [B],
+    ),
+    Report(
+        "fluent/fluentd#2060, elastic/beats#31061 (deflate with zlib's header and without, x-gzip)",
+        [
+            post(zlib.compress(A), HEAD, b"deflate")
+            + post(zlib.compress(B, wbits=-15), HEAD, b"deflate")
+            + post(gzip.compress(A), HEAD, b"x-gzip")
+        ],
+        [200, 200, 200],
+        [A, B, A],
+    ),
+    Report(
+        "fluent/fluent-bit-docs#547 (a character set behind the type)",
+        [post(A, HEAD + b"content-type: application/json; charset=utf-8\r\n")],
         [200],
         [A],
     ),

@@ -842,6 +842,34 @@ def test_forward_record_has_the_expected_time(
     assert event_times(rows, "forward") == [time and in_utc(time)]
 
 
+EVENT = [1600000000, {"a": 1}]
+STREAM = msgpack.packb(EVENT) + msgpack.packb([1600000000, "text"]) + msgpack.packb(EVENT)
+TAG_ONLY = b"\x93\xa5z.log"
+FORWARD_REQUESTS: list[tuple[str, bytes, int, int, str]] = [
+    ("fluent/fluentd#774, #5003 (a record that is no map)", msgpack.packb(["t", STREAM]), 2, 1, ""),
+    ("fluent/fluentd#176 (no record)", msgpack.packb(["t", [EVENT, [1600000000, None], EVENT]]), 2, 1, ""),
+    ("fluent/fluentd#176", msgpack.packb(["t", 1600000000, None]) + msgpack.packb(["t", *EVENT]), 1, 1, ""),
+    ("fluent/fluentd#2104 (tags within events)", msgpack.packb(["t", [["t", *EVENT], EVENT]]), 1, 1, ""),
+    ("fluent/fluentd#5166 (a tag alone)", msgpack.packb(["z.log"]) + msgpack.packb(["t", *EVENT]), 0, 1, "protocol"),
+    ("fluent/fluentd#5166 (seven bytes, again and again)", TAG_ONLY + TAG_ONLY, 0, 1, ""),
+    ("fluent/fluent-bit#8057 (metrics)", msgpack.packb(["m", b"\x83\xa4meta", {"fluent_signal": 1}]), 0, 1, "protocol"),
+    ("fluent/fluentd#671 (JSON)", b'["t",1600000000,{"a":1}]', 0, 1, "protocol"),
+]
+
+
+@pytest.mark.parametrize(
+    ("reference", "sent", "stored", "damaged", "closed"), FORWARD_REQUESTS, ids=[row[0] for row in FORWARD_REQUESTS]
+)
+def test_forward_refuses_damaged_events_alone_and_counts_them(
+    reference: str, sent: bytes, stored: int, damaged: int, closed: str
+) -> None:
+    splitter = ForwardSplitter(10_000, 1 << 20)
+    parts = [splitter.feed(sent), splitter.finish()]
+    rows = [row for part in parts for row in ForwardDecoder().decode_lines(part.lines).body.to_pylist()]
+    assert [row["payload"] for row in rows] == [b'{"a":1}'] * stored, reference
+    assert (sum(part.refused.get("damaged", 0) for part in parts), splitter.closed) == (damaged, closed)
+
+
 @pytest.mark.parametrize("seconds", [1600000000, 0x81000000])
 def test_forward_keeps_a_repeated_key_behind_a_time_of_96_bits(seconds: int) -> None:
     """The bytes of such a time may look like the header of a map with one key."""
