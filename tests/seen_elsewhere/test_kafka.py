@@ -65,6 +65,20 @@ def test_record_in_a_topic_with_create_time_has_a_time(reference: str, produced_
     assert record.timestamp == consumed_ms, reference
 
 
+@pytest.mark.parametrize("times", [(-1, NOW_MS, NOW_MS - 7_200_000), (NOW_MS, -1, NOW_MS - 5)])
+def test_records_without_a_time_leave_others_theirs(times: tuple[int, ...]) -> None:
+    """apache/iggy#4229 (a record without a time was refused, with its batch)."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    for number, time in enumerate(times):
+        assert builder.append(number, time - times[0], None, b"v", [])  # aiokafka takes -1 for a missing first time
+    batch_bytes = bytearray(builder.build())
+    batch_bytes[27:43] = struct.pack(">qq", times[0], max(times))
+    batch_bytes[17:21] = struct.pack(">I", crc32c(bytes(batch_bytes[21:])))
+    rows = as_batch(decode(bytes(batch_bytes), latest_time=NOW_MS).rows)
+    records = records_of(encode(in_topic(rows, micros=LOG_TIME_MICROS)))
+    assert [record.timestamp for record in records] == [LOG_TIME_MICROS // 1000 if time < 0 else time for time in times]
+
+
 HEADER_BYTES = 61
 """Bytes of a batch in front of its records."""
 MANY = [(b"k%d" % number, b"value %d " % number * 50, [("h", b"1")]) for number in range(100)]

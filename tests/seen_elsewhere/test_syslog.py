@@ -18,6 +18,7 @@ from penstock.counts import Counts, open_books
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.lines import Framing, LineSplitter, line_counts
 from penstock.wire.syslog.codec import SyslogDecoder
+from penstock.wire.syslog.columns import syslog_messages
 
 MAX_LINE = 1000
 
@@ -973,6 +974,30 @@ DATAGRAMS = [
         b"Mar 14 09:25:26 uahqsrv-cpm01 CheckPoint[25801] ",
         fields("2027-03-14T09:25:26Z", "uahqsrv-cpm01", "CheckPoint", "25801"),
     ),
+    *(
+        Datagram(f"splunk/splunk-connect-for-syslog#2019 ({name})", begin + text, header)
+        for name, text in (("CEF", b"CEF:0|CyberArk|PSM|1.0|PSM-45|x"), ("LEEF", b"LEEF:2.0|Lancope|SW|1.0|41|"))
+        for begin, header in (
+            (b"2023-02-06T14:45:01Z ", fields("2023-02-06T14:45:01Z")),
+            (b"<134>Oct 11 22:14:15 h1 ", fields("2026-10-11T22:14:15Z", "h1")),
+        )
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog#1718 (an address in the tag)",
+        b"<29>Mar 25 19:08:39 ServerName 10.192.1.45.nodes-86[4035]: Options error: --ca fails",
+        fields("2027-03-25T19:08:39Z", "ServerName", "10.192.1.45.nodes-86", "4035"),
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog#649 (RSA: commas, and no word of the text is a host)",
+        b"<14>2020-08-20 13:38:39,933, h.prod.local, audit.runtime.com.rsa.ims.authn, INFO, 0bb6fd74",
+        {},
+    ),
+    Datagram(
+        "grafana/loki#4270, #3839 (a name of more than 48 letters closed the connection)",
+        b"<13>1 2021-02-27T00:29:59.581-06:00 h %b - - - t" % (b"a" * 60),
+        fields("2021-02-27T00:29:59.581-06:00", "h", "a" * 60),
+    ),
+    Datagram("grafana/alloy#2286 (the second half of a message, in a datagram of its own)", b'{"a":"half"}', {}),
     Datagram(
         "elastic/beats#26278 (a TLS handshake at a port of lines)",
         b"\x08\x0b\x04\x01\x05\x01\x06\x01\x04\x02\x05\x02\x06\x02",
@@ -1009,6 +1034,14 @@ def test_connection_gives_the_messages_that_were_sent(report: Connection) -> Non
     assert decoded.body["payload"].to_pylist() == list(report.messages)
     assert header_of(decoded.body["annotations"].to_pylist()[-1]).items() >= report.header.items()
     assert open_books(counts) == []
+
+
+def test_text_of_event_formats_keeps_their_name() -> None:
+    """splunk/splunk-connect-for-syslog#2019: parsers of CEF and LEEF need the text from its first letter on."""
+    texts = [b"CEF:0|CyberArk|PSM", b"LEEF:2.0|Lancope|SW", b"0|app|x"]
+    sent = [b"<134>Oct 11 22:14:15 h1 " + text for text in (*texts[:2], b"CEFX:0|app|x")]
+    messages = decoder_at("2026-11-22T10:00:00+00:00", "UTC").decode(Datagrams.from_bytes(sent), 0.0).body["payload"]
+    assert syslog_messages(messages).to_pylist() == [text.decode() for text in texts]
 
 
 @pytest.mark.parametrize("report", DATAGRAMS, ids=lambda report: report.reference)

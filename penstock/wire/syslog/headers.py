@@ -306,7 +306,8 @@ class Headers:
         is_tag = np.where(has_process, (close < blank) & (ends_with_colon | (close + 1 == blank)), colon < blank)
         if (touches := is_tag & (last + 1 < blank)).any():
             following = octets.data[np.minimum(last + 1, len(octets.data) - 1)]
-            is_tag &= ~touches | (_is_letter(octets.data[begins]) & (name_ends - begins > 1) & ~_NEAR_COLON[following])
+            is_name = _is_letter(octets.data[begins]) & (name_ends - begins > 1) & ~_NEAR_COLON[following]
+            is_tag &= ~touches | (is_name & ~_begins_event_format(octets.head(begins, stops, 5)))
         fits = (name_ends > begins) & (bracket >= name_ends) & is_tag
         self.fields["app_name"].assign(rows[fits], begins[fits], name_ends[fits])
         with_process = fits & has_process
@@ -425,6 +426,12 @@ _BEFORE_TIME[np.frombuffer(b" *.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", np.uint8)
 _NEAR_COLON = np.zeros(256, np.bool_)
 _NEAR_COLON[np.frombuffer(b":/\\", np.uint8)] = True
 """Characters after a colon that is part of an address or a path, and ends no tag."""
+
+
+def _begins_event_format(head: Bytes) -> Bools:
+    """Report whether ArcSight's CEF or QRadar's LEEF comes first: its name and version are the begin of the text."""
+    begins_format: Bools = (head[:, :4] == list(b"CEF:")).all(axis=1) | (head == list(b"LEEF:")).all(axis=1)
+    return begins_format
 
 
 def _is_letter(octets: Bytes) -> Bools:

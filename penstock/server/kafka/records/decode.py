@@ -88,7 +88,7 @@ def decode(
     if len(view) < HEADER.size:
         raise BadRecords("not a record batch: too short")
     header = HEADER.unpack_from(view)
-    _, length, _, _, checksum, attributes, last, first_time, _, producer, epoch, sequence, count = header
+    _, length, _, _, checksum, attributes, last, first_time, last_time, producer, epoch, sequence, count = header
     if length != len(view) - LENGTH_FROM:
         raise BadRecords("not exactly one record batch")
     if crc32c(view[CHECKED_FROM:]) != checksum:
@@ -97,7 +97,7 @@ def decode(
         raise BadRecords("a record batch has no records, or a header that producers do not send")
     octets = unpack(view[HEADER.size :], attributes & CODEC, max_bytes)
     # Fast path: few records are decoded in Python, many as columns.
-    keeps_times = latest_time is not None and first_time >= 0
+    keeps_times = latest_time is not None and first_time >= NO_TIME and max(first_time, last_time) >= 0
     few = few_rows(octets.to_pybytes(), count) if octets.size <= MAX_FEW_BYTES and not keeps_times else None
     headers = QUICK_HEADERS if quickly else None
     times = (first_time, latest_time) if latest_time is not None and keeps_times else None
