@@ -725,6 +725,18 @@ GELF_CHUNKS: list[tuple[str, list[tuple[bytes, int]], list[bytes], dict[str, int
         {},
     ),
     (
+        "t0xa/gelfj#95 (an id that is the time: two messages of one sender, one after the other)",
+        [(part, 1) for part in (*FIRST_CHUNKS, *chunks(OTHER, b"12345678"))],
+        [LONG, OTHER],
+        {"fragment.duplicate": 0},
+    ),
+    (
+        "Graylog2/graylog2-server#1593 (each chunk twice, all of them in turn)",
+        [(part, 1) for part in FIRST_CHUNKS * 2],
+        [LONG],
+        {"fragment.duplicate": len(FIRST_CHUNKS)},
+    ),
+    (
         "Graylog2/graylog2-server#1593 (each chunk twice)",
         [(part, 1) for part in FIRST_CHUNKS[:-1] * 2 + FIRST_CHUNKS[-1:]],
         [LONG],

@@ -4,7 +4,8 @@ Invariant: no header decides how much memory is allocated; an entry grows only w
 of an entry, counted against the table's bound, is the size of its finished message, so every message in the table can
 become complete there. An entry ends complete, expired (not touched for ``expire_time``) or evicted (the table exceeded
 its bound; least recently touched first). Its identity is then remembered for ``expire_time``: late fragments of it
-count as duplicate or discarded, and do not begin a new message.
+count as duplicate or discarded, and do not begin a new message. Without a total in the header, fragments with other
+bytes are not late: they begin another message.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import NamedTuple
 
 import mmh3
 import numpy as np
+from crc32c import crc32c
 
 from penstock.counts import Counts, Name
 from penstock.wire.plog.statistics import Statistics
@@ -25,8 +27,8 @@ from penstock.wire.plog.statistics import Statistics
 MAX_FRAGMENTS = 65_535
 """Limit of held fragments: the most that one message may have. It bounds the overhead of many tiny fragments."""
 MAX_REMEMBERED = 65_536
-"""Limit of remembered finished messages: about 30 MB. Beyond it the oldest are forgotten early."""
-
+"""Limit of remembered finished messages: about 30 MB, with checksums twice as much; the oldest are forgotten early."""
+CHECKSUM_BYTES = 4
 MessageIdentity = tuple[int, int, int]
 """Identity of a message: source address, source port, message id."""
 
@@ -72,20 +74,33 @@ class _Entry:
         return self.held if self.header.hash is None else self.header.total + len(self.tags)
 
 
+def _checksum(part: bytes) -> bytes:
+    return crc32c(part).to_bytes(CHECKSUM_BYTES, "big")
+
+
+def _checksums(entry: _Entry) -> bytes:
+    missing = bytes(CHECKSUM_BYTES)
+    parts = (entry.parts.get(index) for index in range(entry.header.fragments))
+    return b"".join(missing if part is None else _checksum(part) for part in parts)
+
+
 class FinishedMessages:
     """Identities of finished messages, each for ``expire_time`` seconds, at most MAX_REMEMBERED."""
 
     def __init__(self, expire_time: float) -> None:
         self._expire_time = expire_time
-        self._finished: OrderedDict[MessageIdentity, tuple[Header, Fate, float]] = OrderedDict()
+        self._finished: OrderedDict[MessageIdentity, tuple[Header, Fate, float, bytes]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._finished)
 
-    def remember(self, key: MessageIdentity, header: Header, fate: Fate, now: float) -> None:
-        """Store the fate of a message; it replaces an older message of the same identity."""
+    def remember(self, key: MessageIdentity, header: Header, fate: Fate, now: float, checksums: bytes = b"") -> None:
+        """Store the fate of a message; it replaces an older message of the same identity.
+
+        ``checksums``: CRC32C of each part, 0 for a missing one, of a protocol whose header does not identify a message.
+        """
         self._finished.pop(key, None)
-        self._finished[key] = (header, fate, now)
+        self._finished[key] = (header, fate, now, checksums)
         if len(self._finished) > MAX_REMEMBERED:
             self._finished.popitem(last=False)
 
@@ -93,7 +108,7 @@ class FinishedMessages:
         self, keys: Sequence[MessageIdentity], headers: Iterable[Header], fates: Iterable[Fate], now: float
     ) -> None:
         """Store the fates of messages none of which is remembered yet."""
-        self._finished.update(zip(keys, zip(headers, fates, repeat(now)), strict=False))
+        self._finished.update(zip(keys, zip(headers, fates, repeat(now), repeat(b"")), strict=False))
         # Limit: ids of a fast sender must not fill memory within ``expire_time``; the oldest are forgotten first.
         while len(self._finished) > MAX_REMEMBERED:
             self._finished.popitem(last=False)
@@ -106,6 +121,17 @@ class FinishedMessages:
         """Return the fate of exactly this message; None if the id now belongs to another message."""
         finished = self._finished.get(key)
         return finished[1] if finished is not None and finished[0] == header else None
+
+    def fate_of_part(self, key: MessageIdentity, header: Header, index: int, part: bytes) -> Fate | None:
+        """Return the fate of the message if this is one of its parts, by its checksum if that is stored.
+
+        Senders of GELF give several messages one id, such as the time; the next one is a message of its own.
+        """
+        fate = self.fate(key, header)
+        if fate is None or not (checksums := self._finished[key][3]):
+            return fate
+        stored = checksums[CHECKSUM_BYTES * index :][:CHECKSUM_BYTES]
+        return fate if stored in (bytes(CHECKSUM_BYTES), _checksum(part)) else None
 
     def expire(self, now: float) -> None:
         """Forget messages that were finished ``expire_time`` ago."""
@@ -151,7 +177,7 @@ class Reassembly:
         entry = self._look_up(key)
         is_new = entry is None
         if entry is None:
-            late = self.memory.fate(key, header)
+            late = self.memory.fate_of_part(key, header, index, part)
             if late is not None:
                 counts[late] += 1
                 return False, None
@@ -281,7 +307,7 @@ class Reassembly:
         counts[Name.OPEN] -= 1
         counts[Name.FRAGMENT_OPEN] -= len(entry.parts)
         counts[Name.FRAGMENT_USED if fate is Fate.GOOD else Name.FRAGMENT_DISCARDED] += len(entry.parts)
-        self.memory.remember(key, entry.header, fate, now)
+        self.memory.remember(key, entry.header, fate, now, _checksums(entry) if entry.header.hash is None else b"")
         return entry
 
     def _finish(self, key: MessageIdentity, entry: _Entry, now: float, counts: Counts) -> Assembled | None:
