@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.counts import Counts, Name
-from penstock.records import annotation_maps, binary_array, body, bounds, from_numpy
+from penstock.records import ANNOTATIONS, annotation_maps, binary_array, body, bounds, from_numpy, values_of
 from penstock.wire.datagrams import Ints
 from penstock.wire.decoded import NO_ROWS, Decoded
 from penstock.wire.growth import FIELDS
 from penstock.wire.raw import RawDecoder
 from penstock.wire.sender_text import strings
+from penstock.wire.syslog.few_messages import MAX_FEW_MESSAGES, read_few
 from penstock.wire.syslog.framing import compressed_rows, without_counts, without_ends
 from penstock.wire.syslog.headers import FACILITIES, SEVERITIES, Headers
 from penstock.wire.syslog.octets import PADDING, Bools, Octets, Spans
@@ -78,6 +79,17 @@ def build_annotations(
     ``received``: microseconds since the epoch, one for all or one per message; ``zone``: zone of timestamps without
     one.
     """
+    if len(messages) <= MAX_FEW_MESSAGES and len(received) == 1:
+        rows = read_few(values_of(messages), int(received[0]), zone, is_local=is_local)
+        if rows is not None:
+            return pa.array(rows, ANNOTATIONS)
+    return annotations_in_columns(messages, received, zone, is_local=is_local)
+
+
+def annotations_in_columns(
+    messages: pa.Array[Any], received: Ints, zone: tzinfo | None, *, is_local: bool = False
+) -> pa.Array[Any]:
+    """Return the same as ``build_annotations``, however few messages there are."""
     header = Headers(messages, is_local=is_local)
     parameters = read_parameters(header.octets, header.fields["structured_data"])
     present = np.ones((len(messages), 2 + len(FIELDS)), np.bool_)

@@ -141,6 +141,37 @@ def read_times(
     return Times(micros + fraction - minutes * _MINUTE_US, text.is_valid, plain)
 
 
+def format_stamp(stamp: str, received: int, zone: tzinfo | None) -> str | None:
+    """Return RFC 3164's time (``Oct  1 22:14:15``) as RFC 3339 in UTC, as the columns do.
+
+    ``received``: microseconds since the epoch. None for a rare time: a leap day, a leap second, one that ``zone`` has
+    twice or never, or one outside of the calendar.
+    """
+    return _stamp_in_quarter(stamp, received // _QUARTER_US, zone)
+
+
+@lru_cache(maxsize=1024)
+def _stamp_in_quarter(stamp: str, quarter_of_receipt: int, zone: tzinfo | None) -> str | None:
+    # Only the month of the receipt matters, which is that of its quarter of an hour.
+    now = _start_of_quarter(quarter_of_receipt)
+    month, day = _MONTHS.decode().index(stamp[:3]) // 3 + 1, int(stamp[4:6])
+    ahead = month - now.month
+    try:
+        time = (int(stamp[7:9]), int(stamp[10:12]), int(stamp[13:15]))
+        local = datetime(now.year + (ahead < -6) - (ahead > 6), month, day, *time)
+    except ValueError:
+        return None
+    if month == 2 and day == 29:
+        return None
+    if zone is not UTC:
+        quarter = (local - datetime(1970, 1, 1)) // timedelta(minutes=15)
+        minutes = _minutes_ahead(zone, quarter, 0)
+        if minutes != _minutes_ahead(zone, quarter, 1):
+            return None
+        local -= timedelta(minutes=minutes)
+    return f"{local.isoformat()}Z"
+
+
 def read_offsets(zone_names: pa.Array[Any], received: Ints, zone: tzinfo | None) -> Offsets:
     """Return the offsets of ``zone_names`` (type binary, null if missing): names, or ``+0200`` and ``+02:00``.
 
@@ -373,6 +404,10 @@ def _local_minutes(micros: Ints, zone: tzinfo | None, received: Ints) -> Ints:
 
 @lru_cache(maxsize=4096)
 def _minutes_ahead(zone: tzinfo | None, quarter: int, fold: int) -> int:
-    local = (datetime(1970, 1, 1) + timedelta(minutes=15 * quarter)).replace(fold=fold)
+    local = _start_of_quarter(quarter).replace(fold=fold)
     offset = (local.astimezone() if zone is None else local.replace(tzinfo=zone)).utcoffset()
     return round((offset or timedelta()).total_seconds() / 60)
+
+
+def _start_of_quarter(quarter: int) -> datetime:
+    return datetime(1970, 1, 1) + timedelta(minutes=15 * quarter)
