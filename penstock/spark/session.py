@@ -239,7 +239,8 @@ def _home_without_archives() -> Path | None:
     Spark puts its packed Python first on the path. Python compiles modules from an archive at each import: 13 MB and
     0.5 s more for each of the seven processes that a landing starts.
     """
-    installed = Path(pyspark.__file__).parent
+    # Resolved, so that an environment behind a link (a release that is the current one) has one, too.
+    installed = Path(pyspark.__file__).parent.resolve()
     home = cache_folder() / f"spark-{pyspark.__version__}-{zlib.crc32(bytes(installed)):08x}"
     try:
         home.mkdir(parents=True, exist_ok=True)
