@@ -68,6 +68,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/proof/kafka_records.py": "imports Kafka's client only if a table lands from Kafka",
     "penstock/proof/reread_flight.py": "reads over Flight, apart from the folder's reader",
     "penstock/proof/watermarks.py": "one file of the tables, read without the prover",
+    "penstock/spark/worker_daemon.py": "a process of its own, which imports nothing else at first",
     "penstock/server/alarms/delivery_process.py": "the entry point of a process",
     "penstock/spark/extensions.py": "settings of Spark's extensions, without the session",
     "penstock/spark/versions.py": "tested versions of Spark, imported before pyspark",

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from penstock.config.keys.pipeline import check_master
 from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder, find_java
+from penstock.spark import worker_daemon
 from penstock.spark.class_archive import ClassArchive
 from penstock.spark.package_zip import package_zip
 from penstock.spark.versions import check_version
@@ -136,7 +137,16 @@ def build_session(
     _prepare_environment(master, user_settings.get("spark.pyspark.python"), is_local)
     local = LOCAL_SETTINGS if is_local else {}
     workers = {f"spark.executorEnv.{name}": value for name, value in WORKER_ENVIRONMENT.items()}
-    options = {**SETTINGS, **workers, **local, **user_settings, "spark.master": master, "spark.app.name": name}
+    daemon = _daemon_settings(master)
+    options = {
+        **SETTINGS,
+        **workers,
+        **local,
+        **daemon,
+        **user_settings,
+        "spark.master": master,
+        "spark.app.name": name,
+    }
     archive = _class_archive(options)
     archive_options, class_list = archive.use_or_record(scratch) if archive else ([], None)
     options["spark.driver.extraJavaOptions"] = _java_options(
@@ -159,6 +169,13 @@ def build_session(
     if not _IN_PROCESS.fullmatch(master):
         session.sparkContext.addPyFile(str(package_zip()))
     return session
+
+
+def _daemon_settings(master: str) -> dict[str, str]:
+    """Return the daemon that forks Python workers: Penstock's where they run with this Python, which has it."""
+    # Elsewhere executors get this package with their first task, after the start of the daemon.
+    is_own = _IN_PROCESS.fullmatch(master) and os.environ["PYSPARK_PYTHON"] == sys.executable
+    return {"spark.python.daemon.module": worker_daemon.MODULE} if is_own else {}
 
 
 def runs_in_process(master: str) -> bool:

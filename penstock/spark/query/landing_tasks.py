@@ -23,10 +23,9 @@ from penstock.spark.query.kafka_source import as_records
 from penstock.spark.query.part_results import SharedFolder, pack_result, unpack_result
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.slices import read_slice
+from penstock.spark.worker_daemon import LANDING, LANDING_WITH_FUNCTION, ROLE
 
 RESULT = "result binary"
-ROLE = "SPARK_WORKER_ROLE"
-"""Environment variable of Python workers; its value only separates groups of workers."""
 _LOGGER = logging.getLogger(__name__)
 Sources = Callable[[Iterator[pa.RecordBatch]], Iterable[MessageBatch]]
 
@@ -45,7 +44,7 @@ def run_tasks(frame: DataFrame, sources: Sources, job: Job, landed_at: int, scra
         freeze_loaded_objects()
         yield pa.RecordBatch.from_arrays([pa.array([part], pa.binary())], names=["result"])
 
-    with _landing_workers(frame.sparkSession):
+    with _landing_workers(frame.sparkSession, LANDING_WITH_FUNCTION if job.transform.function else LANDING):
         written = frame.mapInArrow(task, RESULT)
     packed_parts: list[Any] = written.toArrow()["result"].to_pylist()
     parts = [unpack_result(packed_part) for packed_part in packed_parts]
@@ -68,14 +67,14 @@ def _pack(part: PartResult, shared: SharedFolder) -> bytes:
 
 
 @contextmanager
-def _landing_workers(spark: SparkSession) -> Iterator[None]:
+def _landing_workers(spark: SparkSession, role: str) -> Iterator[None]:
     """Let functions that are defined in the block run in Python workers of their own.
 
     Spark shares workers among all functions of one environment. Without a role, workers that only read plans would
     also grow to the size of the ones that land, and there would be twice as many.
     """
     environment = spark.sparkContext.environment
-    environment[ROLE] = "landing"
+    environment[ROLE] = role
     try:
         yield
     finally:

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.query.landing_tasks import ROLE, _landing_workers
+from penstock.spark.query.landing_tasks import _landing_workers
+from penstock.spark.worker_daemon import LANDING, ROLE
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +24,7 @@ def workers_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_landing_tasks_run_in_workers_of_their_own(spark: SparkSession) -> None:
     rows = spark.range(4, numPartitions=2)
     schema = "pid bigint, role string"
-    with _landing_workers(spark):
+    with _landing_workers(spark, LANDING):
         landing = rows.mapInArrow(workers_of, schema)
     plain_workers = rows.mapInArrow(workers_of, schema)
     landing_workers, theirs = ({tuple(row) for row in frame.collect()} for frame in (landing, plain_workers))
