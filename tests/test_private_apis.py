@@ -37,7 +37,7 @@ PYTHON = "Python"
 class PrivateApi(NamedTuple):
     """A private name, or a public one that no documentation promises.
 
-    ``parameters`` are those that Penstock passes or accepts; None where a compiled function does not list them.
+    ``parameters``: the ones that Penstock passes or accepts; None where a compiled function does not list them.
     """
 
     library: str

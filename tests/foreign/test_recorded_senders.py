@@ -1,6 +1,6 @@
-"""What common libraries in Go, Rust, Node and Java sent, replayed into a pipe: each message is stored once.
+"""Recorded bytes of common libraries in Go, Rust, Node and Java, replayed into a pipe: each message is stored once.
 
-The bytes were recorded by ``senders.py``. The programs themselves run in soak where their language is installed.
+``senders.py`` recorded them. The programs themselves run in soak where their language is installed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.session import SETTINGS, _java_options, build_session, listens_on_loopback
+from penstock.spark.session import (
+    REQUIRED_PARTS,
+    SETTINGS,
+    _home_without_archives,
+    _java_options,
+    build_session,
+    listens_on_loopback,
+)
 
 
 @pytest.mark.parametrize("master", ["local", "local[2,3]", "local-cluster[2,1,512]", "spark://127.0.0.1:7077"])
@@ -22,6 +32,21 @@ def test_jvm_memory_options_of_the_user_are_kept() -> None:
     assert "-XX:+UseParallelGC -XX:MaxNewSize=128m" in _java_options("", None)
     assert "MaxNewSize" not in _java_options("-XX:NewRatio=3", None)
     assert "ParallelGC" not in _java_options("-XX:+UseZGC", None)
+
+
+def test_home_without_archives_exists_behind_a_link_to_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in REQUIRED_PARTS:
+        (tmp_path / "release" / "pyspark" / part).mkdir(parents=True)
+    (tmp_path / "current").symlink_to(tmp_path / "release")
+    monkeypatch.setattr(pyspark, "__file__", str(tmp_path / "current" / "pyspark" / "__init__.py"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    home = _home_without_archives()
+    assert home is not None
+    assert [(home / part).resolve() for part in REQUIRED_PARTS] == [
+        tmp_path / "release" / "pyspark" / part for part in REQUIRED_PARTS
+    ]
 
 
 HISTORY = [key for key in SETTINGS if "retained" in key or key.endswith("numRecentProgressUpdates")]
