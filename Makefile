@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+TEST_PROCESSES ?= 3
 
 .PHONY: run demo test test-arm64 check soak mutants simulate fuzz audit-dependencies bench bench-compare site pictures format setup
 
@@ -11,8 +12,9 @@ run: setup
 demo: setup
 	$(BIN)/penstock up --demo
 
+# Three processes on two cores: a test with real processes waits half of its time.
 test: setup
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not soak"
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "not soak"
 
 # As root, on Debian, with debootstrap and qemu-user-static.
 test-arm64: setup
