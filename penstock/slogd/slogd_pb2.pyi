@@ -45,20 +45,22 @@ class LogEntry(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., annotations: _Optional[_Mapping[str, str]] = ..., protobuf: _Optional[_Union[_any_pb2.Any, _Mapping]] = ..., raw_bytes: _Optional[bytes] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class AppendRequest(_message.Message):
-    __slots__ = ("topic", "logs", "transaction_id", "producer_id", "sequence", "origin")
+    __slots__ = ("topic", "logs", "transaction_id", "producer_id", "sequence", "origin", "columns")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_ID_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_ID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     logs: _containers.RepeatedCompositeFieldContainer[LogEntry]
     transaction_id: str
     producer_id: str
     sequence: int
     origin: Origin
-    def __init__(self, topic: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., transaction_id: _Optional[str] = ..., producer_id: _Optional[str] = ..., sequence: _Optional[int] = ..., origin: _Optional[_Union[Origin, _Mapping]] = ...) -> None: ...
+    columns: bytes
+    def __init__(self, topic: _Optional[str] = ..., logs: _Optional[_Iterable[_Union[LogEntry, _Mapping]]] = ..., transaction_id: _Optional[str] = ..., producer_id: _Optional[str] = ..., sequence: _Optional[int] = ..., origin: _Optional[_Union[Origin, _Mapping]] = ..., columns: _Optional[bytes] = ...) -> None: ...
 
 class Origin(_message.Message):
     __slots__ = ("source", "bucket", "first", "last", "codec", "hops")

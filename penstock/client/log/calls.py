@@ -112,11 +112,18 @@ def append(topic: str, entries: Iterable[pb.LogEntry], producer: tuple[str, int]
 
 
 def append_batch(
-    topic: str, body: pa.RecordBatch, producer: tuple[str, int], origin: Origin | None = None
+    topic: str,
+    body: pa.RecordBatch,
+    producer: tuple[str, int],
+    origin: Origin | None = None,
+    encode: Callable[..., bytes] = append_request,
 ) -> Call[list[int]]:
-    """Append the rows of a BODY batch; the answer is their offsets. ``origin``: of relayed rows."""
+    """Append the rows of a BODY batch; the answer is their offsets. ``origin``: of relayed rows.
+
+    ``encode`` makes the request: ``append_request`` or ``columns_request``.
+    """
     relayed = {} if origin is None else {"origin": _encode_origin(origin)}
-    request = append_request(topic, body, producer_id=producer[0], sequence=producer[1], **relayed)
+    request = encode(topic, body, producer_id=producer[0], sequence=producer[1], **relayed)
     return Call("AppendLogs", request, _offsets)
 
 

@@ -49,6 +49,12 @@ def append_request(topic: str, body: pa.RecordBatch, **fields: str | int | pb.Or
     return rest.SerializeToString() + (logs(body) if body.num_rows else b"")
 
 
+def columns_request(topic: str, body: pa.RecordBatch, **fields: str | int | pb.Origin) -> bytes:
+    """Return the AppendRequest with a BODY batch as its columns; ``fields`` are its other fields."""
+    columns = body.serialize().to_pybytes()
+    return AppendRequest(topic=topic, columns=columns, **fields).SerializeToString()  # type: ignore[arg-type]
+
+
 def logs(batch: pa.RecordBatch) -> bytes:
     """Return the rows of a SCHEMA or BODY batch as the repeated field ``logs``. Timestamps must not be before 1970."""
     encoded = _encode_rows(batch)

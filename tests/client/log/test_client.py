@@ -4,12 +4,17 @@ import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from google.protobuf.any_pb2 import Any as ProtobufAny
 from google.protobuf.duration_pb2 import Duration
 
 from penstock.client import Entry, Log, NoSuchTopic, Refused, Unavailable
+from penstock.counts import Origin
+from penstock.records import ANNOTATIONS, BODY, EMPTY_BODY, body
+from penstock.slogd.columns import decode
 from tests.server.running import Running
 
 
@@ -29,6 +34,30 @@ def test_appended_entries_are_read(log: Log) -> None:
         (2, None, {"userid": "5"}),
     ]
     assert before < entries[0].timestamp < entries[1].timestamp < before + timedelta(minutes=1)
+
+
+RELAYED: dict[str, Any] = {"origin": Origin("host/udp", 120, 121_000_000, 122_000_000, "plog")}
+
+
+def test_relayed_rows_are_stored_once_from_columns(log: Log, running: Running) -> None:
+    rows = body([b"a", None, b"c"], annotations=pa.array([[("userid", "5")], None, [("x", "y")]], ANNOTATIONS))
+    for _ in range(2):
+        assert log.append_batch("t", rows, ("p", 1), **RELAYED) == [0, 1, 2]
+    (batch,) = running.log.topic("t").reader().read(0)
+    assert batch.batch.select(BODY.names).equals(rows)
+    assert [(entry.payload, entry.annotations) for entry in log.read("t")] == [
+        (b"a", {"userid": "5"}),
+        (None, {}),
+        (b"c", {"x": "y"}),
+    ]
+
+
+def test_relayed_rows_reach_a_server_that_ignores_columns(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A server of an earlier version passes over the unknown field, as protobuf does.
+    monkeypatch.setattr(decode, "_decode_columns", lambda message: EMPTY_BODY)
+    assert log.append_batch("t", body([b"a", b"b"]), ("p", 0), **RELAYED) == [0, 1]
+    assert log.append_batch("t", body([b"c"]), ("p", 1), **RELAYED) == [2]
+    assert [entry.payload for entry in log.read("t")] == [b"a", b"b", b"c"]
 
 
 def test_protobuf_messages_are_sent_as_any(log: Log) -> None:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from google.protobuf.any_pb2 import Any as ProtobufAny
 from google.protobuf.message import DecodeError
@@ -11,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Origin
-from penstock.records import as_batch
+from penstock.records import BODY, Rows, as_batch, body
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns import decode
 from penstock.slogd.columns.decode import Append, parse_append, parse_logs
-from penstock.slogd.columns.encode import response
+from penstock.slogd.columns.encode import append_request, columns_request, response
 from penstock.slogd.columns.entries import to_body
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse, LogEntry
@@ -55,7 +57,7 @@ def test_random_bytes_are_parsed_like_protobuf_or_refused(request: AppendRequest
     expected, has_origin = None, False
     with contextlib.suppress(DecodeError):
         parsed = AppendRequest.FromString(bytes(wire))
-        expected, has_origin = by_protobuf(parsed), parsed.HasField("origin")
+        expected, has_origin = by_protobuf(parsed), parsed.HasField("origin") or bool(parsed.columns)
     try:
         assert contents_of(parse_append(bytes(wire))) == expected
     except BadRequest:
@@ -67,6 +69,77 @@ def test_last_of_repeated_fields_counts() -> None:
     wire = b"".join(b"\x12" + bytes([len(entry)]) + entry for entry in (plain * 2, plain + any_.SerializeToString()))
     rows = as_batch(parse_append(wire).body).to_pylist()
     assert [(row["payload"], row["type_url"]) for row in rows] == [(b"a", None), (b"b", "")]
+
+
+FIELDS: dict[str, Any] = {"producer_id": "me", "sequence": 7, "origin": pb.Origin(source="host/udp", bucket=60)}
+
+
+@given(st.lists(entries, max_size=30))
+def test_columns_and_entries_of_a_relay_give_the_same_batch(sent: list[LogEntry]) -> None:
+    rows = to_body(sent)
+    by_entries = parse_append(append_request("t", rows, **FIELDS))
+    by_columns = parse_append(columns_request("t", rows, **FIELDS))
+    # Protobuf's maps have no order, and columns keep it.
+    assert from_batch(stored(as_batch(by_columns.body))) == from_batch(stored(as_batch(by_entries.body)))
+    assert as_batch(by_columns.body).equals(rows)
+    assert replace(by_columns, body=Rows()) == replace(by_entries, body=Rows())
+
+
+@given(st.lists(entries, max_size=30), st.data())
+def test_part_of_a_batch_travels_without_the_rest(sent: list[LogEntry], data: st.DataObject) -> None:
+    part = to_body(sent).slice(data.draw(st.integers(0, len(sent))), data.draw(st.integers(0, len(sent))))
+    body = parse_append(columns_request("t", part)).body
+    assert from_batch(stored(as_batch(body))) == from_batch(stored(part))
+
+
+@given(st.lists(entries, min_size=1, max_size=30), st.data())
+def test_damaged_columns_are_a_valid_batch_or_refused(sent: list[LogEntry], data: st.DataObject) -> None:
+    message = bytearray(to_body(sent).serialize().to_pybytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
+    message = message[: data.draw(st.integers(0, len(message)) | st.just(len(message)))]
+    with contextlib.suppress(BadRequest):
+        body = as_batch(parse_append(AppendRequest(columns=bytes(message)).SerializeToString()).body)
+        body.validate(full=True)
+        from_batch(stored(body))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_compressed_columns_are_refused(codec: str) -> None:
+    rows, sink = body([b"x" * 1000]), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, BODY, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_batch(rows)
+    messages = pa.BufferReader(sink.getvalue())
+    pa.ipc.read_message(messages)
+    compressed = pa.ipc.read_message(messages).serialize().to_pybytes()
+    assert pa.ipc.read_record_batch(pa.py_buffer(compressed), BODY) == rows
+    with pytest.raises(BadRequest, match="must not be compressed"):
+        parse_append(AppendRequest(columns=compressed).SerializeToString())
+
+
+def test_columns_of_another_kind_are_refused() -> None:
+    for message in (b"x", BODY.serialize().to_pybytes(), pa.record_batch({"a": [1]}).serialize().to_pybytes()):
+        with pytest.raises(BadRequest, match="no Arrow record batch of the log"):
+            parse_append(AppendRequest(columns=message).SerializeToString())
+    rows = body([b"a"]).serialize().to_pybytes()
+    with pytest.raises(BadRequest, match="entries or columns, not both"):
+        parse_append(AppendRequest(logs=[LogEntry()], columns=rows).SerializeToString())
+
+
+def test_offsets_beyond_a_column_are_refused() -> None:
+    message = body([b"abc"]).serialize().to_pybytes()
+    offsets, wrong = bytes([0, 0, 0, 0, 3, 0, 0, 0]), bytes([0, 0, 0, 0, 255, 0, 0, 0])
+    head, _, rest = message.rpartition(offsets)
+    assert rest.startswith(b"abc")
+    with pytest.raises(BadRequest, match="no Arrow record batch of the log"):
+        parse_append(AppendRequest(columns=head + wrong + rest).SerializeToString())
+
+
+def test_columns_have_at_most_the_entries_of_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "MAX_ENTRIES", 2)
+    assert parse_append(columns_request("t", body([b"a", b"b"]))).body.num_rows == 2
+    with pytest.raises(BadRequest, match="An append may have"):
+        parse_append(columns_request("t", body([b"a", b"b", b"c"])))
 
 
 def test_origin_of_relayed_entries_is_parsed() -> None:
