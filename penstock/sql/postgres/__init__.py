@@ -13,6 +13,7 @@ __all__ = [  # noqa: RUF022 reading order
     "rows",
     "parameters",
     "statements",
+    "system_columns",
     "system_tables",
     "system_catalog",
     "preparation",

@@ -23,7 +23,7 @@ from penstock.sql.postgres.system_catalog import (
     open_database,
 )
 from penstock.sql.postgres.system_tables import INFORMATION_SCHEMA_NAMES, SCHEMA
-from penstock.sql.postgres.types import INT8, OID, TEXT, TEXT_FORMAT, Column, PgType, column
+from penstock.sql.postgres.types import INT8, TEXT, TEXT_FORMAT, Column, PgType, column
 from penstock.sql.query import CLOSED, SETTINGS, TOPICS, BadQuery, check_one_select, memory_limits, words_of
 
 MEMORY_BYTES = 200_000_000
@@ -34,8 +34,6 @@ MAX_COLUMNS = 1_600
 """Limit of PostgreSQL, and of a message's count of columns."""
 MAX_INFERRED, MAX_BINDINGS = 100, 10
 """Limits for the parameters whose types are inferred, and for the times that a statement is bound for that."""
-_OID_COLUMNS = {"attrtypoids": Column("attrtypoids", OID.array)}
-"""asyncpg asks for the types that it does not know by a query with this column, so it must know the column's type."""
 _PREPARE = "PREPARE located AS "
 _TYPE = r"([A-Z ]+(?:\(\d+,\d+\))?(?:\[\])*)"
 _PREFIX = re.compile(r"^[A-Za-z ]+ Error: (?=\{)")
@@ -108,7 +106,7 @@ class Preparation:
         """Return the columns of a statement's answer. Raises StatementFailed."""
         relation = self._bind(translation)
         kinds = zip(relation.columns, relation.types, strict=True)
-        return [_OID_COLUMNS.get(name) or column(_column_name(name), str(kind)) for name, kind in kinds]
+        return [column(_column_name(name), str(kind)) for name, kind in kinds]
 
     def arrow_schema(self, translation: Translation) -> pa.Schema:
         """Return the schema of a statement's answer, whose columns are ``text_of_enums``. Raises StatementFailed."""

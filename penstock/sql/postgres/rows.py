@@ -204,6 +204,7 @@ _ARROW: dict[int, Any] = {
     INT2.oid: pa.int16(),
     INT4.oid: pa.int32(),
     INT8.oid: pa.int64(),
+    OID.oid: pa.uint32(),
     FLOAT4.oid: pa.float32(),
     FLOAT8.oid: pa.float64(),
     TIME.oid: pa.time64("us"),

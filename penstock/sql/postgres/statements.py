@@ -305,6 +305,8 @@ def _replacements(
             end = next((candidate for candidate in rest if tokens[candidate].text == ")"), None)
             if end is not None:
                 removed |= {index, second_index, end}
+        elif second.identifier == "oid" and (token.kind == "cast" or (token.is_word("as") and third.text == ")")):
+            yield second_index, "uinteger"  # DuckDB's own oid has a sign and 8 bytes
         elif token.is_word("collate") and second.identifier == "default":
             removed |= {index, second_index}
         elif token.is_word(*_USER_WORDS) and (index == 0 or tokens[index - 1].text != "."):

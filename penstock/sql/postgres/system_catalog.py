@@ -21,17 +21,33 @@ from penstock.landing.rows.engine import sql_literal
 from penstock.sql.catalog import Catalog
 from penstock.sql.postgres.query_functions import QUERY_FUNCTIONS
 from penstock.sql.postgres.statements import INFORMATION_SCHEMA
+from penstock.sql.postgres.system_columns import INFORMATION_SCHEMA_TABLES, TABLES
 from penstock.sql.postgres.system_tables import (
     CAST_TYPES,
     COLUMN_TYPES,
     FUNCTIONS,
-    INFORMATION_SCHEMA_TABLES,
     OWNER,
     SCHEMA,
-    TABLES,
     TABLES_OF_FUNCTIONS,
 )
-from penstock.sql.postgres.types import BY_OID, NO_MODIFIER, NUMERIC, Column, column
+from penstock.sql.postgres.types import (
+    BY_OID,
+    DATE,
+    FLOAT4,
+    FLOAT8,
+    INT2,
+    INT4,
+    INT8,
+    INTERVAL,
+    NO_MODIFIER,
+    NUMERIC,
+    TEXT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    Column,
+    column,
+)
 from penstock.sql.query import TOPICS
 
 DATABASE, SYSTEM_SCHEMA = "penstock", "pg"
@@ -41,6 +57,8 @@ OWNER_OID = 10
 DATABASE_OID, PG_CATALOG_OID, PUBLIC_OID, INFORMATION_SCHEMA_OID, TOPICS_OID = 5, 11, 2200, 13_000, 13_001
 FIRST_OID = 16_384
 """Numbers below are PostgreSQL's own."""
+MAX_HASH = (1 << 31) - (1 << 20)
+"""Numbers of tables stay below 2^31: clients cast them to integers."""
 _SCHEMAS = {
     "pg_catalog": PG_CATALOG_OID,
     SCHEMA: PUBLIC_OID,
@@ -50,6 +68,14 @@ _SCHEMAS = {
 _TYPE_FUNCTIONS = {"typinput": "in", "typoutput": "out", "typreceive": "recv", "typsend": "send"}
 _UNDERSCORED = frozenset({"json", "jsonb", "date", "time", "timestamp", "timestamptz", "interval", "numeric", "uuid"})
 """Types whose functions have an underscore in their names; clients know a type by these."""
+_INTEGERS = frozenset({INT2, INT4, INT8})
+_FLOATS = {FLOAT4: 24, FLOAT8: 53}
+"""Bits of the mantissa."""
+_TIMES = {DATE: 0, **dict.fromkeys((TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL), 6)}
+"""Digits of the fraction of a second."""
+_MAX_TEXT_BYTES = 1 << 30
+_HEAP, _DEFAULT_TABLESPACE = 2, 1663
+"""Numbers in PostgreSQL of the way in which tables are stored, and of where."""
 _NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^".]+)')
 
 
@@ -83,7 +109,7 @@ class SystemCatalog:
         named += [(TOPICS, topic, topic_columns) for topic in self.catalog.topics]
         relations, numbers = [], set[int]()
         for schema, name, columns in sorted(named, key=lambda relation: relation[:2]):
-            oid = FIRST_OID + zlib.crc32(f"{schema}.{name}".encode()) % (1 << 31)
+            oid = FIRST_OID + zlib.crc32(f"{schema}.{name}".encode()) % MAX_HASH
             while oid in numbers:
                 oid += 1
             numbers.add(oid)
@@ -173,10 +199,12 @@ class SystemCatalog:
         rows = list(_ROWS[name](self)) if name in _ROWS else []
         arrays = {}
         for column_name, letter in columns:
-            _, kind, default = COLUMN_TYPES[letter]
+            _, kind, default = COLUMN_TYPES[letter.lower()]
+            default = default if letter.islower() else None
             arrays[column_name] = pa.array([row.get(column_name, default) for row in rows], kind)
         names = ", ".join(
-            f'CAST("{column_name}" AS {COLUMN_TYPES[letter][0]}) AS "{column_name}"' for column_name, letter in columns
+            f'CAST("{column_name}" AS {COLUMN_TYPES[letter.lower()][0]}) AS "{column_name}"'
+            for column_name, letter in columns
         )
         connection.register("_rows", pa.table(arrays))
         connection.execute(f'CREATE TABLE {DATABASE}.{schema}."{name}" AS SELECT {names} FROM _rows')  # noqa: S608
@@ -194,6 +222,8 @@ class SystemCatalog:
                 "relnamespace": _SCHEMAS[relation.schema],
                 "relowner": OWNER_OID,
                 "relkind": "r",
+                "relam": _HEAP,
+                "reltuples": -1.0,
                 "relpersistence": "p",
                 "relnatts": len(relation.columns),
                 "relreplident": "d",
@@ -243,6 +273,7 @@ class SystemCatalog:
             "datname": DATABASE,
             "datdba": OWNER_OID,
             "encoding": 6,
+            "dattablespace": _DEFAULT_TABLESPACE,
             "datlocprovider": "c",
             "datallowconn": True,
             "datconnlimit": -1,
@@ -250,9 +281,22 @@ class SystemCatalog:
             "datctype": "C",
         }
 
+    def _rows_of_pg_am(self) -> Iterator[dict[str, Any]]:
+        yield {"oid": _HEAP, "amname": "heap", "amhandler": "heap_tableam_handler", "amtype": "t"}
+
+    def _rows_of_pg_tablespace(self) -> Iterator[dict[str, Any]]:
+        yield {"oid": _DEFAULT_TABLESPACE, "spcname": "pg_default", "spcowner": OWNER_OID}
+
     def _rows_of_pg_roles(self) -> Iterator[dict[str, Any]]:
         for oid, name in {OWNER_OID: OWNER, **({FIRST_OID - 1: self.user} if self.user != OWNER else {})}.items():
-            yield {"oid": oid, "rolname": name, "rolinherit": True, "rolcanlogin": True, "rolconnlimit": -1}
+            yield {
+                "oid": oid,
+                "rolname": name,
+                "rolinherit": True,
+                "rolcanlogin": True,
+                "rolconnlimit": -1,
+                "rolpassword": "********",
+            }
 
     def _rows_of_pg_user(self) -> Iterator[dict[str, Any]]:
         for role in self._rows_of_pg_roles():
@@ -321,6 +365,22 @@ class SystemCatalog:
                 "with_hierarchy": "NO",
             }
 
+    def _rows_of_column_privileges(self) -> Iterator[dict[str, Any]]:
+        for relation in self.relations:
+            for entry in relation.columns:
+                yield {
+                    "grantor": OWNER,
+                    "grantee": self.user,
+                    "table_catalog": DATABASE,
+                    "table_schema": relation.schema,
+                    "table_name": relation.name,
+                    "column_name": entry.name,
+                    "privilege_type": "SELECT",
+                }
+
+    def _rows_of_information_schema_catalog_name(self) -> Iterator[dict[str, Any]]:
+        yield {"catalog_name": DATABASE}
+
     def _rows_of_enabled_roles(self) -> Iterator[dict[str, Any]]:
         yield {"role_name": self.user}
 
@@ -334,6 +394,8 @@ _ROWS: dict[str, Callable[[SystemCatalog], Iterator[dict[str, Any]]]] = {
     "pg_attribute": SystemCatalog._rows_of_pg_attribute,
     "pg_type": SystemCatalog._rows_of_pg_type,
     "pg_database": SystemCatalog._rows_of_pg_database,
+    "pg_am": SystemCatalog._rows_of_pg_am,
+    "pg_tablespace": SystemCatalog._rows_of_pg_tablespace,
     "pg_roles": SystemCatalog._rows_of_pg_roles,
     "pg_user": SystemCatalog._rows_of_pg_user,
     "pg_settings": SystemCatalog._rows_of_pg_settings,
@@ -344,6 +406,9 @@ _ROWS: dict[str, Callable[[SystemCatalog], Iterator[dict[str, Any]]]] = {
     "tables": SystemCatalog._rows_of_tables,
     "columns": SystemCatalog._rows_of_columns,
     "table_privileges": SystemCatalog._rows_of_table_privileges,
+    "column_privileges": SystemCatalog._rows_of_column_privileges,
+    "role_column_grants": SystemCatalog._rows_of_column_privileges,
+    "information_schema_catalog_name": SystemCatalog._rows_of_information_schema_catalog_name,
     "enabled_roles": SystemCatalog._rows_of_enabled_roles,
     "character_sets": SystemCatalog._rows_of_character_sets,
     "role_table_grants": SystemCatalog._rows_of_table_privileges,
@@ -351,11 +416,20 @@ _ROWS: dict[str, Callable[[SystemCatalog], Iterator[dict[str, Any]]]] = {
 """Tables with rows; all others are empty."""
 
 
-def _precision(entry: Column) -> dict[str, str]:
-    if entry.kind is not NUMERIC or entry.modifier == NO_MODIFIER:
-        return {}
-    modifier = entry.modifier - 4
-    return {"numeric_precision": str(modifier >> 16), "numeric_scale": str(modifier & 0xFFFF)}
+def _precision(entry: Column) -> dict[str, int]:
+    """Return precision and size of a column as PostgreSQL's ``information_schema.columns`` has them."""
+    kind = entry.kind
+    if kind is NUMERIC:
+        modifier = entry.modifier - 4
+        bounds = {"numeric_precision": modifier >> 16, "numeric_scale": modifier & 0xFFFF}
+        return {"numeric_precision_radix": 10, **(bounds if entry.modifier != NO_MODIFIER else {})}
+    if kind in _INTEGERS:
+        return {"numeric_precision": 8 * kind.size, "numeric_precision_radix": 2, "numeric_scale": 0}
+    if kind in _FLOATS:
+        return {"numeric_precision": _FLOATS[kind], "numeric_precision_radix": 2}
+    if kind is TEXT:
+        return {"character_octet_length": _MAX_TEXT_BYTES}
+    return {"datetime_precision": _TIMES[kind]} if kind in _TIMES else {}
 
 
 def _system_oid(table: str) -> int:

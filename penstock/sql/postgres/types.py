@@ -50,21 +50,20 @@ TIMESTAMP = PgType("timestamp", 1114, 1115, 8, "D", "timestamp without time zone
 TIMESTAMPTZ = PgType("timestamptz", 1184, 1185, 8, "D", "timestamp with time zone", "TIMESTAMPTZ")
 INTERVAL = PgType("interval", 1186, 1187, 16, "T", "interval", "INTERVAL")
 NUMERIC = PgType("numeric", 1700, 1231, -1, "N", "numeric", "DECIMAL(38,9)")
+OID = PgType("oid", 26, 1028, 4, "N", "oid", "UINTEGER")
 UUID = PgType("uuid", 2950, 2951, 16, "U", "uuid", "UUID")
 ANSWERED = (
     *(BOOL, BYTEA, INT8, INT2, INT4, TEXT, JSON, FLOAT4, FLOAT8, DATE, TIME, TIMESTAMP, TIMESTAMPTZ, INTERVAL),
-    *(NUMERIC, UUID),
+    *(NUMERIC, OID, UUID),
 )
-"""Types of columns."""
-OID = PgType("oid", 26, 1028, 4, "N", "oid", "BIGINT")
+"""Types of columns. The numbers of objects are the only ones without a sign, as in PostgreSQL."""
 DECLARED = (
     PgType("char", 18, 1002, 1, "Z", '"char"', "VARCHAR"),
     PgType("name", 19, 1003, 64, "S", "name", "VARCHAR"),
-    OID,
     PgType("bpchar", 1042, 1014, -1, "S", "character", "VARCHAR"),
     PgType("varchar", 1043, 1015, -1, "S", "character varying", "VARCHAR"),
     PgType("jsonb", 3802, 3807, -1, "U", "jsonb", "JSON"),
-    PgType("regclass", 2205, 2210, 4, "N", "regclass", "BIGINT"),
+    PgType("regclass", 2205, 2210, 4, "N", "regclass", "UINTEGER"),
 )
 """Types that clients declare for parameters in addition."""
 BY_OID = {kind.oid: kind for scalar in (*ANSWERED, *DECLARED) for kind in (scalar, scalar.array)}
@@ -78,7 +77,6 @@ _BY_DUCKDB = {
     **{kind.duckdb: kind for kind in ANSWERED if kind is not NUMERIC},
     **dict.fromkeys(("TINYINT", "UTINYINT"), INT2),
     "USMALLINT": INT4,
-    "UINTEGER": INT8,
     **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT", "BIGNUM"), NUMERIC),
     "TIMESTAMP WITH TIME ZONE": TIMESTAMPTZ,
     "TIMESTAMPTZ_NS": TIMESTAMPTZ,
