@@ -87,6 +87,14 @@ def test_any_bytes_are_a_plan_or_refused(content: bytes, tmp_path_factory: pytes
         assert parse_plan(format_plan(plan)) == plan
 
 
+def test_query_without_an_id_gets_one_and_keeps_it(tmp_path: Path) -> None:
+    ensure_query_id(tmp_path)
+    written = (tmp_path / "metadata").read_bytes()
+    assert isinstance(json.loads(written)["id"], str)
+    ensure_query_id(tmp_path)
+    assert (tmp_path / "metadata").read_bytes() == written
+
+
 def test_unreadable_plan_raises_its_file_name(tmp_path: Path) -> None:
     write_plan(tmp_path, 1, Planned({"a": 2}, 0, 0))
     (tmp_path / "offsets" / "1").write_text("v1\n")

@@ -398,7 +398,6 @@ def test_lost_checkpoint_is_made_again_and_each_message_lands_once(tmp_path: Pat
     harms: list[Callable[[], object]] = [
         lambda: None,
         lambda: shutil.rmtree(layout.checkpoint),
-        (layout.checkpoint / "metadata").unlink,
         lambda: (layout.checkpoint / "metadata").write_bytes(b"\0" * 45),
     ]
     for start_number, harm in enumerate(harms):
