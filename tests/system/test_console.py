@@ -32,6 +32,14 @@ def chromium() -> Iterator[Browser]:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def _closed_pages(chromium: Browser) -> Iterator[None]:
+    """Close the pages of a test: the console would update them during all later ones."""
+    yield
+    for context in chromium.contexts:
+        context.close()
+
+
 def test_page_without_data_shows_addresses_commands_and_keys(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console)
     host, port = one_pipe.address("events-udp")
