@@ -152,6 +152,8 @@ TARGETS = {
     ),
     "landing/rows/json_events.py": "landing/rows/test_json_events.py::test_no_bytes_raise_errors",
     "landing/rows/strict_json.py": "landing/rows/test_json_events.py::test_no_bytes_raise_errors",
+    "landing/table/deletion_vectors.py": "landing/table/test_deletion_vectors.py::test_any_bytes_are_rows_or_refused",
+    "landing/table/file_entries.py": DAMAGED_FILES,
     "landing/table/landed_table.py": DAMAGED_FILES,
     "landing/table/delta_table.py": DAMAGED_FILES,
     "landing/table/table_reader.py": DAMAGED_FILES,

@@ -23,6 +23,7 @@ from penstock.landing.typed.columns import TypedTable, configured_tables
 from penstock.landing.typed.typed_tables import TypedTableAhead
 from penstock.process.process_end import stop_thread
 from penstock.upkeep.believed_clock import BelievedClock
+from penstock.upkeep.compaction.compaction import repair_entries
 from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions, request_expired
@@ -188,7 +189,9 @@ class Maintenance:
             self._expire_at = now + RETENTION_INTERVAL_S
             self._clock.store_time()
             self._request_expired_rows()
-        note_foreign_changes(self._layout)
+        if note_foreign_changes(self._layout):
+            # Order: the complaint is noted before its cause is gone.
+            repair_entries(self._layout)
         # Order: the proofs first, see the class.
         if self._has_open_requests() and self._settled():
             executed = execute_deletions(self._layout, self._upkeep.window, self._clock.expected_micros())

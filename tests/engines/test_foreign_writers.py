@@ -17,6 +17,7 @@ import penstock.tables
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import FOREIGN, REQUESTED, load_deletions, request_deletion
 from penstock.landing.row_sums import uuid_hashes
+from penstock.landing.table.deletion_vectors import read_mask
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table_paths import Layout
@@ -29,6 +30,7 @@ from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from tests.engines.foreign_spark import ForeignSpark
+from tests.landing.table.foreign_writer import add_without_vector, commit, latest_add
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life
 from tests.landing.writing.messages import source
 from tests.proof.proof_sql import documented_sql
@@ -194,23 +196,43 @@ def test_files_that_spark_optimized_are_read_merged_and_deleted_from(table: Shar
     table.check()
 
 
-def test_vector_on_times_that_cannot_be_rewritten_stays_until_it_is_purged(table: Shared) -> None:
-    from penstock.landing.table.delta_table import VectorNotApplicable
-
+def test_vector_on_times_beyond_nanoseconds_is_applied(table: Shared) -> None:
     table.spark("OPTIMIZE {}")
     table.spark(VECTORS)
     table.spark(DELETE, "a-011")
     table.land()
-    table.compact()
     table.check()
-    request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'a-012'"))
-    with pytest.raises(VectorNotApplicable, match="REORG TABLE"):
-        execute_deletions(table.layout, WINDOW)
-    table.check()
-    table.spark("REORG TABLE {} APPLY (PURGE)")
     table.delete("a-012")
+    assert all(file.is_plain for file in table.life.table.active())
+    table.check()
     table.compact()
     table.check()
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("has_two_vectors", [False, True])
+def test_file_that_is_listed_twice_is_rewritten_once_for_all(table: Shared, has_two_vectors: bool) -> None:
+    """trinodb/trino#31253, #24648: Spark has both entries, too, until Penstock removes them."""
+    note_foreign_changes(table.layout)
+    table.spark(VECTORS)
+    table.spark(DELETE, "a-011")
+    (marked,) = [file for file in table.life.table.active() if file.live is not None]
+    assert marked.live is not None
+    before, live = latest_add(table.landed, marked), marked.live
+    read = read_mask(table.layout.landed, before["deletionVector"], ROWS)
+    assert read.tolist() == [*live.tolist(), *[True] * (ROWS - len(live))], "as delta-rs reads the vector of Spark"
+    if has_two_vectors:
+        table.spark(DELETE.replace("a-011", "a-012"), "a-012")
+        commit(table.landed, [{"add": before}])
+    else:
+        add_without_vector(table.landed, marked)
+    assert len(table.spark("SELECT uuid FROM {}")) > len(table.uuids)
+    table.land()
+    table.delete("a-013")
+    table.check()
+    table.compact()
+    table.check()
+    assert len(table.spark("DESCRIBE HISTORY {}")) == table.life.table.version() + 1
 
 
 @pytest.mark.parametrize(

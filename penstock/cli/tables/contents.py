@@ -127,17 +127,27 @@ def spark_config(settings: ConfiguredData, as_json: AsJson = False) -> None:
 
 @tables.command()
 def repair(settings: ConfiguredData) -> None:
-    """Rewrite files with rows that have an annotation name twice, which DuckDB, Spark and Ibis cannot read."""
-    from penstock.upkeep.compaction.annotation_repair import repair_annotations
+    """Rewrite files that other programs left in a state in which some engines misread them.
 
+    These are files with rows that have an annotation name twice, which DuckDB, Spark and Ibis cannot read, and files
+    that are listed several times, with and without their deletion vector. The pipeline may run.
+    """
+    from penstock.upkeep.compaction.annotation_repair import repair_annotations
+    from penstock.upkeep.compaction.compaction import repair_entries
+
+    layout = Layout.for_tables(settings.tables)
+    with Progress("looking for files that are listed several times"):
+        repeated = repair_entries(layout)
     with Progress("looking for repeated names"):
-        repaired = repair_annotations(Layout.for_tables(settings.tables))
+        repaired = repair_annotations(layout)
     if repaired:
         record_command(settings.data_dir, f"rewrite {repaired} files of the tables with repeated annotation names")
+    if repeated:
+        record_command(settings.data_dir, f"rewrite {repeated} files that the tables listed several times")
     console.print(
-        f"{repaired:,} files rewritten"
-        if repaired
-        else "nothing to repair: every annotation name is unique within its row"
+        f"{repaired + repeated:,} files rewritten"
+        if repaired or repeated
+        else "nothing to repair: every annotation name is unique within its row, and every file is listed once"
     )
 
 

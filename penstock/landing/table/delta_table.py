@@ -27,9 +27,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties, PostCommitHookProperties, RemoveAction, Transaction
 
 from penstock.errors import PenstockError
+from penstock.files.errors import DamagedFile
 from penstock.files.file_system import sync_written
 from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options, translate_errors_at
 from penstock.landing.table.features import Features
+from penstock.landing.table.file_entries import (
+    LAST_CHECKPOINT,
+    create_commit,
+    parse_actions,
+    read_entries,
+    replacement,
+)
 from penstock.landing.table.one_writer import PROPERTY, check_writer, own_name
 from penstock.landing.table.table_file import NewFile, TableFile, is_about_content, open_rows
 from penstock.landing.table.table_reader import (
@@ -38,12 +46,10 @@ from penstock.landing.table.table_reader import (
     DESCRIPTION_KEY,
     TableReader,
     newest_batch,
-    parse_actions,
 )
 from penstock.landing.table_paths import partition_value
 from penstock.landing.table_schema import FILE_SCHEMA, PARTITION_COLUMNS, STATISTICS, FileForm
 
-LAST_CHECKPOINT = "_last_checkpoint"
 KEEP_HOURS = 6
 """Age at which replaced files are removed: a query that began earlier may still read them."""
 DEFAULT_PROPERTIES = {
@@ -333,14 +339,72 @@ class DeltaTable(TableReader):
                     )
                 self._sync_since(before)
 
+    def replace_entries(self, file: TableFile, files: Sequence[NewFile]) -> None:
+        """Replace a file by files with its rows in one durable commit that removes all of its entries.
+
+        The caller holds the lock of upkeep. Raises TableChanged, VectorNotApplicable, FeatureNotWritten.
+        """
+        if not isinstance(self._log, Path):
+            # Limit: no client of ours creates an object only if it does not exist, except delta-rs for its own commits.
+            raise VectorNotApplicable(_listed_repeatedly(self.folder, file))
+        self._check_files_exist(files)
+        now_ms = time.time_ns() // 1_000_000
+        added = [
+            {
+                "path": new.name,
+                "partitionValues": _partition_values(new.name),
+                "size": new.size,
+                "modificationTime": now_ms,
+                "dataChange": True,
+                "stats": new.statistics,
+            }
+            for new in files
+        ]
+        for _ in range(MAX_COMMIT_ATTEMPTS):
+            table = self._table
+            version = table.version()
+            listed = next((entry for entry in self._list_files(table) if entry == file), None)
+            if listed is None or (listed.identity, listed.copies) != (file.identity, file.copies):
+                raise TableChanged(f"{self.folder}: another program changed files that were to be replaced")
+            Features.read(table).check(self.folder, deletes=True)
+            entries = self._entries(file, version)
+            path = self._log / f"{version + 1:020}.json"
+            # Invariant: the entries are replaced in the version that was read, see ``_replace``.
+            if create_commit(path, replacement(entries, added, now_ms, OWN_COMMIT_MARK)):
+                return
+        raise TableChanged(f"{self.folder}: other programs commit all the time")
+
+    def remove_bare_entry(self, file: TableFile) -> None:
+        """Remove the entry without a vector of a file that has one with a vector, too.
+
+        The caller holds the lock of upkeep. Raises TableChanged, VectorNotApplicable, FeatureNotWritten.
+        """
+        table = self._table
+        before = table.version()
+        vectors = [entry.get("deletionVector") for entry in self._entries(file, before)]
+        if vectors.count(None) != 1 or len(vectors) != 2:
+            raise VectorNotApplicable(_listed_repeatedly(self.folder, file))
+        removal = RemoveAction(file, True, time.time_ns() // 1_000_000, partition_values=_partition_values(file))
+        properties = CommitProperties(custom_metadata=OWN_COMMIT_MARK)
+        properties.max_commit_retries = 0
+        try:
+            self._write(table, [removal], properties)
+        except CommitFailedError:
+            raise TableChanged(f"{self.folder}: another program commits at the same time") from None
+        self._sync_since(before)
+
+    def _entries(self, file: TableFile, version: int) -> list[dict[str, Any]]:
+        """Return the entries of a file in the newest version. Raises VectorNotApplicable."""
+        try:
+            entries = read_entries(self._log, version, file)
+        except DamagedFile as error:
+            raise VectorNotApplicable(f"{_listed_repeatedly(self.folder, file)}: {error}") from None
+        if len(entries) != file.copies:
+            raise VectorNotApplicable(_listed_repeatedly(self.folder, file))
+        return entries
+
     def _first_row_condition(self, file: TableFile) -> str | None:
         """Return an SQL condition that holds for the first row of a file; None for a file without rows."""
-        if file.copies > 1:
-            # delta-rs would read the file once without its vector: its deleted rows would be there again.
-            raise VectorNotApplicable(
-                f"{self.folder / file} is in the table {file.copies} times: another program removed or added it "
-                "without its deletion vector; deletions and retention wait until that is undone (docs/tables.md)"
-            )
         with open_rows(self.folder, file) as rows:
             if not rows.fits_nanoseconds():
                 raise VectorNotApplicable(
@@ -440,6 +504,13 @@ def _add_actions(files: Sequence[NewFile], now_ms: int, *, changed: bool = True)
 def _partition_values(name: str) -> dict[str, str | None]:
     """Return the values of the partition columns, from the folders of a file."""
     return {column: value for column in PARTITION_COLUMNS if (value := partition_value(name, column))}
+
+
+def _listed_repeatedly(folder: TablePath, file: TableFile) -> str:
+    return (
+        f"{folder / file} is in the table {file.copies} times: another program removed or added it without its "
+        "deletion vector; deletions of its rows wait until that is undone (docs/tables.md)"
+    )
 
 
 def _type_name(field: Any) -> str:

@@ -6,6 +6,7 @@ deleted rows back. ``delta_table`` adds commits of our own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -22,7 +23,9 @@ from deltalake.exceptions import DeltaError
 from penstock.files.errors import DamagedFile
 from penstock.files.json_values import parse_object
 from penstock.landing.storage.object_path import TablePath, delta_rs_options, translate_errors_at
-from penstock.landing.table.table_file import Mask, TableFile
+from penstock.landing.table.deletion_vectors import read_mask
+from penstock.landing.table.file_entries import parse_actions, read_entries
+from penstock.landing.table.table_file import Mask, TableFile, count_rows
 from penstock.landing.table_schema import LANDED
 
 DELTA_LOG = "_delta_log"
@@ -272,6 +275,11 @@ class TableReader:
             adds, vectors = pa.table(table.get_add_actions()), self._deletion_vectors(table)
         columns = [*(adds[name].to_pylist() for name in ("path", "size_bytes", "num_records")), _first_hours(adds)]
         rows: list[Any] = [(unquote(path), *rest) for path, *rest in zip(*columns, strict=True)]
+        # Fast path: no file is listed twice.
+        if len({name for name, *_ in rows}) < len(rows):
+            for name, count in Counter(name for name, *_ in rows).items():
+                if count > 1 and (by_entry := self._masks_of_entries(name, table.version())):
+                    vectors[name] = by_entry
         files = []
         for name, size, count, hour in sorted(rows, key=itemgetter(0)):
             masks = vectors.get(name)
@@ -290,6 +298,16 @@ class TableReader:
                 name = unquote(str(path)).removeprefix("file://").removeprefix(root)
                 vectors.setdefault(name, []).append(live.values.to_numpy(zero_copy_only=False))
         return vectors
+
+    def _masks_of_entries(self, name: str, version: int) -> list[Mask]:
+        """Return the live rows by each vector of a file that a version lists with several; [] for one vector."""
+        # Workaround: of two vectors of one path, delta-rs returns any one.
+        entries = read_entries(self._log, version, name)
+        descriptors = [entry["deletionVector"] for entry in entries if entry.get("deletionVector")]
+        if len(descriptors) < 2:
+            return []
+        rows = count_rows(self.folder, TableFile(name))
+        return [read_mask(self.folder, descriptor, rows) for descriptor in descriptors]
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """Return the actions of a commit; None if the log no longer has it."""
@@ -333,11 +351,6 @@ def _added_names(actions: Sequence[Mapping[str, Any]]) -> list[str]:
 def _changes(action: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the descriptions of the file that an action adds or removes; empty for other actions."""
     return [action[kind] for kind in ("add", "remove") if kind in action]
-
-
-def parse_actions(text: str) -> list[dict[str, Any]]:
-    """Parse the text of a commit. Raises ValueError."""
-    return [parse_object(line) for line in text.splitlines() if line.strip()]
 
 
 def _description(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

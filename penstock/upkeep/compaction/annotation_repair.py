@@ -16,7 +16,7 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.writing.written_file import ROW_GROUP, FileWriter, copy_rows, in_current_columns
-from penstock.upkeep.compaction.compaction import removed_on_failure
+from penstock.upkeep.compaction.compaction import apply_vector, removed_on_failure
 
 
 def repair_annotations(layout: Layout) -> int:
@@ -24,8 +24,9 @@ def repair_annotations(layout: Layout) -> int:
     with hold_upkeep_lock(layout):
         table = table_of(layout)
         names = _repeating(layout, table)
-        if isinstance(table, DeltaTable) and any(name.live is not None for name in names):
-            table.apply_vectors([name for name in names if name.live is not None])
+        if isinstance(table, DeltaTable) and (with_vectors := [name for name in names if not name.is_plain]):
+            for name in with_vectors:
+                apply_vector(table, name)
             names = _repeating(layout, table)
         for name in names:
             if isinstance(table, DeltaTable):

@@ -20,15 +20,18 @@ import pyarrow.compute as pc
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.landing_lock import hold_upkeep_lock
-from penstock.landing.storage.object_path import TablePath
+from penstock.landing.storage.object_path import ObjectPath, TablePath
 from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable, VectorNotApplicable
-from penstock.landing.table.table_file import TableFile, count_rows, open_rows
+from penstock.landing.table.features import FeatureNotWritten
+from penstock.landing.table.table_file import TableFile, count_rows, is_about_content, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.table_schema import FileForm
+from penstock.landing.typed.typed_delta import existing_typed_tables
 from penstock.landing.writing.written_file import (
     ROW_GROUP,
     FileWriter,
     WrittenFile,
+    copy_rows,
     in_current_columns,
 )
 
@@ -86,11 +89,57 @@ def apply_vectors(table: DeltaTable, files: Sequence[TableFile]) -> None:
     """Apply deletion vectors where possible; log once per table which files have to keep theirs."""
     for file in files:
         try:
-            table.apply_vectors([file])
-        except VectorNotApplicable as error:
+            apply_vector(table, file)
+        except (VectorNotApplicable, FeatureNotWritten) as error:
             if (folder := str(table.folder)) not in _REPORTED_TABLES:
                 _REPORTED_TABLES.add(folder)
                 _LOGGER.warning("some files are not merged: %s", error)
+
+
+def apply_vector(table: DeltaTable, file: TableFile) -> None:
+    """Rewrite a file that has a deletion vector, or is listed several times, with its live rows.
+
+    Requires the lock of upkeep. Raises VectorNotApplicable, FeatureNotWritten, TableChanged.
+    """
+    if file.copies > 1 and isinstance(table.folder, ObjectPath):
+        table.remove_bare_entry(file)
+        file = next(listed for listed in table.active() if listed == file)
+    if file.copies == 1 and (isinstance(table.folder, ObjectPath) or _fits_nanoseconds(table.folder, file)):
+        table.apply_vectors([file])
+        return
+    # delta-rs would read an entry without its vector: deleted rows would be there again for everybody.
+    with removed_on_failure(table) as written:
+        try:
+            if count_rows(table.folder, file):
+                written.append(copy_rows(table.folder, file, form=table.form))
+        except (pa.ArrowInvalid, OSError, ValueError) as error:
+            if isinstance(error, OSError) and not is_about_content(error):
+                raise
+            raise VectorNotApplicable(f"{table.folder / file} cannot be rewritten: {error}") from None
+        table.replace_entries(file, written)
+    if file.copies > 1:
+        _LOGGER.warning(
+            "%s was in the table %d times, because another program removed or added it without its deletion vector: "
+            "it is rewritten with its remaining rows",
+            table.folder / file,
+            file.copies,
+        )
+
+
+def repair_entries(layout: Layout) -> int:
+    """Rewrite the files that a table lists several times; return their number. The pipeline and readers may run."""
+    repaired = 0
+    with hold_upkeep_lock(layout):
+        for table in [DeltaTable(layout.landed), *existing_typed_tables(layout)]:
+            repeated = [file for file in table.active() if file.copies > 1]
+            apply_vectors(table, repeated)
+            repaired += len({*repeated} - {file for file in table.active() if file.copies > 1})
+    return repaired
+
+
+def _fits_nanoseconds(folder: TablePath, file: TableFile) -> bool:
+    with open_rows(folder, file) as rows:
+        return rows.fits_nanoseconds()
 
 
 def group_files(files: Sequence[TableFile], target: int = TARGET_FILE_BYTES) -> list[list[TableFile]]:

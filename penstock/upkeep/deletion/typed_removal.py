@@ -19,7 +19,7 @@ from penstock.landing.table_schema import LANDED
 from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
 from penstock.landing.typed.typed_files import rows_with_keys
 from penstock.landing.writing.written_file import copy_rows
-from penstock.upkeep.compaction.compaction import removed_on_failure
+from penstock.upkeep.compaction.compaction import apply_vector, removed_on_failure
 
 MaskOf = Callable[[TablePath, TableFile], Mask]
 """A mask of the rows of a file that are deleted; empty if there are none."""
@@ -87,5 +87,5 @@ def _delete_from(table: TypedDelta, number: int, mask_of: MaskOf, batch: int) ->
 def apply_vectors_where(table: DeltaTable, listed: Callable[[], Sequence[TableFile]], mask_of: MaskOf) -> None:
     """Apply the deletion vectors of files with rows to delete. Raises VectorNotApplicable."""
     with_vectors = [file for file in listed() if not file.is_plain]
-    if affected := [file for file in with_vectors if mask_of(table.folder, file).any()]:
-        table.apply_vectors(affected)
+    for file in [file for file in with_vectors if mask_of(table.folder, file).any()]:
+        apply_vector(table, file)

@@ -135,7 +135,7 @@ def _tables(layout: Layout) -> Iterator[Callable[[], DeltaSnapshot]]:
 def rewrite_files(layout: Layout, table: DeltaTable, names: Sequence[str]) -> None:
     """Rewrite files of another program with the same rows, in the types of the table."""
     with hold_upkeep_lock(layout), removed_on_failure(table) as written:
-        files = [file for file in table.active() if file in names and file.live is None]
+        files = [file for file in table.active() if file in names and file.is_plain]
         written += [copy_rows(table.folder, file, form=table.form) for file in files]
         table.replace(files, written)
 
@@ -145,7 +145,7 @@ def _snapshot(
 ) -> DeltaSnapshot:
     from penstock.upkeep.iceberg.mirrored_table import DeltaSnapshot
 
-    if with_vectors := [file for file in table.active() if file.live is not None]:
+    if with_vectors := [file for file in table.active() if not file.is_plain]:
         # An Iceberg table over such a file would bring the deleted rows back.
         with hold_upkeep_lock(layout):
             apply_vectors(table, with_vectors)

@@ -49,17 +49,25 @@ def delete_by_vector(folder: Path, name: str, rows: Sequence[int]) -> int:
     removal = _removal(added) | {"dataChange": True}
     if "deletionVector" in added:
         removal["deletionVector"] = added["deletionVector"]
+    change = {**added, "dataChange": True, "deletionVector": inline_vector(rows)}
+    return commit(folder, [{"protocol": VECTORS}, {"remove": removal}, {"add": change}])
+
+
+def inline_vector(rows: Sequence[int]) -> dict[str, Any]:
+    """Return Delta's descriptor of a vector that deletes rows."""
     packed = _bitmap(sorted(rows))
-    vector = {"storageType": "i", "pathOrInlineDv": _z85(packed), "sizeInBytes": len(packed), "cardinality": len(rows)}
-    return commit(
-        folder,
-        [{"protocol": VECTORS}, {"remove": removal}, {"add": {**added, "dataChange": True, "deletionVector": vector}}],
-    )
+    return {"storageType": "i", "pathOrInlineDv": z85(packed), "sizeInBytes": len(packed), "cardinality": len(rows)}
 
 
 def add_without_vector(folder: Path, name: str, operation: str = "WRITE") -> int:
     """Add a file again without its deletion vector, and leave the one with the vector."""
     return commit(folder, [{"add": _without_vector(latest_add(folder, name))}], operation)
+
+
+def delete_again_without_vector(folder: Path, name: str, rows: Sequence[int]) -> int:
+    """Delete more rows of a file with a vector, and do not name that vector in the removal (trinodb/trino#24648)."""
+    added = latest_add(folder, name)
+    return commit(folder, [{"remove": _removal(added)}, {"add": {**added, "deletionVector": inline_vector(rows)}}])
 
 
 def restore(folder: Path, name: str) -> int:
@@ -109,6 +117,7 @@ def _bitmap(rows: Sequence[int]) -> bytes:
     return struct.pack("<IqI", 1681511377, 1, 0) + container
 
 
-def _z85(packed: bytes) -> str:
+def z85(packed: bytes) -> str:
+    """Return bytes as Delta writes them: in the digits of Z85."""
     padded = packed + bytes(-len(packed) % 4)
     return base64.b85encode(padded).translate(bytes.maketrans(_B85, _Z85)).decode()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +20,8 @@ import penstock.tables
 from penstock.cli.tables.contents import rows_by_view
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
-from penstock.landing.table.delta_table import VectorNotApplicable
+from penstock.landing.table import delta_table
+from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.row_counts import HOST, RowCounts
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout
@@ -26,12 +29,18 @@ from penstock.proof.evidence import read_rows
 from penstock.sql.query import Query
 from penstock.sql.tables import Tables
 from penstock.upkeep.backfill_planner import BackfillPlanner
-from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
+from penstock.upkeep.compaction.compaction import repair_entries
+from penstock.upkeep.compaction.typed_compaction import compact_all, compact_typed, remove_old, remove_old_typed
 from penstock.upkeep.deletion.removal import count_rows, execute_deletions
 from penstock.upkeep.trace.find_message import find_uuid
 from penstock.upkeep.typed.found_fields import recent_data
-from tests.landing.table.foreign_writer import add_without_vector, delete_by_vector, optimize_without_vector
-from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event
+from tests.landing.table.foreign_writer import (
+    add_without_vector,
+    delete_again_without_vector,
+    delete_by_vector,
+    optimize_without_vector,
+)
+from tests.landing.typed.typed_life import CLICK, WINDOW, Killed, Life, event, killed
 from tests.landing.writing.messages import source
 
 NAMES = [f"a-{number:02}" for number in range(40)]
@@ -132,26 +141,87 @@ def test_files_of_deletion_vectors_in_use_are_not_removed(life: Life) -> None:
     assert not vector.exists()
 
 
-def test_deleted_rows_stay_deleted_in_file_that_is_added_again_without_its_vector(life: Life) -> None:
-    """Other readers see the file twice, and with its deleted rows; a rewrite must not make that the truth for all."""
-    landed = life.layout.tables / "landed"
-    (marked,) = [file for file in life.table.active() if file.live is not None]
-    add_without_vector(landed, marked)
-    assert uuids_by_scan(landed).count("a-22") == seen_by_polars(landed).count("a-22") == 2
-    assert "a-21" in uuids_by_scan(landed)
-    life.land(2, [source([(40, event("a-40", ms=1))])])
-    expected = sorted([*REMAINING, "a-40"])
-    assert uuids_by_sql(life.layout) == expected
-    assert compact_all(life.layout)[1] == 2, "the other files are merged"
-    remove_old(life.layout)
-    request_deletion(life.layout, REQUESTED, parse_conditions("uuid = 'a-22'"))
-    with pytest.raises(VectorNotApplicable, match="is in the table 2 times: another program"):
-        execute_deletions(life.layout, WINDOW)
-    assert uuids_by_sql(life.layout) == expected
-    (twice,) = [file for file in life.table.active() if not file.is_plain]
+def listed_twice(life: Life, table: str, faulty: Callable[[Path, str], int]) -> Path:
+    """Let another program list the file with a vector twice, in one table; return its path."""
+    folder = life.layout.tables / table
+    (marked,) = [file for file in DeltaTable(folder).active() if file.live is not None]
+    faulty(folder, marked)
+    (twice,) = [file for file in DeltaTable(folder).active() if not file.is_plain]
     assert (twice, twice.copies) == (marked, 2)
-    life.table.vacuum(0)
-    assert (landed / marked).exists()
+    return folder / marked
+
+
+FAULTY = [add_without_vector, lambda folder, name: delete_again_without_vector(folder, name, [1, 10, 12])]
+"""Commits after which a file is listed twice: with and without a vector, and with two."""
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("table", ["landed", "events_click"])
+@pytest.mark.parametrize("faulty", FAULTY, ids=["one vector", "two vectors"])
+def test_file_that_is_listed_twice_is_rewritten_once_for_all_readers(
+    life: Life, table: str, faulty: Callable[[Path, str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """trinodb/trino#31253, #24648: an engine removes or adds a file without naming its deletion vector."""
+    folder = life.layout.tables / table
+    path = listed_twice(life, table, faulty)
+    expected = REMAINING if faulty is add_without_vector else [uuid for uuid in REMAINING if uuid != "a-32"]
+    assert uuids_by_sql(life.layout, table) == expected
+    assert "a-21" in uuids_by_scan(folder) or "a-32" in uuids_by_scan(folder), "other readers show deleted rows"
+    assert uuids_by_scan(folder).count("a-22") == seen_by_polars(folder).count("a-22") == 2
+    for step in ("read_entries", "create_commit"):
+        with monkeypatch.context() as patched:
+            patched.setattr(delta_table, step, killed)
+            with pytest.raises(Killed):
+                repair_entries(life.layout)
+    assert (repair_entries(life.layout), repair_entries(life.layout)) == (1, 0)
+    assert uuids_by_scan(folder) == seen_by_polars(folder) == uuids_by_sql(life.layout, table) == expected
+    life.land(2, [source([(40, event("a-40", ms=1))])])
+    request_deletion(life.layout, REQUESTED, parse_conditions("uuid = 'a-22'"))
+    assert execute_deletions(life.layout, WINDOW) == 1
+    compact_all(life.layout)
+    remove_old(life.layout)
+    DeltaTable(folder).vacuum(0)
+    assert not path.exists()
+    expected = sorted({*expected, "a-40"} - {"a-22"})
+    assert uuids_by_scan(folder) == seen_by_polars(folder) == uuids_by_sql(life.layout, table) == expected
+
+
+@pytest.mark.parametrize("step", [compact_typed, remove_old_typed], ids=["merge", "sweep"])
+@pytest.mark.parametrize("faulty", FAULTY, ids=["one vector", "two vectors"])
+def test_deletion_merge_and_sweep_repair_a_file_that_is_listed_twice(
+    life: Life, faulty: Callable[[Path, str], int], step: Callable[[Layout], object]
+) -> None:
+    listed_twice(life, "events_click", faulty)
+    step(life.layout)
+    listed_twice(life, "landed", faulty)
+    request_deletion(life.layout, REQUESTED, parse_conditions("uuid = 'a-22'"))
+    assert execute_deletions(life.layout, WINDOW) == 1
+    remaining = sorted({*REMAINING} - ({"a-22"} if faulty is add_without_vector else {"a-22", "a-32"}))
+    for table in ("landed", "events_click"):
+        folder = life.layout.tables / table
+        assert all(file.is_plain for file in DeltaTable(folder).active())
+        assert uuids_by_scan(folder) == uuids_by_sql(life.layout, table) == remaining
+
+
+def test_repair_yields_to_commits_of_other_programs(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repair is committed to the version that it read, or not at all."""
+    path = listed_twice(life, "landed", add_without_vector)
+    landed = life.layout.tables / "landed"
+    (plain,) = [file for file in life.table.active() if file.is_plain]
+    commit, count = delta_table.create_commit, 0
+
+    def commit_after_other_program(*arguments: Any) -> bool:
+        nonlocal count
+        count += 1
+        if count == 1:
+            delete_by_vector(landed, plain, [0])
+        return commit(*arguments)
+
+    monkeypatch.setattr(delta_table, "create_commit", commit_after_other_program)
+    assert repair_entries(life.layout) == 1
+    assert count == 2
+    assert uuids_by_scan(landed) == uuids_by_sql(life.layout) == [uuid for uuid in REMAINING if uuid != "a-00"]
+    assert path.name not in {Path(file).name for file in life.table.active()}
 
 
 def test_rows_of_file_removed_without_its_vector_are_seen_twice_by_everybody(life: Life) -> None:
@@ -164,8 +234,8 @@ def test_rows_of_file_removed_without_its_vector_are_seen_twice_by_everybody(lif
     assert uuids_by_scan(landed) == uuids_by_sql(life.layout) == twice
 
 
-def uuids_by_sql(layout: Layout) -> list[str]:
-    with Query(Tables(layout), "SELECT uuid FROM landed ORDER BY 1") as query:
+def uuids_by_sql(layout: Layout, table: str = "landed") -> list[str]:
+    with Query(Tables(layout, typed=(CLICK,)), f"SELECT uuid FROM {table} ORDER BY 1") as query:
         return list(map(str, query.answer()["uuid"].to_pylist()))
 
 
@@ -189,7 +259,8 @@ def test_no_other_module_opens_files_of_tables() -> None:
         or (isinstance(node, ast.Attribute) and node.attr in openers)
     }
     # Delta's own checkpoints have no deletion vectors.
-    allowed = {"landing/storage/parquet_files.py", "landing/table/table_file.py", "landing/table/delta_table.py"}
+    names = ("storage/parquet_files", "table/table_file", "table/delta_table", "table/file_entries")
+    allowed = {f"landing/{name}.py" for name in names}
     assert importers <= allowed
 
 
