@@ -6,6 +6,7 @@ last week. The daemon starts with them, and the command, the answer that the pag
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 import tempfile
@@ -61,8 +62,10 @@ def measure() -> dict[str, Any]:
             balance = httpx.get(f"http://{pipe.http}/balance", timeout=60).json()
             assert len(balance["hosts"]) == HOSTS * LISTENERS
             page = fastest(lambda: hosts_html(balance, time.time()), RUNS)
+            before_commands = cpu_of_children()
             command = [sys.executable, "-m", "penstock.cli.main", "balance", *pipe.options]
             printed = {name: fastest(partial(_run, [*command, *options]), RUNS) for name, options in COMMANDS.items()}
+            of_commands = cpu_of_children() - before_commands
             after = anonymous(daemon)
         finally:
             pipe.stop()
@@ -71,10 +74,17 @@ def measure() -> dict[str, Any]:
         "fleet_answer_s": answer,
         "fleet_answer_cpu_s": spent,
         "fleet_page_s": page,
+        "fleet_command_cpu_s": of_commands / RUNS / len(COMMANDS),
         **printed,
     }
     memory = {"fleet_daemon_mib": before / (1 << 20), "fleet_daemon_mib_after_answers": after / (1 << 20)}
     return {name: round(figure, 3) for name, figure in {**figures, **memory}.items()}
+
+
+def cpu_of_children() -> float:
+    """CPU of all finished child processes, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 COMMANDS = {

@@ -185,11 +185,24 @@ class Balance:
             "unaccounted": self.unaccounted,
             "pending": self.pending,
             "by_day_before": self.by_day_before,
-            "listeners": [asdict(listener) for listener in self.listeners],
-            "routes": [asdict(r) | {"unaccounted": r.unaccounted} for r in self.routes],
+            "listeners": [_fields(entry) | {"books": list(map(asdict, entry.books))} for entry in self.listeners],
+            "routes": [_fields(r) | {"unaccounted": r.unaccounted} for r in self.routes],
             "topics": [asdict(t) | {"unaccounted": t.unaccounted} for t in self.topics],
-            **({"hosts": [asdict(entry) for entry in self.hosts]} if self.hosts else {}),
+            **({"hosts": list(map(_host_document, self.hosts))} if self.hosts else {}),
         }
+
+
+def _fields(row: Any) -> dict[str, Any]:
+    """Return the fields of a row, of which there may be thousands: `asdict` takes ten times as long."""
+    return {name: getattr(row, name) for name in row.__slots__}
+
+
+def _host_document(entry: HostListener) -> dict[str, Any]:
+    on_host, over_kafka = entry.on_host, entry.over_kafka
+    return _fields(entry) | {
+        "on_host": _fields(on_host) if on_host else None,
+        "over_kafka": asdict(over_kafka) if over_kafka else None,
+    }
 
 
 def balance(

@@ -9,7 +9,7 @@ from typing import Any
 import crc32c
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
@@ -126,6 +126,8 @@ def test_arbitrary_payload_is_a_frame_or_bad_batch(data: bytes) -> None:
             read(payload)
 
 
+# An emulated processor needs half a minute for the first inputs (`make test-arm64`).
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(RECEIPTS)
 def test_arbitrary_document_is_metadata_or_bad_batch(document: dict[str, Any]) -> None:
     with contextlib.suppress(BadBatch):
