@@ -26,6 +26,8 @@ from penstock.testing.processes import alive, stopped
 
 PORTS = range(12_000, 32_000)
 """Below the ports that Linux assigns to clients (32768 and up), so a stopped pipe keeps its ports."""
+START_LIMIT_S = 180.0
+"""Limit for a start, which takes 1.6 s of CPU: several pipes may start at once on a machine that is busy already."""
 LISTENERS = ("events-udp", "events-tcp", "syslog-udp", "syslog-tcp")
 SMALL_BUFFERS = [
     "buffer.term_length=2MiB",
@@ -132,10 +134,12 @@ class Pipe:
 
     def wait_ready(self) -> None:
         """Wait until the daemon responds and all receivers run. Raises PipeFailed."""
-        wait_until(self.answers, what=f"the daemon answers, see {self.output}")
+        wait_until(self.answers, START_LIMIT_S, f"the daemon answers, see {self.output}")
         names = self.endpoints()["listeners"]
         wait_until(
-            lambda: all(self.statistics(name).get("pid") for name in names), what="the receivers leave statistics"
+            lambda: all(self.statistics(name).get("pid") for name in names),
+            START_LIMIT_S,
+            "the receivers leave statistics",
         )
 
     def answers(self) -> bool:
