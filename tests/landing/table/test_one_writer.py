@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from penstock.config.tables_url import TablesUrl
@@ -16,7 +17,8 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table.one_writer import AnotherWriter
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
+from penstock.upkeep.compaction.compaction import apply_vector, compact_table, remove_old_files
+from tests.landing.table.foreign_writer import add_without_vector, delete_by_vector
 from tests.landing.table.table_rows import write_file
 from tests.object_store import S3Server, Wire
 
@@ -38,7 +40,7 @@ def offsets(layout: Layout) -> list[int]:
     """Return the offsets that another program reads."""
     assert layout.store is not None
     table = deltalake.DeltaTable(str(layout.landed), storage_options=layout.store.storage_options())
-    return sorted(table.to_pyarrow_table(columns=["offset"])["offset"].to_pylist())
+    return sorted(map(int, pa.table(table.scan(columns=["offset"]))["offset"].to_pylist()))
 
 
 def with_other_state(layout: Layout, state: Path) -> Layout:
@@ -152,3 +154,26 @@ def test_reader_without_state_cannot_commit(at_url: Layout) -> None:
     assert reader.newest() == 0
     with pytest.raises(AnotherWriter, match="only read"):
         reader.commit(1, [])
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+def test_file_that_is_listed_twice_is_rewritten(at_url: Layout, tmp_path: Path) -> None:
+    """trinodb/trino#31253, at a URL."""
+    local = DeltaTable(tmp_path / "landed")
+    local.begin()
+    local.commit(0, [write_file(local, range(4))])
+    (name,) = map(str, local.active())
+    delete_by_vector(tmp_path / "landed", name, [1])
+    add_without_vector(tmp_path / "landed", name)
+    assert at_url.store is not None
+    table = DeltaTable(at_url.store / "landed")
+    for path in (tmp_path / "landed").rglob("*.*"):
+        if path.is_file() and not path.name.startswith("."):
+            with path.open("rb") as file:
+                (table.folder / str(path.relative_to(tmp_path / "landed"))).upload(file)
+    assert offsets(at_url) == [0, 0, 1, 2, 2, 3, 3]
+    (twice,) = table.active()
+    assert (twice.copies, twice.is_plain) == (2, False)
+    apply_vector(table, twice)
+    assert offsets(at_url) == [0, 2, 3]
+    assert all(file.is_plain for file in table.active())
