@@ -50,6 +50,7 @@ MAX_LENGTH = 10**10
 """Upper bound of all lengths that are recognised."""
 _ANY_END = re.compile(rb"[\n\0]")
 _END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
+_LF_BEFORE_PRI = re.compile(rb"\n(?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
 _MAX_ENDS = 16 << 10
 """Limit: counts of zero, or ends, that show no framing. Each chunk searches them again: more of them are text."""
@@ -85,7 +86,8 @@ class LineSplitter:
         self._has_end = False  # the undecided bytes have an end of a line
         self._follows_counted = False  # the only message so far stated its length
         self._skips_first_line = False  # the first line is too long, and its end has not arrived
-        self._skipped_rest = 0  # bytes of an overlong first message that have not arrived
+        self._skipped_rest = 0  # bytes of an overlong first message, from the first undecided one on
+        self._has_dropped = False  # a part of that message
 
     @property
     def unfinished(self) -> int:
@@ -123,13 +125,10 @@ class LineSplitter:
             return self._framed.feed(chunk)
         if self._skips_first_line:
             return self._skip_to_first_end(bytes(chunk))
-        if self._skipped_rest:
-            skipped = min(self._skipped_rest, len(chunk))
-            self._skipped_rest -= skipped
-            following = self.feed(memoryview(chunk)[skipped:]) if skipped < len(chunk) else Lines(NO_LINES)
-            return append_lines(Lines(NO_LINES, skipped_bytes=skipped), following)
         self._undecided += chunk
-        empty = append_lines(self._take_empty_lines(), self._take_overlong_first())
+        empty = self._take_empty_lines()
+        if self._skipped_rest or self._begins_with_overlong():
+            return append_lines(empty, self._skip_overlong_first())
         self._has_end = self._has_end or _ANY_END.search(self._undecided[-len(chunk) :]) is not None
         framing = self._detect_framing()
         return append_lines(empty, self._decide(framing) if framing else self._drop_overlong())
@@ -148,7 +147,7 @@ class LineSplitter:
 
     def _take_empty_lines(self) -> Lines:
         """Remove newlines, and NULs in front of a count, before the first message: they show no framing."""
-        if self._follows_counted:
+        if self._follows_counted or self._skipped_rest:
             return Lines(NO_LINES)
         ends = _ENDS_BEFORE_COUNT.match(self._undecided) or _NEWLINES.match(self._undecided)
         if ends is None:
@@ -157,25 +156,49 @@ class LineSplitter:
         del self._undecided[: ends.end()]
         return Lines(pa.array([b""] * count, pa.binary()))
 
-    def _take_overlong_first(self) -> Lines:
-        """Skip an overlong first message to its stated end: a second length there shows that messages are counted.
-
-        If it were text, the newlines in it would decide, and the whole connection would be one line.
-        """
+    def _begins_with_overlong(self) -> bool:
+        """Whether the first message states a length over ``max_line``; notes where it ends."""
         match = self._first_length()
         if match is None or int(match[1]) <= self._max_line:
+            return False
+        self._skipped_rest = match.end(1) + 1 + int(match[1])
+        return True
+
+    def _skip_overlong_first(self) -> Lines:
+        """Skip an overlong first message to its stated end: a second length there shows that messages are counted.
+
+        If it were text, the newlines in it would decide, and the whole connection would be one line. But one line
+        must not hide others: a newline and a PRI in the message show that its length is text.
+        """
+        buffer = self._undecided
+        if end := _LF_BEFORE_PRI.search(buffer, 0, self._skipped_rest):
+            cut = end.end() if self._has_dropped else 0  # the rest of a line whose beginning was dropped
+            del buffer[:cut]
+            return append_lines(Lines(NO_LINES, skipped_bytes=cut), self._decide("lf"))
+        if len(buffer) >= self._skipped_rest:
+            skipped, rest = self._drop_of_first(self._skipped_rest), bytes(buffer)
+            buffer.clear()
+            self._follows_counted = True
+            return append_lines(skipped, self.feed(rest)) if rest else skipped
+        if len(buffer) <= self._max_line:
+            self._has_end = LF in buffer or NUL in buffer
             return Lines(NO_LINES)
-        begin = match.end(1) + 1
-        end = begin + int(match[1])
-        skipped = min(end, len(self._undecided)) - begin
-        del self._undecided[:end]
-        self._skipped_rest, self._follows_counted = end - begin - skipped, True
-        return Lines(NO_LINES, overlong=1, skipped_bytes=skipped)
+        return self._drop_of_first(len(buffer) - PRI_BYTES)  # the last bytes may begin a newline and a PRI
+
+    def _drop_of_first(self, size: int) -> Lines:
+        """Drop the next ``size`` bytes of an overlong first message."""
+        length_bytes = 0 if self._has_dropped else self._undecided.index(b" ") + 1
+        dropped = Lines(NO_LINES, overlong=int(not self._has_dropped), skipped_bytes=size - length_bytes)
+        del self._undecided[:size]
+        self._skipped_rest, self._has_dropped, self._has_end = self._skipped_rest - size, True, False
+        return dropped
 
     def settle(self) -> Lines:
         """Return the lines that are complete because the connection has paused."""
         if self._framed:
             return self._framed.settle()
+        if self._has_dropped and self._skipped_rest:
+            return Lines(NO_LINES)
         begin, end = self._counted_first()
         if 0 < end <= len(self._undecided):
             # One counted message does not decide: it may be a line of text that an application wrote.
@@ -193,12 +216,14 @@ class LineSplitter:
         """Return the last lines, including a line without an end and a counted message that was cut short."""
         settled = Lines(NO_LINES) if self._beginning is None else self._feed_beginning(0, 0)
         settled = append_lines(settled, self.settle())
+        if self._has_dropped and self._skipped_rest:
+            return append_lines(settled, Lines(NO_LINES, skipped_bytes=len(self._undecided)))
         if self._framed is None and self._undecided:
             settled = append_lines(settled, self._decide(self._default_framing()))
         return append_lines(settled, self._framed.finish()) if self._framed else settled
 
     def _decide(self, framing: Framing) -> Lines:
-        buffer, self._undecided = bytes(self._undecided), bytearray()
+        buffer, self._undecided, self._skipped_rest = bytes(self._undecided), bytearray(), 0
         if framing == "octet":
             self._framed = CountedStream(self._max_line, needs_pri=True)
         else:

@@ -149,6 +149,28 @@ def test_an_overlong_counted_message_is_skipped_to_its_end(framing: str, before:
     assert (lines, overlong, skipped) == ([message for message in messages if message != long], 1, len(long))
 
 
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_an_overlong_count_of_a_first_line_hides_no_lines_behind_it(size: int) -> None:
+    """An application that can write the first line writes a length that is a multiple of ``max_line``."""
+    others = [b"<13>other %d" % number for number in range(100)]
+    stream = b"".join(line + b"\n" for line in [b"1500 <13>hello", *others])
+    assert measured(cut(stream, [size] * (len(stream) // size)), 100, "auto") == ([b"1500 <13>hello", *others], 0, 0)
+    long = b"1500 <13>" + b"x" * 300
+    lines, overlong, skipped = measured(cut(long + stream, [size] * (len(long + stream) // size)), 100, "auto")
+    # The first line is longer than allowed, as is the text that follows it up to the first line with a PRI.
+    assert (lines, overlong, skipped > 300) == (others, 1, True)
+
+
+def test_a_first_line_with_an_overlong_count_is_not_held_back() -> None:
+    splitter = LineSplitter(100, "auto")
+    assert not len(splitter.feed(b"1500 <13>hello\n").lines)
+    assert splitter.waits
+    assert splitter.settle().lines.to_pylist() == [b"1500 <13>hello"]
+    cut_off = LineSplitter(100, "auto")
+    lines = [cut_off.feed(b"1500 <13>" + b"x" * 500), cut_off.settle(), cut_off.finish()]
+    assert (sum(each.overlong for each in lines), sum(each.skipped_bytes for each in lines)) == (1, 504)
+
+
 def test_an_overlong_count_hides_no_lines_of_a_connection_that_has_others() -> None:
     """An application that can write a line writes a length that is a multiple of ``max_line``."""
     for framing, text in (("auto", b"<13>a\n<13>b\n"), ("octet", b"5 <13>atext\n"), ("auto", b"5 <13>a5 <13>btext\n")):
