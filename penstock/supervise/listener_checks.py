@@ -18,6 +18,7 @@ from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, Listene
 from penstock.config.units import overlap
 from penstock.handover.frame_size import frame_length, min_frame_length
 
+CONSOLE_KEY = "console.http"
 HANDLER_CHECK = "penstock.sinks.handler_check"
 CHECK_TIMEOUT_S = 20.0
 """Time limit for all handlers, without the time in which their process waited for a processor."""
@@ -49,6 +50,22 @@ def check_ports(settings: Settings) -> None:
                 f"listener.{listener.name}: listens on {listener.address_text} as {other_name} does: give it another "
                 "port, or a host of its own"
             )
+
+
+def check_console_address(settings: Settings) -> None:
+    """Check that no listener and no server has the console's address. For commands that start a console.
+
+    Raises ConfigError.
+    """
+    console_address = split_address(settings.console.http)
+    listeners = (
+        (f"listener.{listener.name}", (listener.host, listener.port))
+        for listener in settings.listener
+        if not (listener.is_local or listener.takes_datagrams)
+    )
+    servers = ((key, split_address(address)) for key, address in settings.servers.items() if key != CONSOLE_KEY)
+    if key := next((key for key, address in chain(servers, listeners) if overlap(console_address, address)), ""):
+        raise ConfigError(f"{CONSOLE_KEY}: {settings.console.http} is the address of {key}: choose another port")
 
 
 def _share_address(listener: ListenerConfig, other: ListenerConfig) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock.config import ConfigError, ListenerConfig, Settings
+from penstock.config import ConfigError, ListenerConfig, Settings, load
 from penstock.supervise import listener_checks
 from penstock.supervise.listener_checks import (
+    check_console_address,
     check_handlers,
     check_listeners,
     check_ports,
@@ -137,7 +138,7 @@ def test_addresses_of_their_own_are_accepted() -> None:
         ("log.grpc", 8845),
         ("log.flight", 1),
         ("log.kafka", 2),
-        ("console.http", 8840),
+        ("console.http", 8841),
         ("sql.postgres", 3),
         ("sql.flight_sql", 4),
     ],
@@ -145,8 +146,21 @@ def test_addresses_of_their_own_are_accepted() -> None:
 def test_listener_at_the_address_of_a_server_is_refused(key: str, port: int) -> None:
     servers = {"log": {"flight": "127.0.0.1:1", "kafka": "127.0.0.1:2"}}
     servers["sql"] = {"postgres": "127.0.0.1:3", "flight_sql": "127.0.0.1:4"}
+    servers["console"] = {"http": "127.0.0.1:8841"}
     settings = listeners_at({"protocol": "http", "host": "localhost", "port": port}, **servers)
     with pytest.raises(
         ConfigError, match=rf"^listener\.l0: listens on localhost:{port} as {key} does: give it another"
     ):
         check_listeners(settings, ())
+
+
+def test_default_address_of_the_console_concerns_only_commands_that_start_it() -> None:
+    settings = load(None, ["sql.postgres=localhost:8840"], {})
+    check_ports(settings)
+    with pytest.raises(ConfigError, match=r"console\.http: 127\.0\.0\.1:8840 is the address of sql\.postgres: choose"):
+        check_console_address(settings)
+    settings = load(None, ["listener.events-tcp.port=8840"], {})
+    check_ports(settings)
+    with pytest.raises(ConfigError, match=r"console\.http: .* is the address of listener\.events-tcp: choose another"):
+        check_console_address(settings)
+    check_console_address(load(None, ["listener.events-udp.port=8840"], {}))

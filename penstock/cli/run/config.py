@@ -114,7 +114,7 @@ def check(settings: Configured) -> None:
     """Check the configuration as a start would, and report each error."""
     # Slow to import.
     from penstock.landing.transform.rules import BadTransform
-    from penstock.supervise.listener_checks import check_listeners
+    from penstock.supervise.listener_checks import check_console_address, check_listeners
     from penstock.upkeep.quarantine.fixes import BadFix
 
     try:
@@ -128,6 +128,10 @@ def check(settings: Configured) -> None:
     console.print(
         f"the configuration is valid: listeners {names}; data in {settings.data_dir}", markup=False, soft_wrap=True
     )
+    try:
+        check_console_address(settings)
+    except ConfigError as error:
+        console.print(f"only for `penstock up` and `penstock console`: {error}", markup=False, soft_wrap=True)
 
 
 def check_functions(pipeline: PipelineConfig) -> None:

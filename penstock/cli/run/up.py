@@ -35,7 +35,7 @@ from penstock.process.child import Child
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
 from penstock.supervise.instances import running_supervisor
-from penstock.supervise.listener_checks import check_listeners
+from penstock.supervise.listener_checks import check_console_address, check_listeners
 from penstock.supervise.reload import OUTCOME, Outcome, Signals, read_outcome, write_outcome
 from penstock.supervise.sd_notify import Watchdog
 from penstock.supervise.succession import Inheritance, Program, is_rehearsal, take_inheritance
@@ -92,7 +92,7 @@ def up(
     if missing:
         fail(f"{missing}{WITHOUT_SPARK}")
     if not no_console:
-        settings.console.check_files()
+        _check_console(settings)
     if not no_spark:
         check_functions(settings.pipeline)
     if is_rehearsal():
@@ -108,6 +108,15 @@ def up(
             tour.sample(running.check)
         tour.directions(console_too=with_console)
         running.stay()
+
+
+def _check_console(settings: Settings) -> None:
+    """End the command if the settings of the console would stop it."""
+    try:
+        settings.console.check_files()
+        check_console_address(settings)
+    except ConfigError as error:
+        fail(error)
 
 
 def _check_serve(settings: Settings) -> None:

@@ -14,6 +14,7 @@ from penstock.config.units import ConfigError
 if TYPE_CHECKING:
     import ssl
 
+DEFAULT_ADDRESS = "127.0.0.1:8840"
 NO_ROLE = "none"
 _HEADER = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,60}")
 RESERVED_HEADERS = {"host", "origin", "cookie", "authorization", "x-forwarded-for", "user-agent"}
@@ -23,7 +24,7 @@ RESERVED_HEADERS = {"host", "origin", "cookie", "authorization", "x-forwarded-fo
 class ConsoleConfig(Section):
     """The web console."""
 
-    http: Address = Field("127.0.0.1:8840", description="Address of the web console.")
+    http: Address = Field(DEFAULT_ADDRESS, description="Address of the web console.")
     tls_cert: Path | None = Field(None, description="File of the console's certificate chain (PEM); needs tls_key.")
     tls_key: Path | None = Field(None, description="File of the private key of tls_cert (PEM).")
     users: Path | None = Field(

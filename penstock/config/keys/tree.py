@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from penstock.config.default_listeners import default_listener_tables
 from penstock.config.keys.alarms import AlarmsConfig
-from penstock.config.keys.console import ConsoleConfig
+from penstock.config.keys.console import DEFAULT_ADDRESS, ConsoleConfig
 from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.handlers import KafkaHandler
 from penstock.config.keys.listeners import BufferConfig, ListenerConfig
@@ -128,8 +128,11 @@ class Settings(Section):
 
     @property
     def servers(self) -> dict[str, str]:
-        """Listening addresses of all servers by key, without listeners; servers that are off are omitted."""
-        return {**self.log.addresses, **self.sql.addresses, "console.http": self.console.http}
+        """Listening addresses of all servers by key, without listeners; servers that are off are omitted, and so is
+        the console at its default address: most commands start none (``listener_checks.check_console_address``).
+        """
+        console = {"console.http": self.console.http} if self.console.http != DEFAULT_ADDRESS else {}
+        return {**self.log.addresses, **self.sql.addresses, **console}
 
     @property
     def tables(self) -> TablesPlace:

@@ -153,6 +153,7 @@ class _MessagesPanel:
             )
             self._view.on_value_change(self._change_view)
             self._range_label = ui.label().classes("dim")
+            self._pause_label = ui.label("paused under the pointer").classes("dim")
         self._conditions = ui.row().classes("items-center").style("gap:8px")
 
     async def _load_first_page(self) -> None:
@@ -269,8 +270,10 @@ class _MessagesPanel:
     def _show_state(self) -> None:
         """Show the range of the page, and the progress of a search."""
         page = self._reading
-        paused = "; paused under the pointer" if self._is_hovered and self._follow_switch.value else ""
-        offsets = f"offsets {_range_text(page.begin, page.end)} of {_range_text(page.start, page.stop)}{paused}"
+        # The label keeps its space: text that came and went would move the list from under the pointer and back.
+        is_paused = self._is_hovered and self._follow_switch.value
+        self._pause_label.style(f"visibility:{'visible' if is_paused else 'hidden'}")
+        offsets = f"offsets {_range_text(page.begin, page.end)} of {_range_text(page.start, page.stop)}"
         self._range_label.set_text(offsets if page.stop else "")
         self._older_button.set_enabled(page.begin > page.start)
         self._newer_button.set_enabled(page.end < page.stop)
@@ -315,6 +318,8 @@ class _MessagesPanel:
 
     def _open_message(self, entry: dict[str, Any]) -> None:
         self._selected_offset = entry["offset"]
+        # A list that grows would push the message, which is below it, away from the reader.
+        self._follow_switch.value = False
         self._draw()
         view = view_message(self._name, entry)
         self._location.show(view.location)

@@ -68,7 +68,7 @@ def test_add_listener_keeps_comments_mode_and_default_listeners(tmp_path: Path) 
         ("pipeline.redact={hash=['host'],salt_env='NOSUCH'}", "pipeline.redact: no salt: "),
         ("pipeline.schemas.order='id BIGINT, tags ARRAY<STRNG>'", "'STRNG' is not a type such as"),
         ("console.http=127.0.0.1:8844", "console.http: 127.0.0.1:8844 is the address of log.http"),
-        ("listener.events-tcp.port=8840", "listener.events-tcp: listens on 127.0.0.1:8840 as console.http does"),
+        ("listener.events-tcp.port=8844", "listener.events-tcp: listens on 127.0.0.1:8844 as log.http does"),
     ],
 )
 def test_check_refuses_what_a_start_would_refuse(option: str, complaint: str) -> None:

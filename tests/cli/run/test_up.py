@@ -30,6 +30,16 @@ def test_up_lists_all_ports_in_use_and_starts_nothing(tmp_path: Path) -> None:
     ]
 
 
+def test_up_refuses_the_address_of_the_console_for_another_server(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    completed = run("up", "--no-spark", *pipe.options, "-o", "log.http=127.0.0.1:8840", folder=tmp_path)
+    problem = "console.http: 127.0.0.1:8840 is the address of log.http: choose another port"
+    assert (completed.status, completed.errors.strip()) == (1, f"penstock: {problem}")
+    completed = run("config", "check", *pipe.options, "-o", "log.http=127.0.0.1:8840", folder=tmp_path)
+    assert completed.status == 0
+    assert completed.output.splitlines()[1] == f"only for `penstock up` and `penstock console`: {problem}"
+
+
 def test_restarted_pipeline_is_in_the_timeline(tmp_path: Path) -> None:
     with daemon(tmp_path) as started:
         settings = Settings.model_validate({"data_dir": str(tmp_path), "log": {"http": started.http}})
