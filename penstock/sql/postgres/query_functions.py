@@ -17,10 +17,26 @@ _TYPE_OF_JSON = [
         "WHEN 'BOOLEAN' THEN 'boolean' WHEN 'NULL' THEN 'null' ELSE if(a IS NULL, NULL, 'number') END",
     )
 ]
+
+
+def _formatted() -> str:
+    """Return the expression of ``format`` (PostgreSQL, 9.4.1), without positions and widths."""
+    places, texts = "regexp_extract_all(f, '%[sIL%]')", "string_split_regex(f, '%[sIL%]')"
+    text = f"a[len(list_filter({places}[1:i], lambda x: x <> '%%'))]"
+    return (
+        f"{texts}[1] || array_to_string(list_transform(range(1, len({places}) + 1), lambda i: CASE {places}[i] "
+        f"WHEN '%%' THEN '%' WHEN '%s' THEN coalesce({text}, '') WHEN '%I' THEN quote_ident({text}) "
+        f"ELSE coalesce(quote_literal({text}), 'NULL') END || {texts}[i + 1]), '')"
+    )
+
+
 QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
     "time_text": [("a, f", "strftime(a, f)")],
     "time_of_text": [("a, f", "CAST(strptime(a, f) AS TIMESTAMPTZ)")],
     "date_of_text": [("a, f", "CAST(strptime(a, f) AS DATE)")],
+    "text_of_pattern": [("a, p", "CASE WHEN regexp_matches(a, p) THEN regexp_extract(a, p) END")],
+    "group_of_pattern": [("a, p", "CASE WHEN regexp_matches(a, p) THEN regexp_extract(a, p, 1) END")],
+    "text_of_format": [("f, a", _formatted())],
     "date_bin": [("i, a, o", "time_bucket(CAST(i AS INTERVAL), a, o)")],
     "json_typeof": _TYPE_OF_JSON,
     "jsonb_typeof": _TYPE_OF_JSON,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -73,10 +73,16 @@ _AFTER_TABLES = (
     *("union", "intersect", "except"),
 )
 """Words that end the tables of a FROM."""
-_ARRAY_TABLES = ("unnest", "generate_subscripts")
-"""Functions that answer the elements of arrays, and their positions, as a table."""
-MAX_ARRAY_TABLE_TOKENS = 200
-"""Limit: tokens of the arguments of a table of arrays' elements; a longer call goes to DuckDB unchanged."""
+_ROW_FUNCTIONS = ("generate_subscripts", "string_to_array")
+_ARRAY_TABLES = ("unnest", "generate_series", *_ROW_FUNCTIONS)
+"""Functions that answer numbers, the elements of arrays, and their positions, as a table."""
+_GROUP = re.compile(r"(?<!\\)\((?!\?)")
+"""A group of a regular expression."""
+_FORMAT_PLACE = re.compile("%[sIL]")
+"""A place for an argument in a format of PostgreSQL; DuckDB's function of this name has ``{}``."""
+MAX_CALL_TOKENS = 200
+"""Limit: tokens of the arguments of a call that is rewritten, as calls may be nested; a longer one goes to DuckDB
+unchanged."""
 MAX_PATH_TOKENS = 200
 """Limit for a path of JSON, as in ``#>> ARRAY['a', 'b']``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
@@ -278,7 +284,7 @@ def _replacements(
 ) -> Iterator[tuple[int, str]]:
     """Yield the index of each token that DuckDB writes in another way, and its text."""
     removed: set[int] = set()
-    closing, table_commas = _closing(tokens), _table_commas(tokens)
+    closing, (table_commas, column_commas) = _closing(tokens), _commas(tokens)
     blank = Token("sign", "", 0)
 
     def follow(index: int) -> tuple[int, Token]:
@@ -318,9 +324,24 @@ def _replacements(
             yield third_index, f") AS {token.text})"
         elif token.is_word(*_ARRAY_TABLES) and second.text == "(" and index and second_index in closing:
             is_table = tokens[index - 1].is_word("from", "join", "lateral") or index - 1 in table_commas
-            texts = _array_table(tokens, index, second_index, closing[second_index], is_table)
+            is_column = tokens[index - 1].is_word("select") or index - 1 in column_commas
+            texts = _array_table(tokens, index, second_index, closing[second_index], is_table, is_column)
             removed |= {number for number, text in texts.items() if not text}
             yield from texts.items()
+        elif token.identifier == "oid" and second.text == "=" and _is_function_column(tokens, third_index):
+            # Columns with functions hold names here, and Npgsql joins them with the functions' numbers.
+            yield index, "proname"
+        elif token.is_word("substring") and second_index in closing and _is_pattern(tokens, second_index, closing):
+            has_group = _GROUP.search(tokens[closing[second_index] - 1].text)
+            yield index, "group_of_pattern" if has_group else "text_of_pattern"
+            yield closing[second_index] - 2, ","
+        elif token.is_word("format") and second_index in closing and _FORMAT_PLACE.search(third.content or ""):
+            if commas := _argument_commas(tokens, second_index, closing[second_index]):
+                yield index, "text_of_format"
+                yield commas[0], ", [CAST("
+                for comma in commas[1:]:
+                    yield comma, " AS VARCHAR), CAST("
+                yield closing[second_index], " AS VARCHAR)])"
         elif token.identifier in _FUNCTION_COLUMNS and second.text in "!<" and third.text in "=>":
             zero_index, zero = follow(third_index)
             if zero.text == "0":
@@ -387,19 +408,22 @@ def _grouped_by_column(kept: Sequence[int], tokens: Sequence[Token]) -> Iterator
             position += 2
 
 
-def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int, is_table: bool) -> dict[int, str]:
+def _array_table(
+    tokens: Sequence[Token], index: int, opened: int, closed: int, is_table: bool, is_column: bool
+) -> dict[int, str]:
     """Return DuckDB's texts, by index, for a table of arrays' elements, which it has as a query only.
 
     These are ``unnest(a, b) [WITH ORDINALITY]`` and ``FROM generate_subscripts(a, 1) AS k``; Django and peewee read
-    the columns of indexes so. {} for another call.
+    the columns of indexes so, and Grafana the search path. {} for another call.
     """
-    # Limit: each call looks at the tokens of its arguments, and calls may be nested.
-    if closed - opened > MAX_ARRAY_TABLE_TOKENS:
+    if closed - opened > MAX_CALL_TOKENS:
         return {}
     rest = [token.text.lower() for token in tokens[closed + 1 : closed + 4]]
-    if tokens[index].is_word("generate_subscripts"):
+    if tokens[index].is_word("generate_series", *_ROW_FUNCTIONS):
         if not is_table:
-            return {}
+            # In place of a column, PostgreSQL answers a row for each number, and DuckDB a list.
+            is_rows = is_column and tokens[index].is_word("generate_series")
+            return {index: "unnest(generate_series", closed: "))"} if is_rows else {}
         # The name of the table is the name of its column, too.
         has_as = rest[:1] == ["as"]
         name, behind = closed + 1 + has_as, rest[1 + has_as : 2 + has_as]
@@ -410,12 +434,10 @@ def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int, 
             and behind != ["("]
         )
         alias = {name: f"{tokens[name].text}({tokens[name].text})"} if is_named else {}
-        return {index: "(SELECT generate_subscripts", closed: "))", **alias}
-    depth, commas = 0, list[int]()
-    for number in range(opened, closed):
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[number].text, 0)
-        if tokens[number].text == "," and depth == 1:
-            commas.append(number)
+        if tokens[index].is_word("generate_series"):
+            return alias
+        return {index: f"(SELECT {tokens[index].text}", closed: "))", **alias}
+    commas = _argument_commas(tokens, opened, closed)
     # DuckDB's own options follow a comma, too.
     if not commas or any(tokens[comma + 1].is_word(*_UNNEST_OPTIONS) for comma in commas):
         return {}
@@ -426,6 +448,29 @@ def _array_table(tokens: Sequence[Token], index: int, opened: int, closed: int, 
         longest = ", ".join(f"len({array})" for array in arrays)
         texts |= {closed: f"), unnest(range(1, greatest({longest}) + 1)))", closed + 1: "", closed + 2: ""}
     return texts
+
+
+def _argument_commas(tokens: Sequence[Token], opened: int, closed: int) -> list[int]:
+    """Return the indexes of the commas between the arguments of a call; none for a call that is too long."""
+    depth, commas = 0, list[int]()
+    for number in range(opened, closed if closed - opened <= MAX_CALL_TOKENS else opened):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(tokens[number].text, 0)
+        if tokens[number].text == "," and depth == 1:
+            commas.append(number)
+    return commas
+
+
+def _is_function_column(tokens: Sequence[Token], index: int) -> bool:
+    """Report whether a column with names of functions is at an index, with or without its table."""
+    dotted = index + 2 < len(tokens) and tokens[index + 1].text == "."
+    column = index + 2 if dotted else index
+    return column < len(tokens) and tokens[column].identifier in _FUNCTION_COLUMNS
+
+
+def _is_pattern(tokens: Sequence[Token], opened: int, closing: Mapping[int, int]) -> bool:
+    """Report whether the arguments end with ``FROM 'a pattern'``, as in ``substring(x FROM '[0-9]+')``."""
+    closed = closing[opened]
+    return closed - opened > 3 and tokens[closed - 2].is_word("from") and tokens[closed - 1].kind == "text"
 
 
 def _closing(tokens: Sequence[Token]) -> dict[int, int]:
@@ -439,21 +484,23 @@ def _closing(tokens: Sequence[Token]) -> dict[int, int]:
     return closing
 
 
-def _table_commas(tokens: Sequence[Token]) -> set[int]:
-    """Return the indexes of the commas between the tables of a FROM."""
-    commas, in_from = set[int](), [False]
+def _commas(tokens: Sequence[Token]) -> tuple[set[int], set[int]]:
+    """Return the indexes of the commas between the tables of a FROM, and of those between the columns of a SELECT."""
+    commas: dict[str, set[int]] = {"from": set(), "select": set()}
+    clauses = [""]
     for index, token in enumerate(tokens):
         if token.text in ("(", "["):
-            in_from.append(False)
-        elif token.text in (")", "]") and len(in_from) > 1:
-            in_from.pop()
-        elif token.text == "," and in_from[-1]:
-            commas.add(index)
+            clauses.append("")
+        elif token.text in (")", "]") and len(clauses) > 1:
+            clauses.pop()
+        elif token.text == "," and clauses[-1]:
+            commas[clauses[-1]].add(index)
         elif token.is_word("from"):
-            in_from[-1] = not (index and tokens[index - 1].is_word("distinct"))  # IS DISTINCT FROM
+            if not (index and tokens[index - 1].is_word("distinct")):  # IS DISTINCT FROM
+                clauses[-1] = "from"
         elif token.is_word(*_AFTER_TABLES):
-            in_from[-1] = False
-    return commas
+            clauses[-1] = "select" if token.is_word("select") else ""
+    return commas["from"], commas["select"]
 
 
 def _json_path(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:

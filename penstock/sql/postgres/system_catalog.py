@@ -137,6 +137,8 @@ class SystemCatalog:
     def install(self, connection: duckdb.DuckDBPyConnection, names: Iterable[str], existing: set[str]) -> None:
         """Create the tables, functions and types in ``names`` that are not ``existing``, and add them to it."""
         requested_names = {*names}
+        if "text_of_format" in requested_names:
+            requested_names |= {"quote_ident", "quote_literal"}
         for name in requested_names & TABLES_OF_FUNCTIONS.keys():
             requested_names |= {TABLES_OF_FUNCTIONS[name]}
         for name in sorted(requested_names - existing):
@@ -151,6 +153,8 @@ class SystemCatalog:
                 _make_function(connection, name, QUERY_FUNCTIONS[name])
             elif name in self._own_functions:
                 _make_function(connection, name, self._own_functions[name])
+            elif name == "quote_ident":
+                _make_function(connection, name, [("a", _quoted_name(connection))])
             elif name == "pg_get_keywords":
                 columns = "keyword_name AS word, 'U' AS catcode, keyword_category AS catdesc"
                 rows = f"SELECT {columns} FROM duckdb_keywords()"  # noqa: S608  a constant
@@ -246,6 +250,12 @@ class SystemCatalog:
                     "attstattarget": -1,
                     "attstorage": "p" if entry.kind.size > 0 else "x",
                 }
+
+    def _rows_of_pg_proc(self) -> Iterator[dict[str, Any]]:
+        # Npgsql tells arrays by the function that reads them.
+        names = {row[column] for row in self._rows_of_pg_type() for column in _TYPE_FUNCTIONS}
+        for name in sorted(names):
+            yield {"oid": _system_oid(name), "proname": name, "pronamespace": PG_CATALOG_OID, "prokind": "f"}
 
     def _rows_of_pg_type(self) -> Iterator[dict[str, Any]]:
         for kind in BY_OID.values():
@@ -392,6 +402,7 @@ _ROWS: dict[str, Callable[[SystemCatalog], Iterator[dict[str, Any]]]] = {
     "pg_namespace": SystemCatalog._rows_of_pg_namespace,
     "pg_class": SystemCatalog._rows_of_pg_class,
     "pg_attribute": SystemCatalog._rows_of_pg_attribute,
+    "pg_proc": SystemCatalog._rows_of_pg_proc,
     "pg_type": SystemCatalog._rows_of_pg_type,
     "pg_database": SystemCatalog._rows_of_pg_database,
     "pg_am": SystemCatalog._rows_of_pg_am,
@@ -430,6 +441,14 @@ def _precision(entry: Column) -> dict[str, int]:
     if kind is TEXT:
         return {"character_octet_length": _MAX_TEXT_BYTES}
     return {"datetime_precision": _TIMES[kind]} if kind in _TIMES else {}
+
+
+def _quoted_name(connection: duckdb.DuckDBPyConnection) -> str:
+    """Return the expression of a name with quotes if it needs them. The keywords are constants, as in a lambda."""
+    query = "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
+    keywords = ", ".join(sql_literal(word) for (word,) in connection.execute(query).fetchall())
+    quoted = """'"' || replace(a, '"', '""') || '"'"""
+    return f"CASE WHEN regexp_full_match(a, '[a-z_][a-z0-9_$]*') AND a NOT IN ({keywords}) THEN a ELSE {quoted} END"
 
 
 def _system_oid(table: str) -> int:

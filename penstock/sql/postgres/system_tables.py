@@ -104,11 +104,17 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "inet_server_port": (("",), "CAST(NULL AS INTEGER)"),
     "array_upper": (("a, n",), "nullif(len(a), 0)"),
     "array_lower": (("a, n",), "if(len(a) > 0, 1, NULL)"),
-    "quote_ident": (("a",), """'"' || replace(a, '"', '""') || '"'"""),
+    "parse_ident": (
+        ("a",),
+        """list_transform(regexp_extract_all(a, '"(?:[^"]|"")*"|[^."]+'), lambda x: CASE WHEN x[1] = '"' """
+        """THEN replace(x[2:-2], '""', '"') ELSE lower(x) END)""",
+    ),
+    "array_remove": (("a, x",), "list_filter(a, lambda v: v IS DISTINCT FROM x)"),
     "quote_literal": (("a",), "'''' || replace(CAST(a AS VARCHAR), '''', '''''') || ''''"),
 }
 CAST_TYPES = {
     **dict.fromkeys((*OBJECT_TYPES, "regrole", "xid", "cid"), "UINTEGER"),
+    **dict.fromkeys(("regtype", "regoperator", "regconfig", "regdictionary"), "VARCHAR"),
     **dict.fromkeys(("name", "cstring", "inet", "bpchar", "citext"), "VARCHAR"),
     **dict.fromkeys(("oidvector",), "UINTEGER[]"),
     "int2vector": "SMALLINT[]",

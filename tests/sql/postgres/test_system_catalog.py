@@ -149,6 +149,34 @@ FIRST_QUERIES: dict[str, str] = {
         "T.oid = inhrelid) as ancestors, am.amname from pg_catalog.pg_class T left join pg_catalog.pg_am am on am.oid "
         "= T.relam where relnamespace = 2200::oid and relkind in ('r', 'm', 'v', 'f', 'p') order by 1, 3"
     ),
+    "Grafana, tables of the search path": (
+        "SELECT CASE WHEN quote_ident(table_schema) IN (SELECT CASE WHEN trim(s[i]) = '\"$user\"' THEN user "
+        "ELSE trim(s[i]) END FROM "
+        "generate_series(array_lower(string_to_array(current_setting('search_path'),','),1), "
+        "array_upper(string_to_array(current_setting('search_path'),','),1)) as i, "
+        "string_to_array(current_setting('search_path'),',') s) THEN quote_ident(table_name) ELSE "
+        "quote_ident(table_schema) || '.' || quote_ident(table_name) END AS \"table\" FROM "
+        "information_schema.tables ORDER BY 1"
+    ),
+    "Npgsql, types": (
+        "SELECT typ.oid, typ.typname, CASE WHEN proc.proname='array_recv' THEN 'a' ELSE typ.typtype END AS "
+        "typtype, CASE WHEN proc.proname='array_recv' THEN typ.typelem WHEN typ.typtype='r' THEN rngsubtype "
+        "WHEN typ.typtype='m' THEN (SELECT rngtypid FROM pg_range WHERE rngmultitypid = typ.oid) WHEN "
+        "typ.typtype='d' THEN typ.typbasetype END AS elemtypoid FROM pg_type AS typ LEFT JOIN pg_class AS cls "
+        "ON (cls.oid = typ.typrelid) LEFT JOIN pg_proc AS proc ON proc.oid = typ.typreceive LEFT JOIN "
+        "pg_range ON (pg_range.rngtypid = typ.oid)"
+    ),
+    "Npgsql, columns": (
+        "SELECT column_name, udt_name::regtype::text AS data_type, character_maximum_length, "
+        "character_set_catalog, collation_catalog FROM information_schema.columns"
+    ),
+    "ODBC, foreign keys": (
+        "select a1.attname, i::int2 as key_seq from ((select cn.oid, conrelid, conkey, confupdtype, "
+        "generate_series(array_lower(conkey, 1), array_upper(conkey, 1)) as i from pg_catalog.pg_constraint "
+        "cn where contype = 'f') ref inner join pg_catalog.pg_class c1 on c1.oid = ref.conrelid) inner join "
+        "pg_catalog.pg_attribute a1 on a1.attrelid = c1.oid and a1.attnum = conkey[i]"
+    ),
+    "psql, operator families": ('SELECT o.amopopr::pg_catalog.regoperator AS "Operator" FROM pg_catalog.pg_amop o'),
     "Tableau": "select current_schemas(false), current_schemas(true), current_catalog, session_user",
 }
 
@@ -203,6 +231,31 @@ def test_arrays_are_tables_as_in_postgresql(
     connection: psycopg.Connection[Any], postgres: psycopg.Connection[Any], text: str
 ) -> None:
     assert connection.execute(text).fetchall() == postgres.execute(text).fetchall()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select format('%I.%I %s%% %L %L', 'a b', 'name', 5, 'it''s', null)",
+        "select quote_ident(x) from (values ('name'), ('a b'), ('A'), ('select'), ('a\"b')) t(x)",
+        "select parse_ident('a.\"B c\"'), (parse_ident('Events'))[1], array_length(parse_ident('x.y'), 1)",
+        "select substring('ab12' from '[0-9]+'), substring('ab12' from '([a-z])b'), substring('a' from 'x')",
+        "select substring('abcdef' from 2 for 3), substring('abcdef' from 2)",
+        "select s[i] from generate_series(1, 2) as i, string_to_array('a,b', ',') s order by 1",
+        "select 7 as n, generate_series(1, 3) as i order by 2",
+        "select array_remove(array[1, 2, null, 1], 1)",
+    ],
+)
+def test_functions_of_catalog_queries_answer_as_in_postgresql(
+    connection: psycopg.Connection[Any], postgres: psycopg.Connection[Any], text: str
+) -> None:
+    assert connection.execute(text).fetchall() == postgres.execute(text).fetchall()
+
+
+def test_arrays_are_recognised_by_the_function_that_reads_them(connection: psycopg.Connection[Any]) -> None:
+    rows = {name: (kind, element) for _, name, kind, element in connection.execute(FIRST_QUERIES["Npgsql, types"])}
+    assert rows["_int8"] == ("a", 20)
+    assert rows["int8"] == ("b", None)
 
 
 def test_sqlalchemy_reflects_the_tables(sql_server: Server) -> None:
