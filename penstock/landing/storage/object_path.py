@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -9,11 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.landing.storage.object_errors import translate_store_errors
+from penstock.landing.storage.object_errors import TablesRefused, translate_store_errors
 
 if TYPE_CHECKING:
     from deltalake._internal import DeltaFileSystemHandler
 
+_DECODED = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 DEFAULTS = {"connect_timeout": "5s", "timeout": "30s", "max_retries": "3", "retry_timeout": "30s"}
 """Options that make an unreachable store fail within seconds: the retries of delta-rs itself take minutes."""
 CHUNK_BYTES = 8 << 20
@@ -107,8 +109,19 @@ def translate_errors_at(path: TablePath) -> AbstractContextManager[None]:
 
 
 def delta_rs_options(path: TablePath) -> dict[str, Any]:
-    """Return the arguments of deltalake's functions that name the store; none for a folder."""
-    return {"storage_options": path.storage_options()} if isinstance(path, ObjectPath) else {}
+    """Return the arguments of deltalake's functions that name the store; none for a folder.
+
+    Raises TablesRefused for a folder whose name delta-rs reads as another one.
+    """
+    if isinstance(path, ObjectPath):
+        return {"storage_options": path.storage_options()}
+    # Workaround: delta-rs 1.6 decodes a folder's path once too often, so it would read and write another folder.
+    if match := _DECODED.search(str(path.absolute())):
+        raise TablesRefused(
+            f"{path}: Delta's library reads {match[0]} in a folder's name as another character: choose a data_dir and "
+            "pipeline.tables without it"
+        )
+    return {}
 
 
 def arrow_file_system(path: ObjectPath) -> tuple[Any, str]:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import io
 import pickle
+from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 
 from penstock.landing.storage.object_errors import TablesAway, TablesRefused, interpret_error
-from penstock.landing.storage.object_path import CHUNK_BYTES, ObjectPath, arrow_file_system, s3_arguments
+from penstock.landing.storage.object_path import (
+    CHUNK_BYTES,
+    ObjectPath,
+    arrow_file_system,
+    delta_rs_options,
+    s3_arguments,
+)
 from penstock.landing.table_paths import Layout
 from tests.object_store import BUCKET, S3Server, Wire
 
@@ -47,6 +57,22 @@ def test_missing_file_raises_file_not_found(folder: ObjectPath) -> None:
     with pytest.raises(FileNotFoundError):
         (folder / "none").read_text()
     (folder / "none").unlink()
+
+
+@pytest.mark.parametrize("name", ["my%20tables", "a\\b", "%C3%A9"])
+def test_folder_that_delta_rs_reads_as_another_one_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DeltaError, match="File not found"):
+        deltalake.DeltaTable.create(str(tmp_path / name), pa.schema({"n": pa.int64()}))
+    with pytest.raises(TablesRefused, match="in a folder's name as another character: choose a data_dir"):
+        delta_rs_options(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["my tables", "50% #1?&=+", "é"])
+def test_folder_with_other_signs_is_read_as_it_was_written(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    deltalake.write_deltalake(str(folder), pa.table({"n": [1]}), **delta_rs_options(folder))
+    assert deltalake.DeltaTable(str(folder)).to_pyarrow_table().num_rows == 1
+    assert (folder / "_delta_log").is_dir()
 
 
 def test_repr_hides_secrets(folder: ObjectPath) -> None:
