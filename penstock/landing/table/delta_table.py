@@ -405,6 +405,9 @@ class DeltaTable(TableReader):
 
     def _first_row_condition(self, file: TableFile) -> str | None:
         """Return an SQL condition that holds for the first row of a file; None for a file without rows."""
+        if file.copies > 1:
+            # delta-rs would read an entry without its vector: deleted rows would be there again.
+            raise VectorNotApplicable(_listed_repeatedly(self.folder, file))
         with open_rows(self.folder, file) as rows:
             if not rows.fits_nanoseconds():
                 raise VectorNotApplicable(

@@ -129,7 +129,7 @@ class DeltaTarget:
             has_other_types = self._begin(changes)
             if table.read_position(self._config.name) != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
-            if with_vectors := [file for file in table.active() if file.live is not None]:
+            if with_vectors := [file for file in table.active() if not file.is_plain]:
                 table.apply_vectors(with_vectors)
             removed, remaining = table.active(), list[CopiedFile]()
             if not changes.is_complete:
@@ -166,7 +166,7 @@ class DeltaTarget:
         merged, by_folder = 0, dict[str, list[TableFile]]()
         with self._translated():
             for file in self._table.active() if self._table.exists else ():
-                if file.size < SMALL_BYTES and file.live is None:
+                if file.size < SMALL_BYTES and file.is_plain:
                     by_folder.setdefault(file.rpartition("/")[0], []).append(file)
             for files in by_folder.values():
                 if len(files) >= MERGED_FILES:

@@ -22,6 +22,7 @@ from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.tree import Settings
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import RETENTION, request_deletion
+from penstock.landing.table.delta_table import VectorNotApplicable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
@@ -35,6 +36,7 @@ from penstock.upkeep.export.check import NotComparable, compare
 from penstock.upkeep.export.exporter import Exporter, Exporters, open_target, read_state
 from penstock.upkeep.export.target import TargetAway, TargetMoved
 from penstock.upkeep.typed.refill import refill
+from tests.landing.table.foreign_writer import add_without_vector, delete_by_vector
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
 from tests.upkeep.export.exported import Exported, exported, read_clickhouse, read_delta, read_duckdb, read_postgresql
@@ -327,6 +329,22 @@ def test_altered_rows_are_found_and_a_rebuild_replaces_them(
         target.forget()
     assert export.step() == 2 * EVENTS
     assert is_proved(export)
+
+
+def test_file_of_a_delta_copy_that_another_program_lists_twice_is_not_rewritten(
+    life: typed_life.Life, tmp_path: Path
+) -> None:
+    """delta-rs would read one of the entries: rows that were deleted would be in the copy again, for good."""
+    export, copy = exported("delta", life.layout, tmp_path), tmp_path / "copy"
+    export.step()
+    name = pa.table(deltalake.DeltaTable(str(copy)).get_add_actions())["path"][0].as_py()
+    delete_by_vector(copy, name, [0])
+    add_without_vector(copy, name)
+    version = deltalake.DeltaTable(str(copy)).version()
+    land(life, 2)
+    with pytest.raises(VectorNotApplicable, match="is in the table 2 times"):
+        export.step()
+    assert deltalake.DeltaTable(str(copy)).version() == version
 
 
 def test_small_files_of_a_delta_copy_are_merged(life: typed_life.Life, tmp_path: Path) -> None:
