@@ -17,6 +17,8 @@ from penstock.ledger.receipt import losses_of, receipt
 
 QUARANTINE_WARNING_SHARE = 0.01
 STALLED_S = 120.0
+INCOMPLETE_S = 3.0
+"""Time for which messages must have been incomplete all along: fragments of a whole message arrive within moments."""
 MAX_NAMED_TOPICS = 5
 """Topics that one finding names; there may be thousands."""
 BAD, WARN, NOTE = "bad", "warn", "note"
@@ -69,6 +71,7 @@ def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
     problems = [
         *_unbalanced(daemon),
         *_stopped(daemon),
+        *_incomplete(daemon),
         *_disk(daemon),
         *_alarms(daemon),
         *_losses(daemon),
@@ -109,6 +112,21 @@ def _stopped(daemon: Daemon) -> Iterator[Finding]:
                 WARN,
                 f"{name}: forwarder to {handler} silent for {silent_s:.0f} s, its messages wait in the log buffer",
                 f"if it is stopped, continue it: kill -CONT {pids[handler]}; if it is not, see why {handler} hangs",
+            )
+
+
+def _incomplete(daemon: Daemon) -> Iterator[Finding]:
+    """Yield a finding for each listener whose messages lack fragments, before they expire and are lost."""
+    for listener in daemon.balance.get("listeners", ()):
+        name, counts = listener["name"], listener["counts"]
+        if (incomplete := counts.get(Name.OPEN, 0)) > 0 and (
+            daemon.history.lowest(f"listener/{name}/{Name.OPEN}", INCOMPLETE_S) > 0
+        ):
+            arrived = counted(max(0, counts.get(Name.FRAGMENT_OPEN, 0)), "fragment")
+            yield Finding(
+                WARN,
+                f"{name}: {counted(incomplete, 'message')} incomplete, only {arrived} arrived so far",
+                f"what is incomplete after listener.{name}.defrag.expire_time is lost: check the network for loss",
             )
 
 

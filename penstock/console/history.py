@@ -74,6 +74,13 @@ class History:
         before = next((sample for sample in self._hour if sample[0] >= now[0] - seconds), now)
         return _growth(self._counter(name, before), self._counter(name, now))
 
+    def lowest(self, name: str, seconds: float) -> float:
+        """Return the lowest value within the last ``seconds``, at most ten; 0 if samples do not reach back as far."""
+        since_s = self._recent[-1][0] - seconds if self._recent else 0.0
+        if not self._recent or self._recent[0][0] > since_s:
+            return 0.0
+        return min(self._counter(name, sample) for sample in self._recent if sample[0] >= since_s)
+
     @property
     def span(self) -> float:
         """Return the seconds that the samples reach back."""

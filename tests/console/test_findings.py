@@ -57,6 +57,16 @@ def test_silent_forwarder_is_a_finding() -> None:
     assert finding.advice == "if it is stopped, continue it: kill -CONT 42; if it is not, see why kafka hangs"
 
 
+def test_messages_that_lack_fragments_are_a_finding_before_they_are_lost() -> None:
+    incomplete = balance(open=3, **{"fragment.open": 1})
+    assert problems(daemon(balance(), incomplete, incomplete, incomplete, interval_s=1.0)) == [], "for two seconds only"
+    assert problems(daemon(incomplete, incomplete, balance(), incomplete, incomplete, interval_s=1.0)) == []
+    (finding,) = findings(daemon(*[incomplete] * 4, interval_s=1.0))
+    assert finding.problem == "in: 3 messages incomplete, only 1 fragment arrived so far"
+    assert finding.level == WARN
+    assert "listener.in.defrag.expire_time" in finding.advice
+
+
 def test_losses_of_the_hour_have_a_remedy() -> None:
     state = daemon(balance(kernel_dropped=5000))
     state.hour = balance(1000, kernel_dropped=7, **{"refused.oversize": 1, "invalid.header": 2})

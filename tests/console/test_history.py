@@ -17,6 +17,14 @@ def test_rate_is_growth_of_last_ten_seconds() -> None:
     assert history.rate("unknown") == 0
 
 
+def test_lowest_value_needs_samples_of_the_whole_time() -> None:
+    history = History()
+    assert history.lowest("a", 3) == 0
+    for second, value in enumerate((9, 2, 7, 5, 6)):
+        history.add(float(second), {"a": value})
+    assert [history.lowest("a", seconds) for seconds in (1, 3, 4, 5)] == [5, 2, 2, 0]
+
+
 def test_single_sample_has_no_rate() -> None:
     history = History()
     history.add(0.0, {"a": 5})
