@@ -24,7 +24,7 @@ from tests.system.test_docs import commands_of, run
 from tests.system.topic_files import entries
 
 KILLS = 6
-KILLS_OF_CONTAINERS = KILLS_OF_JOURNAL = 3
+FEW_OR_MANY_KILLS = pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.soak)])
 EVERY = 0.002
 """Seconds between two lines."""
 
@@ -156,12 +156,14 @@ def test_stopped_tail_continues_with_the_files_that_were_rotated(pipe: Pipe, tmp
 
 
 @pytest.mark.survives("tail", "SIGKILL")
-def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@FEW_OR_MANY_KILLS
+def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path: Path, kills: int) -> None:
     folder, dice = tmp_path / "pods" / "shop_web_77" / "nginx", random.Random(8)
     folder.mkdir(parents=True)
     application = Application(folder / "0.log", container_lines)
     try:
-        for _ in range(KILLS_OF_CONTAINERS):
+        for _ in range(kills):
             process, before = following(pipe, "--containers", f"{folder}/*.log*"), len(entries(pipe, "files"))
             wait_until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
             time.sleep(dice.random() / 2)
@@ -178,8 +180,10 @@ def test_killed_tail_of_containers_appends_each_entry_once(pipe: Pipe, tmp_path:
 
 
 @pytest.mark.survives("tail", "SIGKILL")
+@pytest.mark.timeout(1800)
+@FEW_OR_MANY_KILLS
 def test_killed_tail_of_the_journal_appends_each_entry_once(
-    pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
 ) -> None:
     journal, dice, ends = Journal(tmp_path / "journal"), random.Random(9), threading.Event()
     monkeypatch.setenv(FOLDER, str(journal.folder))
@@ -194,7 +198,7 @@ def test_killed_tail_of_the_journal_appends_each_entry_once(
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(KILLS_OF_JOURNAL):
+        for _ in range(kills):
             process, before = following(pipe, "--journal"), len(entries(pipe, "files"))
             wait_until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
             time.sleep(dice.random() / 2)
