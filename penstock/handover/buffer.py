@@ -144,6 +144,11 @@ class TopicByPosition:
     def __bool__(self) -> bool:
         return bool(self._routes)
 
+    @property
+    def topics(self) -> set[str]:
+        """The topics of all frames in the log buffer."""
+        return {topic for _, topic in self._routes if topic is not None}
+
     def topic(self, position: int) -> str | None:
         """Return the topic of the frame at ``position``; None for frames without one."""
         return next((topic for begin, topic in reversed(self._routes) if begin <= position), None)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.counts import Counts, Name, SourceBucket, by_bucket
 from penstock.handover.buffer import TopicByPosition
+from penstock.handover.drain import RECEIPTS
 from penstock.handover.frame import read_frame_metadata
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import ReaderPosition
@@ -25,8 +26,11 @@ DOCUMENT_BYTES = 4096
 """Size of the prefix of a frame that is searched for its document; a longer document is parsed in full."""
 _DOCUMENT = re.compile(rb'\{"v":1,("source":"[^"]*","bucket":\d+),[^{}]*?(?:"counts":(\{[^{}]*\})|"incarnation")')
 """Start of a frame's document: source and bucket, and the counts if there are any."""
+_EPOCH = re.compile(rb'"missed":\d+,"epoch":"([^"]*)"')
 MAX_CACHED_DOCUMENTS = 1000
 CountsByOrigin = Mapping[SourceBucket, Counts]
+StoredPosition = Callable[[str, str], int]
+"""Returns the position up to which a topic has stored the frames of a log buffer, named as in ``Origin.buffer``."""
 
 
 class BufferedCounts:
@@ -39,16 +43,22 @@ class BufferedCounts:
         self._lock = threading.Lock()
         self._buffers: dict[str, _BufferedFrames] = {}
 
-    def counts(self, listeners: Iterable[str]) -> dict[SourceBucket, Counts]:
-        """Return the counts by source and bucket over the log buffers of ``listeners``."""
+    def counts(
+        self, listeners: Iterable[str], stored_position: StoredPosition | None = None
+    ) -> dict[SourceBucket, Counts]:
+        """Return the counts by source and bucket over the log buffers of ``listeners``.
+
+        With ``stored_position``, frames that the log has stored do not count. Crash: the reader's position passes them
+        later, and after a crash only once they have been read again.
+        """
         total: dict[SourceBucket, Counts] = {}
         with self._lock:
             for listener in listeners:
-                for key, counts in self._counts_of_listener(listener).items():
+                for key, counts in self._counts_of_listener(listener, stored_position).items():
                     total.setdefault(key, Counts()).absorb(counts)
         return total
 
-    def _counts_of_listener(self, listener: str) -> CountsByOrigin:
+    def _counts_of_listener(self, listener: str, stored_position: StoredPosition | None) -> CountsByOrigin:
         reader_path, path = position_file(self._folder, listener, self._reader), buffer_file(self._folder, listener)
         if not reader_path.exists() or not path.exists():
             return {}
@@ -64,15 +74,22 @@ class BufferedCounts:
             buffer.drop_before(reached)
             page = StatePage(state_file(self._folder, listener))
             try:
-                buffer.read_new_frames(subscription, TopicByPosition(page))
+                routes = TopicByPosition(page)
+                buffer.read_new_frames(subscription, routes)
             finally:
                 page.close()
-        return buffer.totals
+        if stored_position is None:
+            return buffer.totals
+        return buffer.without_stored(listener, {*routes.topics, RECEIPTS}, stored_position)
 
 
 @dataclass(slots=True)
 class _FrameCounts:
+    """The counts of a frame; ``topic`` stores its messages, and is None for a frame without any for the log."""
+
     end: int
+    epoch: str
+    topic: str | None
     counts_by_origin: CountsByOrigin
 
 
@@ -86,6 +103,33 @@ class _BufferedFrames:
     frames: deque[_FrameCounts] = field(default_factory=deque)
     totals: dict[SourceBucket, Counts] = field(default_factory=dict)
     documents: dict[tuple[bytes, bytes], CountsByOrigin] = field(default_factory=dict)
+
+    def without_stored(
+        self, listener: str, topics: Iterable[str], stored_position: StoredPosition
+    ) -> dict[SourceBucket, Counts]:
+        """Return the totals without the frames that ``topics`` have stored."""
+        total = {key: Counts(counts) for key, counts in self.totals.items()}
+        for frame in self._stored_frames(listener, topics, stored_position):
+            for key, counts in frame.counts_by_origin.items():
+                total[key].subtract(counts)
+        return {key: counts for key, counts in total.items() if any(counts.values())}
+
+    def _stored_frames(
+        self, listener: str, topics: Iterable[str], stored_position: StoredPosition
+    ) -> Iterator[_FrameCounts]:
+        reached: dict[str, dict[str, int]] = {}
+        for frame in self.frames:
+            if not frame.counts_by_origin:
+                continue  # it is damaged, and its epoch unreadable
+            if (by_topic := reached.get(frame.epoch)) is None:
+                buffer = f"{listener}.{frame.epoch}"
+                by_topic = reached[frame.epoch] = {topic: stored_position(topic, buffer) for topic in topics}
+            # Fast path: no frame behind the last stored one is looked at.
+            if frame.end > max(by_topic.values()):
+                return
+            # The counts of messages that are refused or too large go to the receipts without them.
+            if frame.end <= max(by_topic[RECEIPTS], by_topic.get(frame.topic or RECEIPTS, 0)):
+                yield frame
 
     def drop_before(self, position: int) -> None:
         """Forget the frames before ``position``: the reader has passed them."""
@@ -107,28 +151,33 @@ class _BufferedFrames:
             except Lapped:
                 break  # the log took these frames and the receiver reused their term
             for frame in frames:
-                self._enter(frame, routes is None or routes.topic(frame.begin) is not None)
+                topic = routes.topic(frame.begin) if routes is not None else None
+                self._enter(frame, topic, routes is None or topic is not None)
         self.end = subscription.position
 
-    def _enter(self, frame: Frame, routed: bool) -> None:
-        counts_by_origin = self._parse_counts(frame)
+    def _enter(self, frame: Frame, topic: str | None, routed: bool) -> None:
+        epoch, counts_by_origin = self._parse_counts(frame)
         if not routed:
             counts_by_origin = {key: _not_routed(counts) for key, counts in counts_by_origin.items()}
-        self.frames.append(_FrameCounts(frame.end, counts_by_origin))
+        has_messages = any(counts[Name.ACCEPTED] for counts in counts_by_origin.values())
+        self.frames.append(_FrameCounts(frame.end, epoch, topic if has_messages else None, counts_by_origin))
         for key, counts in counts_by_origin.items():
             self.totals.setdefault(key, Counts()).absorb(counts)
 
-    def _parse_counts(self, frame: Frame) -> CountsByOrigin:
-        """Return a frame's counts. Most frames repeat the document of another one, which is parsed once."""
+    def _parse_counts(self, frame: Frame) -> tuple[str, CountsByOrigin]:
+        """Return a frame's epoch and counts. Most frames repeat the document of another one, which is parsed once."""
         # Fast path: a search in the first bytes of a frame replaces the parsing of its Arrow metadata.
-        document = _DOCUMENT.search(bytes(frame.data[:DOCUMENT_BYTES]))
+        data = bytes(frame.data[:DOCUMENT_BYTES])
+        document = _DOCUMENT.search(data)
         cache_key = (document[1], document[2] or b"") if document else None
-        if cache_key and (cached := self.documents.get(cache_key)) is not None:
-            return cached
+        epoch = _EPOCH.search(data, document.end()) if document else None
+        if cache_key and epoch and (cached := self.documents.get(cache_key)) is not None:
+            return epoch[1].decode(), cached
         try:
-            origin = read_frame_metadata(frame.data).origin
+            metadata = read_frame_metadata(frame.data)
         except BadBatch:
-            return {}  # the log counts the frame as corrupt when it reads it
+            return "", {}  # the log counts the frame as corrupt when it reads it
+        origin = metadata.origin
         parts = by_bucket(origin.bucket, origin.counts)
         counts_by_origin = {(origin.source, bucket): counts for bucket, counts in parts.items()}
         if cache_key:
@@ -136,7 +185,7 @@ class _BufferedFrames:
                 # Limit: cleared as a whole. A document that is still in use is parsed once more.
                 self.documents.clear()
             self.documents[cache_key] = counts_by_origin
-        return counts_by_origin
+        return metadata.epoch, counts_by_origin
 
 
 def _not_routed(counts: Counts) -> Counts:

@@ -58,7 +58,17 @@ from penstock.ledger.receipt import Losses, losses_of
 from penstock.ledger.senders import SenderState, changes, silent_hosts, states
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
-from penstock.log import Gap, InvalidTopicName, Log, LogFull, StoredBatch, TopicReader, UnknownFormat, UnknownTopic
+from penstock.log import (
+    Gap,
+    InvalidTopicName,
+    Log,
+    LogError,
+    LogFull,
+    StoredBatch,
+    TopicReader,
+    UnknownFormat,
+    UnknownTopic,
+)
 from penstock.log.read.glance import IntactTopic, glance
 from penstock.log.store.gaps import FILE_NAME, load
 from penstock.records import body
@@ -343,12 +353,21 @@ class Ledger:
         return self._losses[1]
 
     def _in_buffer(self) -> dict[SourceBucket, Counts]:
-        return self._buffered.counts(all_listeners(self._buffers, self.listeners))
+        """Return the counts of frames that are not in the book. Call it after the book is read."""
+        # Order: the log knows its position before the book has the counts, so no frame is in the book and here. A frame
+        # that is stored after the book was read is in neither: a balance is never too large.
+        return self._buffered.counts(all_listeners(self._buffers, self.listeners), self._stored_position)
+
+    def _stored_position(self, topic: str, buffer: str) -> int:
+        try:
+            return self._log.topic(topic, internal=True).buffer_position(buffer)
+        except (LogError, OSError):
+            return 0
 
     def watermarks(self) -> list[Watermark]:
         """Return up to which minute the tables are complete."""
         # Order: upstream first. A message that moves in between is seen twice, which only lowers the watermark.
-        in_buffer = self._in_buffer()
+        in_buffer = self._buffered.counts(all_listeners(self._buffers, self.listeners))
         return watermarks(*self._now(), in_buffer, self._time())
 
     def _now(self) -> tuple[TierCounts, dict[str, UnlandedTail]]:

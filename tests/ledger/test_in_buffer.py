@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
+from penstock.handover.drain import Drain
 from penstock.ledger.in_buffer import BufferedCounts, waiting, waiting_for
+from penstock.ledger.ledger import Ledger
+from penstock.log import Log
 from penstock.logbuffer import Subscription
 from penstock.records import EMPTY_BODY, body
 from tests.ingest.ingest_life import Life, live
 
 LISTENER = ListenerConfig(name="events", protocol="udp")
+LOGGED = ListenerConfig.model_validate(
+    {"name": "events", "protocol": "udp", "handlers": [{"type": "log", "topic": "in"}]}
+)
+ELSEWHERE = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "discard"}]})
 
 
 def publish(life: Life, messages: int) -> None:
@@ -40,8 +49,7 @@ def test_frames_of_one_listener_add_up(tmp_path: Path) -> None:
 
 
 def test_messages_not_routed_to_the_log_are_counted_as_such(tmp_path: Path) -> None:
-    elsewhere = ListenerConfig.model_validate({"name": "events", "protocol": "udp", "handlers": [{"type": "discard"}]})
-    life = live(tmp_path, elsewhere)
+    life = live(tmp_path, ELSEWHERE)
     publish(life, 2)
     (counts,) = waiting(tmp_path, ["events"]).values()
     assert counts["not_routed.log"] == 2
@@ -66,6 +74,59 @@ def test_replaced_file_is_counted_again(tmp_path: Path) -> None:
     heir = live(tmp_path, LISTENER)
     publish(heir, 3)
     assert sum(counts["accepted"] for counts in buffered.counts(["events"]).values()) == 3
+
+
+def drain(folder: Path, log: Log) -> None:
+    thread = Drain(LISTENER.name, folder, log, None)
+    thread.stop()
+    thread.run()
+
+
+def counted(ledger: Ledger) -> tuple[int, int, int]:
+    """Return accepted messages, taken datagrams, and what is unaccounted for on the way to the log."""
+    balance = ledger.balance()
+    (listener,) = balance.listeners
+    return listener.counts["accepted"], listener.counts["taken"], sum(route.unaccounted for route in balance.routes)
+
+
+@pytest.mark.parametrize("listener", [LOGGED, ELSEWHERE], ids=["logged", "elsewhere"])
+def test_frames_are_counted_once_while_the_log_takes_them(tmp_path: Path, listener: ListenerConfig) -> None:
+    life, readings, positions = live(tmp_path, listener), [], []
+    publish(life, 2)
+    publish(life, 0)
+    publish(life, 3)
+    with contextlib.closing(Log(tmp_path / "topics")) as log:
+        ledger = Ledger(log, tmp_path, ["events"])
+
+        def read_balance(*_: object) -> None:
+            """Read between the entry in the book and the move of the reader's position."""
+            positions.append(life.position.position)
+            readings.append(counted(ledger))
+
+        readings.append(counted(ledger))
+        log.observe(read_balance)
+        drain(tmp_path, log)
+        readings.append(counted(ledger))
+    assert set(positions) == {0}
+    # A batch of another minute is entered after those of its commit: until then a reading is too small.
+    assert readings[0] == readings[-1] == max(readings) == (5, 8, 0)
+
+
+@pytest.mark.survives("ledger", "SIGKILL")
+@pytest.mark.parametrize("listener", [LOGGED, ELSEWHERE], ids=["logged", "elsewhere"])
+def test_stored_frames_that_the_log_has_yet_to_pass_are_counted_once(tmp_path: Path, listener: ListenerConfig) -> None:
+    life = live(tmp_path, listener)
+    publish(life, 2)
+    publish(life, 0)
+    with contextlib.closing(Log(tmp_path / "topics")) as log:
+        drain(tmp_path, log)
+    life.position.position = 0  # killed between storing and moving on
+    publish(life, 3)
+    with contextlib.closing(Log(tmp_path / "topics")) as log:
+        ledger = Ledger(log, tmp_path, ["events"])
+        assert counted(ledger) == (5, 8, 0)
+        drain(tmp_path, log)
+        assert counted(ledger) == (5, 8, 0)
 
 
 STEP = st.one_of(

@@ -49,6 +49,8 @@ def test_start_after_a_flipped_bit_neither_hides_nor_invents_messages(pipe: Pipe
         pipe.datagrams(b"four")
         sent += 1
         wait_until(lambda sent=sent: pipe.counts(UDP)["accepted"] >= sent, what=f"it is there after {name} byte {byte}")
-        counts, balance = pipe.counts(UDP), pipe.balance()
+        # A frame that moves to the log during a reading is missing in it.
+        balance = pipe.settled()
+        counts = pipe.counts(UDP)
         assert (counts["accepted"], counts["corrupt"]) == (sent, 0), f"{name} byte {byte}: {counts}"
         assert balance["unaccounted"] == 0, f"{name} byte {byte}: {balance}"
