@@ -193,9 +193,11 @@ def _not_routed(counts: Counts) -> Counts:
     return Counts({**counts, f"{Name.NOT_ROUTED}{LOG}": counts[Name.ACCEPTED]})
 
 
-def waiting(folder: Path, listeners: Iterable[str]) -> dict[SourceBucket, Counts]:
-    """Return the counts of frames that wait for the log, by source and bucket, in the log buffers of ``listeners``."""
-    return BufferedCounts(folder).counts(listeners)
+def waiting(
+    folder: Path, listeners: Iterable[str], stored_position: StoredPosition | None = None
+) -> dict[SourceBucket, Counts]:
+    """Return the counts of frames that wait for the log, as ``BufferedCounts.counts`` does."""
+    return BufferedCounts(folder).counts(listeners, stored_position)
 
 
 def waiting_for(folder: Path, listener: str, position: int) -> dict[SourceBucket, Counts]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from penstock.ledger.book_from_topics import recompute, usable, with_posts
 from penstock.ledger.in_buffer import waiting
 from penstock.ledger.ledger import all_listeners, balance_of
 from penstock.ledger.posts import ClientPost, Post
+from penstock.log import LogError, TopicReader
 
 Document = dict[str, Any]
 """A balance in its JSON form."""
@@ -37,11 +39,22 @@ def rebuild_balance(
     book.roll_up(_rolled(topics, before))
     for post in landed:
         book.post(post)
-    in_buffer = waiting(buffers, all_listeners(buffers, listeners))
+    # Order: after the topics are read, so that no frame is in both.
+    in_buffer = waiting(buffers, all_listeners(buffers, listeners), partial(_stored_position, topics))
     document = balance_of(book.snapshot(), topics, in_buffer, within, buffers).document()
     # A daemon whose balance changed during the computation cannot be compared.
     settled = before is not None and without_posts_of_hosts(before) == without_posts_of_hosts(running())
     return document | {"differs": [*(differences(before or {}, document) if settled else []), *checkpoint]}
+
+
+def _stored_position(topics: Path, topic: str, buffer: str) -> int:
+    """Return the position up to which the frames of a log buffer are stored, from the newest batch of it; or 0."""
+    try:
+        reader = TopicReader(topics / topic)
+        origins = (stored.origin for stored in reader.read_back(reader.end))
+        return next((origin.end for origin in origins if origin.buffer == buffer), 0)
+    except (LogError, OSError):
+        return 0
 
 
 def without_posts_of_hosts(document: Document | None) -> Document:

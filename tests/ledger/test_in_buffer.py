@@ -15,6 +15,7 @@ from penstock.counts import Counts
 from penstock.handover.drain import Drain
 from penstock.ledger.in_buffer import BufferedCounts, waiting, waiting_for
 from penstock.ledger.ledger import Ledger
+from penstock.ledger.rebuild import rebuild_balance
 from penstock.log import Log
 from penstock.logbuffer import Subscription
 from penstock.records import EMPTY_BODY, body
@@ -125,6 +126,9 @@ def test_stored_frames_that_the_log_has_yet_to_pass_are_counted_once(tmp_path: P
     with contextlib.closing(Log(tmp_path / "topics")) as log:
         ledger = Ledger(log, tmp_path, ["events"])
         assert counted(ledger) == (5, 8, 0)
+        now = ledger.balance().document()
+        rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, ["events"], [], lambda: now)
+        assert rebuilt == now | {"differs": []}
         drain(tmp_path, log)
         assert counted(ledger) == (5, 8, 0)
 
