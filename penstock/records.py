@@ -212,8 +212,10 @@ def buffer_of(data: _Memory) -> pa.Buffer:
 
 def bounds(column: pa.Array[Any]) -> np.ndarray:
     """Return the start of each entry of a binary or string column in its data, and the end of the last one (int32)."""
-    offsets: np.ndarray = np.frombuffer(column.buffers()[1], np.int32)  # type: ignore[call-overload]  # as above
-    return offsets[column.offset : column.offset + len(column) + 1]
+    end = (column.offset + len(column) + 1) * 4
+    # Senders of Arrow choose the size of the buffer: it may end within a number behind the last offset.
+    offsets: np.ndarray = np.frombuffer(memoryview(column.buffers()[1])[:end], np.int32)  # type: ignore[arg-type]
+    return offsets[column.offset :]
 
 
 def from_numpy(values: np.ndarray, mask: np.ndarray | None = None) -> pa.Array[Any]:

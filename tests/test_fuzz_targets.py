@@ -242,6 +242,7 @@ TARGETS = {
     "kafka/records/varints.py": KAFKA_RECORDS,
     "slogd/columns/decode.py": PROTOBUF,
     "slogd/columns/gathered.py": PROTOBUF,
+    "slogd/columns/ipc_message.py": "slogd/columns/test_ipc_message.py::test_any_bytes_are_a_message_or_none",
     "slogd/json/append_request.py": "slogd/json/test_append_request.py::test_random_bytes_raise_only_bad_request",
     "slogd/json/entry_documents.py": "slogd/json/test_entry_documents.py::test_random_any_has_a_document",
     "slogd/json/values.py": "slogd/json/test_values.py::test_random_bytes_are_a_value_or_refused",

@@ -12,8 +12,9 @@ from penstock.client.log.admin import Administration
 from penstock.client.log.arrow_reads import ArrowReading
 from penstock.client.log.calls import PAGE, Call
 from penstock.client.log.connection import RetryBackoff
-from penstock.client.log.types import Entry, OutOfSequence, Page, Payload, Start
+from penstock.client.log.types import Entry, OutOfSequence, Page, Payload, Start, StoredAlready
 from penstock.counts import Origin
+from penstock.slogd.columns.decode import MAX_LOOP_ENTRIES
 from penstock.slogd.columns.encode import columns_request
 from penstock.slogd.slogd_pb2 import LogEntry
 
@@ -64,11 +65,17 @@ class Operations(Administration, ArrowReading):
     async def _append_relayed(
         self, topic: str, body: pa.RecordBatch, producer: tuple[str, int], origin: Origin
     ) -> list[int]:
-        if self._sends_columns:
-            offsets = await self._caller.do(calls.append_batch(topic, body, producer, origin, columns_request))
+        # Few entries are rows on the server, in another order of annotations than columns.
+        if self._sends_columns and body.num_rows > MAX_LOOP_ENTRIES:
+            try:
+                offsets = await self._caller.do(calls.append_batch(topic, body, producer, origin, columns_request))
+            except StoredAlready:
+                # Compatibility: the relay's earlier version, which died before its position was stored, has sent these
+                # rows as entries. The number knows their form, in which the server answers with their offsets.
+                return await self._caller.do(calls.append_batch(topic, body, producer, origin))
             # Compatibility: a server of an earlier version does not have the field. It stores nothing, does not use up
             # the number, and answers without offsets.
-            if offsets or not body.num_rows:
+            if offsets:
                 return offsets
             self._sends_columns = False
         return await self._caller.do(calls.append_batch(topic, body, producer, origin))

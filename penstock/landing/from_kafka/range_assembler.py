@@ -30,6 +30,7 @@ from penstock.kafka.large.incomplete_messages import BufferPool
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.kafka.origin_header import OriginReader
 from penstock.landing.from_kafka.rows import RECORD, Rows, rows_from_records
+from penstock.records import bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +170,8 @@ def find_chunks(batch: pa.RecordBatch) -> dict[int, Chunk]:
 def _rows_with_chunk_prefix(values: pa.Array[Any]) -> Rows:
     if not len(values):
         return np.zeros(0, np.int64)
-    _, offset_buffer, data_buffer = values.buffers()
-    offsets = np.frombuffer(offset_buffer, np.int32)  # type: ignore[call-overload]  # takes buffers
-    offsets = offsets[values.offset : values.offset + len(values) + 1]
-    value_bytes = np.frombuffer(data_buffer or b"", np.uint8)  # type: ignore[arg-type]  # as above
+    offsets = bounds(values)
+    value_bytes = np.frombuffer(values.buffers()[2] or b"", np.uint8)  # type: ignore[arg-type]  # takes buffers
     # Fast path: two numpy conditions on length and version byte leave few values to decode in Python.
     long_enough = np.flatnonzero(np.diff(offsets) >= CHUNK_HEADER_BYTES)
     version_bytes = value_bytes[offsets[long_enough]]

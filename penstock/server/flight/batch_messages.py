@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.slogd.columns.ipc_message import is_uncompressed
 
 MAX_PART_BYTES = 3 << 20
 """Limit: of the rows of one message. Clients in Go, Rust and Java refuse messages over 4 MiB by default; the difference
@@ -193,6 +194,8 @@ class BatchDecoder:
 
     def _decode(self, encapsulated: bytes) -> pa.RecordBatch | None:
         kind = pa.ipc.read_message(pa.py_buffer(encapsulated)).type
+        if not is_uncompressed(encapsulated):
+            raise BadFlightData("a put is compressed, or of a format before V5: send it without compression")
         if kind == "schema":
             self._schema, self._dictionaries = encapsulated, []
         elif kind == "dictionary":
@@ -201,7 +204,11 @@ class BatchDecoder:
                 raise BadFlightData(f"the dictionaries of a put have at most {MAX_DICTIONARY_BYTES} bytes")
         elif kind == "record batch" and self._schema:
             stream = b"".join((self._schema, *self._dictionaries, encapsulated, _END_OF_STREAM))
-            return pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch()
+            batch = pa.ipc.open_stream(pa.py_buffer(stream)).read_next_batch()
+            # Limit: columns that share bytes would be stored with all of them.
+            if batch.nbytes > len(stream):
+                raise BadFlightData("the columns of a put share bytes")
+            return batch
         else:
             raise BadFlightData(f"a put has a schema and record batches, not a {kind}")
         return None

@@ -8,7 +8,6 @@ message, which a relay sends.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -23,6 +22,7 @@ from penstock.counts import BUCKET_SECONDS, Origin
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.entries import to_body, to_rows
 from penstock.slogd.columns.gathered import GatheredValues, gather_values
+from penstock.slogd.columns.ipc_message import is_uncompressed
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.slogd_pb2 import AppendRequest, GetLogsResponse, LogEntry
 
@@ -41,9 +41,6 @@ MAX_TIME_S = 253_370_764_800
 TOO_MANY_ENTRIES = f"An append may have {MAX_ENTRIES} entries"
 _ENTRY_TAG, _LAST_OCTET = 0x12, 0x80
 """The tag of an entry in an AppendRequest; octets of a varint but for its last one have this bit."""
-_IPC_PREFIX = 8
-"""Bytes before the metadata of an encapsulated IPC message: continuation mark and length."""
-_UINT16, _INT32, _UINT32 = struct.Struct("<H"), struct.Struct("<i"), struct.Struct("<I")
 _ANNOTATIONS_OF = attrgetter("annotations")
 
 
@@ -83,37 +80,22 @@ def parse_append(data: bytes) -> Append:
 
 def _decode_columns(message: bytes) -> pa.RecordBatch:
     """Return the BODY batch in an encapsulated IPC message, whose buffers it shares. Raises BadRequest."""
+    if not is_uncompressed(message):
+        raise BadRequest(
+            "The columns of an append must not be compressed, and must have format V5 of Arrow's IPC messages"
+        )
     try:
-        # Limit: a compressed buffer states its own size, and Arrow would allocate as much.
-        if _is_compressed(message):
-            raise BadRequest("The columns of an append must not be compressed")
         body = pa.ipc.read_record_batch(pa.py_buffer(message), records.BODY)
         if body.num_rows > MAX_ENTRIES:
             raise BadRequest(TOO_MANY_ENTRIES)
         # Full validation: wrong offsets in a sender's columns would let later reads leave their buffers.
         body.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError, MemoryError, struct.error) as error:
+    except (pa.ArrowException, OSError, EOFError, MemoryError) as error:
         raise BadRequest(f"The columns of an append are no Arrow record batch of the log: {error}") from None
+    # Limit: columns that share bytes would be stored with all of them, and no answer could carry their entries.
+    if body.nbytes > len(message):
+        raise BadRequest("The columns of an append share bytes")
     return body
-
-
-def _is_compressed(message: bytes) -> bool:
-    """Return whether the metadata of a record batch names a codec. Raises struct.error."""
-    # A flatbuffer: the root table is a Message, whose third field is the RecordBatch, whose fourth is the compression.
-    root = _IPC_PREFIX + _UINT32.unpack_from(message, _IPC_PREFIX)[0]
-    field = _flatbuffer_field(message, root, 2)
-    batch = field + _UINT32.unpack_from(message, field)[0] if field else 0
-    return bool(batch) and bool(_flatbuffer_field(message, batch, 3))
-
-
-def _flatbuffer_field(message: bytes, table: int, index: int) -> int:
-    """Return the position of a field of a table, or 0 if the table does not have it."""
-    vtable = table - _INT32.unpack_from(message, table)[0]
-    if vtable < 0:
-        raise struct.error("a table lies before its message")
-    entry = 4 + 2 * index
-    offset = _UINT16.unpack_from(message, vtable + entry)[0] if entry < _UINT16.unpack_from(message, vtable)[0] else 0
-    return table + offset if offset else 0
 
 
 def _parse_origin(origin: pb.Origin) -> Origin:

@@ -42,7 +42,8 @@ def _row(entry: LogEntry) -> records.Row:
         elif kind is None:
             payload = None
     pairs = entry.annotations
-    annotations = [(name, pairs[name]) for name in pairs] if pairs else None
+    # Invariant: a repeated append has the same rows in another process, where protobuf's order is another.
+    annotations = sorted(pairs.items()) if pairs else None
     return entry.key if entry.HasField("key") else None, payload, type_url, annotations
 
 

@@ -12,9 +12,12 @@ from google.protobuf.any_pb2 import Any as ProtobufAny
 from google.protobuf.duration_pb2 import Duration
 
 from penstock.client import Entry, Log, NoSuchTopic, Refused, Unavailable
+from penstock.client.log.operations import Operations
+from penstock.client.log.types import StoredAlready
 from penstock.counts import Origin
 from penstock.records import ANNOTATIONS, BODY, EMPTY_BODY, body
 from penstock.slogd.columns import decode
+from penstock.slogd.columns.decode import MAX_LOOP_ENTRIES
 from tests.server.running import Running
 
 
@@ -39,25 +42,47 @@ def test_appended_entries_are_read(log: Log) -> None:
 RELAYED: dict[str, Any] = {"origin": Origin("host/udp", 120, 121_000_000, 122_000_000, "plog")}
 
 
+def relayed_rows(count: int) -> pa.RecordBatch:
+    pairs = [[("userid", "5"), ("host", "h")], None, []]
+    annotations = pa.array([pairs[number % 3] for number in range(count)], ANNOTATIONS)
+    return body([b"%d" % number if number % 3 else None for number in range(count)], annotations=annotations)
+
+
 def test_relayed_rows_are_stored_once_from_columns(log: Log, running: Running) -> None:
-    rows = body([b"a", None, b"c"], annotations=pa.array([[("userid", "5")], None, [("x", "y")]], ANNOTATIONS))
+    rows = relayed_rows(MAX_LOOP_ENTRIES + 1)
     for _ in range(2):
-        assert log.append_batch("t", rows, ("p", 1), **RELAYED) == [0, 1, 2]
+        assert log.append_batch("t", rows, ("p", 1), **RELAYED) == list(range(rows.num_rows))
     (batch,) = running.log.topic("t").reader().read(0)
     assert batch.batch.select(BODY.names).equals(rows)
-    assert [(entry.payload, entry.annotations) for entry in log.read("t")] == [
-        (b"a", {"userid": "5"}),
-        (None, {}),
-        (b"c", {"x": "y"}),
+    assert [(entry.payload, entry.annotations) for entry in log.read("t")][:3] == [
+        (None, {"userid": "5", "host": "h"}),
+        (b"1", {}),
+        (b"2", {}),
     ]
+
+
+@pytest.mark.parametrize("count", [1, MAX_LOOP_ENTRIES + 1, 500])
+def test_rows_that_an_earlier_relay_sent_as_entries_are_stored_once(
+    log: Log, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier relay was killed before its position was stored."""
+    rows, offsets = relayed_rows(count), list(range(count))
+    with monkeypatch.context() as patched:
+        patched.setattr(Operations, "_sends_columns", False)
+        assert log.append_batch("t", rows, ("p", 1), **RELAYED) == offsets
+    assert log.append_batch("t", rows, ("p", 1), **RELAYED) == offsets
+    assert len(log.read("t", max_messages=2 * count)) == count
+    with pytest.raises(StoredAlready):
+        log.append_batch("t", relayed_rows(count + 1).slice(1), ("p", 1), **RELAYED)
 
 
 def test_relayed_rows_reach_a_server_that_ignores_columns(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     # A server of an earlier version passes over the unknown field, as protobuf does.
     monkeypatch.setattr(decode, "_decode_columns", lambda message: EMPTY_BODY)
-    assert log.append_batch("t", body([b"a", b"b"]), ("p", 0), **RELAYED) == [0, 1]
-    assert log.append_batch("t", body([b"c"]), ("p", 1), **RELAYED) == [2]
-    assert [entry.payload for entry in log.read("t")] == [b"a", b"b", b"c"]
+    count = MAX_LOOP_ENTRIES + 1
+    assert log.append_batch("t", relayed_rows(count), ("p", 0), **RELAYED) == list(range(count))
+    assert log.append_batch("t", body([b"c"]), ("p", 1), **RELAYED) == [count]
+    assert len(log.read("t")) == count + 1
 
 
 def test_protobuf_messages_are_sent_as_any(log: Log) -> None:

@@ -68,6 +68,18 @@ def test_dictionaries_are_decoded() -> None:
     assert [decoded_batch.to_pydict() for decoded_batch in decoded(messages)] == [{"payload": ["a", "b", "a"]}]
 
 
+def test_compressed_batches_are_refused() -> None:
+    """Arrow would allocate what they state: 32 KiB became a gigabyte."""
+    batch, sink = body([b"x" * 100_000]), pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_batch(batch)
+    schema, compressed = pa.ipc.MessageReader.open_stream(sink.getvalue())
+    messages = [bytes_field(2, bytes(schema.metadata))]
+    messages.append(bytes_field(2, bytes(compressed.metadata)) + bytes_field(1000, bytes(compressed.body)))
+    with pytest.raises(BadFlightData, match="without compression"):
+        decoded(messages)
+
+
 def test_batch_without_schema_is_refused() -> None:
     batch = body([b"x"])
     with pytest.raises(BadFlightData, match="a put has a schema and record batches"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import time
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Origin
-from penstock.records import BODY, Rows, as_batch, body
+from penstock.log.store.producers import checksum
+from penstock.records import ANNOTATIONS, BODY, Rows, as_batch, body, bounds
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns import decode
 from penstock.slogd.columns.decode import Append, parse_append, parse_logs
@@ -117,9 +119,61 @@ def test_compressed_columns_are_refused(codec: str) -> None:
         parse_append(AppendRequest(columns=compressed).SerializeToString())
 
 
+def with_shared_bytes(size: int) -> bytes:
+    """Return columns of one entry whose texts are all the same ``size`` bytes of the message."""
+    text = "a" * size
+    rows = body(
+        [text.encode()],
+        keys=pa.array([text.encode()]),
+        type_urls=pa.array([text]),
+        annotations=pa.array([[(text, text)]], ANNOTATIONS),
+    )
+    message = bytearray(rows.serialize().to_pybytes())
+    begin = 8 + int.from_bytes(message[4:8], "little")
+    content, shared = bytes(message[begin:]), bytes(size)
+    # The metadata are a flatbuffer that has offset and length of each buffer, and the length of all.
+    for position in range(8, begin - 15, 8):
+        offset, length = struct.unpack_from("<qq", message, position)
+        if length == size:
+            struct.pack_into("<q", message, position, 0)
+        elif length == 8 and content[offset : offset + 8] == struct.pack("<ii", 0, size):
+            struct.pack_into("<q", message, position, size)
+        elif length == 8 and content[offset : offset + 8] == struct.pack("<ii", 0, 1):
+            struct.pack_into("<q", message, position, size + 8)
+    shared = text.encode() + struct.pack("<ii", 0, size) + struct.pack("<ii", 0, 1) + bytes(48)
+    length_at = bytes(message[:begin]).index(struct.pack("<q", len(content)), 8)
+    struct.pack_into("<q", message, length_at, len(shared))
+    return bytes(message[:begin]) + shared
+
+
+def test_columns_that_share_bytes_are_refused() -> None:
+    """Stored, each column would have a copy, and the entry could become larger than any answer."""
+    message = with_shared_bytes(64_000)
+    batch = pa.ipc.read_record_batch(pa.py_buffer(message), BODY)
+    batch.validate(full=True)
+    assert batch.nbytes > 4 * len(message)
+    with pytest.raises(BadRequest, match="share bytes"):
+        parse_append(AppendRequest(columns=message).SerializeToString())
+
+
+def test_columns_whose_offsets_end_within_a_number_are_read() -> None:
+    """The size of a buffer is the sender's: it may be a byte longer than its numbers."""
+    message = bytearray(body([b"abc"]).serialize().to_pybytes())
+    begin = 8 + int.from_bytes(message[4:8], "little")
+    content = bytes(message[begin:])
+    for position in range(8, begin - 15, 8):
+        offset, length = struct.unpack_from("<qq", message, position)
+        if length == 8 and content[offset : offset + 8] == struct.pack("<ii", 0, 3):
+            struct.pack_into("<q", message, position + 8, 9)
+    columns = as_batch(parse_append(AppendRequest(columns=bytes(message)).SerializeToString()).body)
+    assert len(columns["payload"].buffers()[1]) == 9
+    assert bounds(columns["payload"]).tolist() == [0, 3]
+    assert checksum(columns) == checksum(body([b"abc"]))
+
+
 def test_columns_of_another_kind_are_refused() -> None:
     for message in (b"x", BODY.serialize().to_pybytes(), pa.record_batch({"a": [1]}).serialize().to_pybytes()):
-        with pytest.raises(BadRequest, match="no Arrow record batch of the log"):
+        with pytest.raises(BadRequest, match=r"no Arrow record batch of the log|must have format V5"):
             parse_append(AppendRequest(columns=message).SerializeToString())
     rows = body([b"a"]).serialize().to_pybytes()
     with pytest.raises(BadRequest, match="entries or columns, not both"):

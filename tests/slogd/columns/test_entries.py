@@ -15,6 +15,7 @@ from penstock.slogd.columns.entries import (
     sizes,
     to_body,
     to_response,
+    to_rows,
 )
 from penstock.slogd.slogd_pb2 import GetLogsResponse, LogEntry
 
@@ -58,6 +59,13 @@ def test_entries_survive_the_round_trip(sent: list[LogEntry]) -> None:
         entry.ClearField("offset")
         entry.ClearField("timestamp")
         assert entry == original
+
+
+def test_annotations_have_one_order_in_all_processes() -> None:
+    """The checksum of a producer's number has to be the same after a restart of the daemon."""
+    names = [f"name {number}" for number in range(50)]
+    (row,) = to_rows([LogEntry(annotations=dict.fromkeys(reversed(names), ""))])
+    assert [name for name, _ in row[3] or ()] == sorted(names)
 
 
 @given(st.lists(entries, max_size=8), st.data())
