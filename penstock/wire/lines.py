@@ -50,7 +50,6 @@ MAX_LENGTH = 10**10
 """Upper bound of all lengths that are recognised."""
 _ANY_END = re.compile(rb"[\n\0]")
 _END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
-_LF_BEFORE_PRI = re.compile(rb"\n(?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
 _MAX_ENDS = 16 << 10
 """Limit: counts of zero, or ends, that show no framing. Each chunk searches them again: more of them are text."""
@@ -86,8 +85,7 @@ class LineSplitter:
         self._has_end = False  # the undecided bytes have an end of a line
         self._follows_counted = False  # the only message so far stated its length
         self._skips_first_line = False  # the first line is too long, and its end has not arrived
-        self._skipped_rest = 0  # bytes of an overlong first message, from the first undecided one on
-        self._has_dropped = False  # a part of that message
+        self._skipped_rest = 0  # bytes of an overlong first message that have not arrived
 
     @property
     def unfinished(self) -> int:
@@ -126,9 +124,7 @@ class LineSplitter:
         if self._skips_first_line:
             return self._skip_to_first_end(bytes(chunk))
         self._undecided += chunk
-        empty = self._take_empty_lines()
-        if self._skipped_rest or self._begins_with_overlong():
-            return append_lines(empty, self._skip_overlong_first())
+        empty = append_lines(self._take_empty_lines(), self._take_overlong_first())
         self._has_end = self._has_end or _ANY_END.search(self._undecided[-len(chunk) :]) is not None
         framing = self._detect_framing()
         return append_lines(empty, self._decide(framing) if framing else self._drop_overlong())
@@ -147,7 +143,7 @@ class LineSplitter:
 
     def _take_empty_lines(self) -> Lines:
         """Remove newlines, and NULs in front of a count, before the first message: they show no framing."""
-        if self._follows_counted or self._skipped_rest:
+        if self._follows_counted:
             return Lines(NO_LINES)
         ends = _ENDS_BEFORE_COUNT.match(self._undecided) or _NEWLINES.match(self._undecided)
         if ends is None:
@@ -156,49 +152,28 @@ class LineSplitter:
         del self._undecided[: ends.end()]
         return Lines(pa.array([b""] * count, pa.binary()))
 
-    def _begins_with_overlong(self) -> bool:
-        """Whether the first message states a length over ``max_line``; notes where it ends."""
-        match = self._first_length()
-        if match is None or int(match[1]) <= self._max_line:
-            return False
-        self._skipped_rest = match.end(1) + 1 + int(match[1])
-        return True
+    def _overlong_first_end(self) -> int:
+        """Return the stated end of a first message that is too long and has no end of a line; 0 for another.
 
-    def _skip_overlong_first(self) -> Lines:
-        """Skip an overlong first message to its stated end: a second length there shows that messages are counted.
-
-        If it were text, the newlines in it would decide, and the whole connection would be one line. But one line
-        must not hide others: a newline and a PRI in the message show that its length is text.
+        Its length cannot be told from text: one line that an application wrote must not hide the lines behind it.
         """
-        buffer = self._undecided
-        if end := _LF_BEFORE_PRI.search(buffer, 0, self._skipped_rest):
-            cut = end.end() if self._has_dropped else 0  # the rest of a line whose beginning was dropped
-            del buffer[:cut]
-            return append_lines(Lines(NO_LINES, skipped_bytes=cut), self._decide("lf"))
-        if len(buffer) >= self._skipped_rest:
-            skipped, rest = self._drop_of_first(self._skipped_rest), bytes(buffer)
-            buffer.clear()
-            self._follows_counted = True
-            return append_lines(skipped, self.feed(rest)) if rest else skipped
-        if len(buffer) <= self._max_line:
-            self._has_end = LF in buffer or NUL in buffer
-            return Lines(NO_LINES)
-        return self._drop_of_first(len(buffer) - PRI_BYTES)  # the last bytes may begin a newline and a PRI
+        match = None if self._has_end else self._first_length()
+        return match.end(1) + 1 + int(match[1]) if match and int(match[1]) > self._max_line else 0
 
-    def _drop_of_first(self, size: int) -> Lines:
-        """Drop the next ``size`` bytes of an overlong first message."""
-        length_bytes = 0 if self._has_dropped else self._undecided.index(b" ") + 1
-        dropped = Lines(NO_LINES, overlong=int(not self._has_dropped), skipped_bytes=size - length_bytes)
-        del self._undecided[:size]
-        self._skipped_rest, self._has_dropped, self._has_end = self._skipped_rest - size, True, False
-        return dropped
+    def _take_overlong_first(self) -> Lines:
+        """Skip an overlong first message that is complete."""
+        end = self._overlong_first_end()
+        if not 0 < end <= len(self._undecided) or _ANY_END.search(self._undecided, 0, end):
+            return Lines(NO_LINES)
+        skipped = end - self._undecided.index(b" ") - 1
+        del self._undecided[:end]
+        self._follows_counted = True
+        return Lines(NO_LINES, overlong=1, skipped_bytes=skipped)
 
     def settle(self) -> Lines:
         """Return the lines that are complete because the connection has paused."""
         if self._framed:
             return self._framed.settle()
-        if self._has_dropped and self._skipped_rest:
-            return Lines(NO_LINES)
         begin, end = self._counted_first()
         if 0 < end <= len(self._undecided):
             # One counted message does not decide: it may be a line of text that an application wrote.
@@ -216,14 +191,12 @@ class LineSplitter:
         """Return the last lines, including a line without an end and a counted message that was cut short."""
         settled = Lines(NO_LINES) if self._beginning is None else self._feed_beginning(0, 0)
         settled = append_lines(settled, self.settle())
-        if self._has_dropped and self._skipped_rest:
-            return append_lines(settled, Lines(NO_LINES, skipped_bytes=len(self._undecided)))
         if self._framed is None and self._undecided:
             settled = append_lines(settled, self._decide(self._default_framing()))
         return append_lines(settled, self._framed.finish()) if self._framed else settled
 
     def _decide(self, framing: Framing) -> Lines:
-        buffer, self._undecided, self._skipped_rest = bytes(self._undecided), bytearray(), 0
+        buffer, self._undecided = bytes(self._undecided), bytearray()
         if framing == "octet":
             self._framed = CountedStream(self._max_line, needs_pri=True)
         else:
@@ -260,7 +233,11 @@ class LineSplitter:
         else:
             _, after = self._counted_first()
             if not after:
-                return None if may_be_count(buffer, skip_ends(_ENDS_AND_NULS, buffer, 0)) else "lf"
+                return (
+                    None
+                    if self._overlong_first_end() or may_be_count(buffer, skip_ends(_ENDS_AND_NULS, buffer, 0))
+                    else "lf"
+                )
             if after > len(buffer):
                 return None
             after = skip_ends(_FEW_ENDS, buffer, after)
@@ -289,14 +266,25 @@ class LineSplitter:
         # Limit: detection may buffer a full line and its end, and never less than the bytes that decide.
         if size <= max(self._max_line + 1, UNDECIDED_BYTES + 1 + PRI_BYTES) or self._counted_first()[1]:
             return Lines(NO_LINES)
+        if end := self._overlong_first_end():
+            self._skipped_rest = end - size
         self._undecided.clear()
         self._skips_first_line = True
         return Lines(NO_LINES, overlong=1, skipped_bytes=size)
 
     def _skip_to_first_end(self, chunk: bytes) -> Lines:
-        """Skip the rest of an overlong first line; its end shows what ends the other lines."""
-        end = _ANY_END.search(chunk)
+        """Skip the rest of an overlong first line; its end shows what ends the other lines.
+
+        If it stated its length, and has no end before that, the messages of the connection may be counted.
+        """
+        end = _ANY_END.search(chunk, 0, self._skipped_rest or len(chunk))
+        if end is None and 0 < self._skipped_rest <= len(chunk):
+            rest, self._skipped_rest, self._skips_first_line = self._skipped_rest, 0, False
+            self._follows_counted = True
+            following = self.feed(chunk[rest:]) if rest < len(chunk) else Lines(NO_LINES)
+            return append_lines(Lines(NO_LINES, skipped_bytes=rest), following)
         if end is None:
+            self._skipped_rest = max(self._skipped_rest - len(chunk), 0)
             return Lines(NO_LINES, skipped_bytes=len(chunk))
         self._undecided += chunk[end.end() :]
         lines = self._decide("nul" if end[0] == NUL else "lf")

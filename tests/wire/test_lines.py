@@ -138,7 +138,7 @@ def test_a_counted_message_over_the_limit_costs_itself_alone() -> None:
 
 
 @pytest.mark.parametrize("framing", ["octet", "auto"])
-@pytest.mark.parametrize("before", [0, 1, 2, 3])
+@pytest.mark.parametrize("before", [1, 2, 3])
 @pytest.mark.parametrize("size", [1, 9, 1000])
 def test_an_overlong_counted_message_is_skipped_to_its_end(framing: str, before: int, size: int) -> None:
     """The text of the message has lines, and looks like counted messages of others."""
@@ -149,26 +149,26 @@ def test_an_overlong_counted_message_is_skipped_to_its_end(framing: str, before:
     assert (lines, overlong, skipped) == ([message for message in messages if message != long], 1, len(long))
 
 
+@pytest.mark.parametrize("line", [b"<13>other %d\n", b"other %d\n", b" <13>other %d\n", b"<13>other %d\0"])
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_an_overlong_count_of_a_first_line_hides_no_lines_behind_it(size: int) -> None:
+def test_an_overlong_count_of_a_first_line_hides_no_lines_behind_it(line: bytes, size: int) -> None:
     """An application that can write the first line writes a length that is a multiple of ``max_line``."""
-    others = [b"<13>other %d" % number for number in range(100)]
-    stream = b"".join(line + b"\n" for line in [b"1500 <13>hello", *others])
-    assert measured(cut(stream, [size] * (len(stream) // size)), 100, "auto") == ([b"1500 <13>hello", *others], 0, 0)
-    long = b"1500 <13>" + b"x" * 300
-    lines, overlong, skipped = measured(cut(long + stream, [size] * (len(long + stream) // size)), 100, "auto")
-    # The first line is longer than allowed, as is the text that follows it up to the first line with a PRI.
-    assert (lines, overlong, skipped > 300) == (others, 1, True)
+    stream, end = b"".join(line % number for number in range(100)), line[-1:]
+    others = stream.split(end)[:-1]
+    first = b"1500 <13>hello"
+    assert measured(cut(first + end + stream, [size] * 3000), 100, "auto") == ([first, *others], 0, 0)
+    long = first + b"x" * 300
+    lines, overlong, skipped = measured(cut(long + end + stream, [size] * 3000), 100, "auto")
+    assert (lines, overlong, skipped) == (others, 1, len(long))
 
 
-def test_a_first_line_with_an_overlong_count_is_not_held_back() -> None:
-    splitter = LineSplitter(100, "auto")
-    assert not len(splitter.feed(b"1500 <13>hello\n").lines)
-    assert splitter.waits
-    assert splitter.settle().lines.to_pylist() == [b"1500 <13>hello"]
-    cut_off = LineSplitter(100, "auto")
-    lines = [cut_off.feed(b"1500 <13>" + b"x" * 500), cut_off.settle(), cut_off.finish()]
-    assert (sum(each.overlong for each in lines), sum(each.skipped_bytes for each in lines)) == (1, 504)
+@pytest.mark.parametrize("length", [200, 1500, 40_000, 400_000])
+@pytest.mark.parametrize("size", [7, 10_000])
+def test_an_overlong_first_message_without_a_line_end_is_skipped_to_its_end(length: int, size: int) -> None:
+    messages = [b"<13>" + b"x" * (length - 4), b"<13>a\nb", b"<13>c"]
+    stream = b"".join(b"%d %b" % (len(message), message) for message in messages)
+    lines, overlong, skipped = measured(cut(stream, [size] * (len(stream) // size)), length // 10, "auto")
+    assert (lines, overlong, skipped >= length) == (messages[1:], 1, True)
 
 
 def test_an_overlong_count_hides_no_lines_of_a_connection_that_has_others() -> None:
