@@ -63,6 +63,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/drill/injected/sitecustomize.py": "loaded by Python at its start",
     "penstock/files/regular_files.py": "one check, used by secrets and the start",
     "penstock/log/documents.py": "checked documents with the log's errors",
+    "penstock/slogd/columns/ipc_message.py": "Arrow's format, apart from the log's, for gRPC and Flight",
     "penstock/log/store/provenance.py": "columns that readers add, apart from the files",
     "penstock/log/topic_patterns.py": "one rule for configuration and readers",
     "penstock/proof/kafka_records.py": "imports Kafka's client only if a table lands from Kafka",

@@ -50,7 +50,7 @@ class Patterns:
     replacement: str
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        is_json = _is_json(rows) | _are_json_messages(rows)
+        is_json = _is_json(rows)
         changed = {name: self._replace(rows[name]) for name in (*TEXT_COLUMNS, "key")}
         changed["type"] = self._replace_types(rows["type"])
         changed["payload"] = self._replace_payloads(rows["payload"], is_json)
@@ -77,10 +77,40 @@ class Patterns:
 
     def _replace_payloads(self, payloads: pa.Array[Any], is_json: Mask) -> pa.Array[Any]:
         if not is_json.any():
-            return self._replace(payloads)
+            return self._replace_plain(payloads)
         texts = self._replace_json(payloads.filter(pa.array(is_json)).cast(pa.string())).cast(pa.binary())
-        plain = self._replace(payloads.filter(pa.array(~is_json)))
+        plain = self._replace_plain(payloads.filter(pa.array(~is_json)))
         return _merge(is_json, texts, plain)
+
+    def _replace_plain(self, texts: pa.Array[Any]) -> pa.Array[Any]:
+        """Replace in texts, of which some are JSON of another protocol (GELF, a list in an event of HEC)."""
+        replaced = self._replace(texts)
+        doubtful = as_mask(pc.fill_null(pc.match_substring(texts, "\\"), False))
+        if replaced is not texts:
+            doubtful |= as_mask(pc.fill_null(pc.not_equal(texts, replaced), False))
+        if not doubtful.any() or not (is_json := doubtful & _are_json(texts.cast(pa.binary()))).any():
+            return replaced
+        changed = [
+            self._replace_document(text) for text in values_of(texts.filter(pa.array(is_json)).cast(pa.string()))
+        ]
+        merged: pa.Array[Any] = pc.replace_with_mask(
+            replaced, pa.array(is_json), pa.array(changed, pa.string()).cast(texts.type)
+        )
+        return merged
+
+    def _replace_document(self, text: str) -> str:
+        """Replace in JSON by each pattern: beyond contents in the whole text, otherwise in contents."""
+        for alone in (Patterns((pattern,), self.replacement) for pattern in self.patterns):
+            whole = alone._replace_text(text)
+            # A match with a quote spans contents, and would be lost once one of them has changed.
+            text = whole if whole.count('"') != text.count('"') else text
+            if _is_document(text):
+                text = alone._replace_contents(text)
+            text = alone._replace_text(text)
+        return text
+
+    def _replace_text(self, text: str) -> str:
+        return str(self._replace(pa.array([text], pa.string()))[0].as_py())
 
     def _replace_json(self, texts: pa.Array[Any]) -> pa.Array[Any]:
         """Replace in whole texts if the outcome is the same as for each content alone."""
@@ -111,11 +141,7 @@ class Patterns:
     def _replace_annotations(self, column: Any) -> pa.Array[Any]:
         """Replace in names and texts; ``CheckedFunction`` joins names that become equal."""
         sent_names, sent_texts = column.keys, column.items
-        names, texts = self._replace(sent_names), self._replace(sent_texts)
-        # An annotation may be JSON (a list in an event of HEC, or in an attribute of OTLP).
-        escaped = as_mask(pc.match_substring(sent_texts, "\\"))
-        if escaped.any() and (is_json := escaped & _are_json(sent_texts.cast(pa.binary()))).any():
-            texts = _change_rows(sent_texts, texts, is_json, self._replace_contents)
+        names, texts = self._replace(sent_names), self._replace_plain(sent_texts)
         if names is sent_names and texts is sent_texts:
             unchanged: pa.Array[Any] = column
             return unchanged
@@ -198,12 +224,6 @@ def _is_json(rows: pa.RecordBatch) -> Mask:
     return (events | quarantined) & as_mask(pc.is_valid(rows["payload"]))
 
 
-def _are_json_messages(rows: pa.RecordBatch) -> Mask:
-    """Report for each row whether its payload is a JSON document of another protocol, such as GELF."""
-    is_message = as_mask(pc.equal(rows["kind"], pa.scalar(MessageKind.MESSAGE.value)))
-    return is_message & _are_json(rows["payload"])
-
-
 def _are_json(texts: pa.Array[Any]) -> Mask:
     """Report for each text (type binary) whether it is a JSON object, list or string."""
     may_be_json = as_mask(pc.match_substring_regex(texts, r'\A[ \t\r\n]*[\[{"]'))
@@ -216,6 +236,14 @@ def _are_json(texts: pa.Array[Any]) -> Mask:
         strings = pa.array([_decode_utf8(text) for text in values_of(candidates)], pa.string())
     may_be_json[may_be_json] = as_mask(compute({"valid": "json_valid(text)"}, text=strings)["valid"])
     return may_be_json
+
+
+def _is_document(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _decode_utf8(text: bytes) -> str | None:

@@ -73,9 +73,33 @@ def test_pattern_matches_escaped_letters(text: str) -> None:
 def test_pattern_matches_escaped_letters_in_json_of_other_protocols(codec: str, expected: str) -> None:
     """kurrent-io/kcap-cli#681, MCKRUZ/microsoft-agentic-harness#391: senders escape letters, and PHP slashes."""
     sent = rb' {"m":["ann\u0040example.org",1.10,4111111111111111],"u":"https:\/\/ann:pw\u0040h","ok":"\u00fc"}'
-    (row,) = land(patterns(MAIL, CARD, "https?://[^ ]*"), sent.strip(), codec=codec)
+    (row,) = land(patterns(MAIL, CARD, 'https?://[^ "]*'), sent.strip(), codec=codec)
     assert row["payload"] == rb'{"m":["***",1.10,"***"],"u":"***","ok":"\u00fc"}'
     assert row["kind"] == expected
+
+
+@pytest.mark.parametrize("escape", [r"", r"\n", r"\u0041"])
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        (r'"password":\s*"[^"]*"', '{"user":"ann",***,"note":"NOTE"}'),
+        (r"password.*", '{"user":"ann","***'),
+        (r"^.*hunter2.*$", "***"),
+        (r"hunter2", '{"user":"ann","password":"***","note":"NOTE"}'),
+    ],
+)
+def test_pattern_over_several_contents_matches_in_json_of_other_protocols(
+    pattern: str, expected: str, escape: str
+) -> None:
+    """A sender must not switch redaction off by an escape."""
+    sent = '{"user":"ann","password":"hunter2","note":"NOTE"}'.replace("NOTE", f"x{escape}")
+    (row,) = land(patterns(pattern), sent.encode(), codec="gelf")
+    assert row["payload"] == expected.replace("NOTE", f"x{escape}").encode()
+    rows = source([(0, b"x")]).rows
+    notes = pa.array([[("list", sent)]], rows.schema.field("annotations").type)
+    rows = rows.set_column(rows.schema.get_field_index("annotations"), "annotations", notes)
+    ((_, redacted),) = Transformation(patterns(pattern).steps()).apply(table_rows(rows, Rules(), AT))
+    assert redacted["annotations"].to_pylist() == [[("list", row["payload"].decode())]]
 
 
 def test_pattern_matches_escaped_letters_in_annotations_that_are_json() -> None:
