@@ -41,7 +41,9 @@ Rows = Literal[By, "relay"]
 TIMES = "a time such as 14:00 or 2026-01-31T14:00, or an age such as 1h"
 WATCH_INTERVAL_S = 1.0
 RECEIPT_LINES, RECEIPT_WIDTH = 6, 80
-"""Maximum lines, and columns, of a receipt: it fits the smallest usual terminal."""
+"""Maximum lines, and columns, of a receipt: it fits the smallest usual terminal. More lines only for long losses."""
+MAX_LOSSES = 8
+"""Reasons of losses that a receipt names; ``--full`` prints all."""
 
 
 def balance(
@@ -380,25 +382,33 @@ def exit_status(document: dict[str, Any]) -> int:
 
 
 def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = False) -> list[str]:
-    """Return a receipt of at most 6 lines of 80 characters, the verdict first and ``last`` last if a line is free.
+    """Return a receipt of lines of 80 characters, the verdict first and ``last`` last if a line is free.
 
+    A wrong clock, silent processes and losses are never cut. A loss over several lines counts as one line.
     ``is_part`` marks a receipt of some minutes only: senders report totals, not minutes.
     """
     summary, width = receipt(document), min(RECEIPT_WIDTH, terminal_width())
-    lines = [verdict(summary), *textwrap.wrap(sentence(summary), width), bar(summary, width)]
-    lost = f"lost: {reasons(summary.losses_by_reason(), skipped_bytes=summary.skipped_bytes)}" if summary.lost else ""
-    senders = "" if is_part else remarks(summary)
+    lines = [verdict(summary), *wrapped_terms(sentence(summary), " + ", width), bar(summary, width)]
+    losses = reasons(summary.losses_by_reason(), MAX_LOSSES, summary.skipped_bytes)
+    lost = f"lost: {losses}" if summary.lost else ""
     silent = ", ".join(f"{process} silent for {s:.0f} s" for process, s in document.get("silent", {}).items())
-    for line in (document.get("clock", ""), silent, lost, senders, last):
-        # In the order of their weight: a wrong clock first, the last event only if a line is left.
-        if line and len(lines) < RECEIPT_LINES:
-            lines.append(shortened(line, width))
+    for line in filter(None, (document.get("clock", ""), silent)):
+        lines += textwrap.wrap(line, width)
+    loss_lines = wrapped_terms(lost, ", ", width)
+    lines += loss_lines
+    max_lines = RECEIPT_LINES + max(0, len(loss_lines) - 1)
+    for line in ("" if is_part else remarks(summary), last):
+        if line and (free_lines := max_lines - len(lines)) > 0:
+            lines += textwrap.wrap(line, width, max_lines=free_lines, placeholder="…")
     return lines
 
 
-def shortened(text: str, width: int) -> str:
-    """Return ``text`` in at most ``width`` characters."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+def wrapped_terms(text: str, separator: str, width: int) -> list[str]:
+    """Return terms, separated by ``, `` or `` + ``, in lines of ``width`` characters that end behind a separator."""
+    # textwrap keeps words together that a no-break space joins.
+    bound_separator = separator.replace(" ", "\xa0")[:-1] + " "
+    bound = text.replace(" ", "\xa0").replace(separator.replace(" ", "\xa0"), bound_separator)
+    return [line.replace("\xa0", " ") for line in textwrap.wrap(bound, width, break_on_hyphens=False)]
 
 
 def _watch(query: BalanceQuery, as_json: bool) -> int:

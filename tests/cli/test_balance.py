@@ -221,11 +221,26 @@ def test_receipt_never_exceeds_six_lines(running: Daemon, tmp_path: Path) -> Non
     document = query_balance(running, tmp_path)
     fates = {"landed.event": 10**9, "quarantined.no_uuid": 10**8, "duplicate": 10**7, "gap.corrupt": 10**6}
     document["topics"].append(document["topics"][0] | {"topic": "other", "fates": fates, "pending": 10**9})
-    document |= {"clock": "the clock is wrong " * 9, "unaccounted": 10**6}
+    document |= {"clock": "the clock is wrong " * 4, "unaccounted": 10**6}
     lines = receipt_lines(document, "last event: " + "x" * 99)
     assert len(lines) == 6
     assert max(map(len, lines)) <= 80
     assert lines[0] == "1,000,000 messages unaccounted for"
+
+
+def test_receipt_names_each_loss_whole_and_breaks_lines_between_terms(running: Daemon, tmp_path: Path) -> None:
+    document = query_balance(running, tmp_path)
+    document["listeners"][0]["counts"] |= {"invalid.header": 4500, "bad_checksum": 123456, "line.overlong": 12}
+    document["listeners"][0]["counts"] |= {"incomplete.expired": 7, "corrupt": 9, "kernel_dropped": 2718}
+    lines = receipt_lines(document, "last event: the receiver was restarted")
+    losses = " ".join(lines[lines.index(next(line for line in lines if line.startswith("lost: "))) :])
+    for loss in ("123,456 with a bad checksum", "4,500 invalid header", "7 incomplete expired", "12 overlong"):
+        assert any(loss in line for line in lines), lines
+    assert (max(map(len, lines)) <= 80, "…" in losses) == (True, False)
+    assert lines[-2:] == [
+        "not known: what senders of udp sent (they do not report)",
+        "last event: the receiver was restarted",
+    ]
 
 
 def test_full_prints_the_books(running: Daemon, tmp_path: Path) -> None:

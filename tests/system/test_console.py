@@ -253,6 +253,14 @@ def test_column_is_completed_before_the_query_names_a_view(console: str, chromiu
     assert wrong == []
 
 
+def test_history_is_wholly_visible_below_the_schema(console: str, chromium: Browser) -> None:
+    page, wrong = opened(chromium, console, "/sql")
+    expect(page.locator(".schema")).to_contain_text("quarantine", timeout=WAIT)
+    for heading in ("Saved queries", "History"):
+        expect(page.get_by_text(heading, exact=True)).to_be_in_viewport(ratio=1)
+    assert wrong == []
+
+
 def test_query_is_completed_and_cancelled(console: str, chromium: Browser) -> None:
     page, wrong = opened(chromium, console, "/sql")
     editor = page.get_by_role("textbox", name="query")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.common import console, errors, fail
@@ -118,11 +118,11 @@ def _print_matches(text: str, matches: list[Match]) -> None:
 
 
 def _print_trace(message: str, message_trace: Trace) -> None:
-    table = Table(box=None, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
+    indent = max(len(step.step) for step in message_trace.steps) + 2
     for step in message_trace.steps:
-        table.add_row(step.step, Text(step.text))
-    console.print(table)
+        # The name of a file stays whole, so that it can be copied.
+        lines = textwrap.wrap(step.text, console.width - indent, break_long_words=False, break_on_hyphens=False)
+        text = Text(f"\n{' ' * indent}".join(lines))
+        console.print(Text(step.step.ljust(indent), style="bold").append_text(text), soft_wrap=True)
     uuid = f" (uuid {message_trace.uuid})" if message_trace.uuid not in (None, message) else ""
     console.print(Text(f"{message_trace.topic}:{message_trace.offset}{uuid} {message_trace.meaning}"), soft_wrap=True)

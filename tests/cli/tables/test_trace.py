@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from penstock.cli.common import console
 from penstock.cli.options import Commands
 from penstock.cli.tables.trace import trace as command
 from penstock.landing.journal import Journal
@@ -41,6 +42,17 @@ def test_trace_finds_the_offset_of_a_uuid(data: Path) -> None:
     assert "by events-udp" in text
     assert "t:0 has landed: event" in text
     assert "not proved yet" in text
+
+
+def test_trace_wraps_lines_between_words_and_keeps_file_names_whole(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "width", 60)
+    lines = run(data, "u1")[1].splitlines()
+    file_name = next((data / "tables").rglob("kind=event/**/*.parquet")).name
+    assert any(line.endswith(file_name) for line in lines), lines
+    assert all(len(line) <= 60 for line in lines if file_name not in line and "has landed" not in line)
+    assert lines[0].startswith("received  ")
 
 
 def test_trace_searches_the_log_for_a_uuid_that_has_not_landed(data: Path) -> None:
