@@ -178,9 +178,13 @@ def epoch_of(page: StatePage, inode: int, position: int) -> tuple[str, int]:
     boot = boot_id()
     epoch = page.read(EPOCH)
     if not epoch or (epoch["boot"], epoch["made"]) != (boot, inode):
-        begin = position if epoch and epoch["boot"] != boot else 0
+        is_first, begin = not epoch, 0 if epoch and epoch["boot"] == boot else position
         epoch = {"boot": boot, "made": inode, "epoch": f"{time.time_ns():x}", "begin": begin}
         page.write(EPOCH, epoch)
+        if is_first:
+            # Order: the first text is on the disk before the first frame. Without any text a power failure looks like
+            # none: readers would not wait for the floors, and stored frames could be dropped.
+            page.sync()
     return str(epoch["epoch"]), int(epoch.get("begin", 0))
 
 

@@ -22,10 +22,11 @@ import pyarrow.compute as pc
 from penstock.counts import Counts, Name, Origin, bucket_of, summed
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS
-from penstock.handover.buffer import TopicByPosition
+from penstock.handover.buffer import TopicByPosition, was_restarted
 from penstock.handover.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import read_held_frames, remove_held_frames
+from penstock.handover.lost_position import carried_floor, frames_in_file, restore_floor
 from penstock.handover.paths import LOG, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
@@ -89,6 +90,10 @@ class Drain(FrameReader):
         self._page = StatePage(state_file(self.folder, self.listener))
         if not TopicByPosition(self._page):
             raise RoutesUnknown("the receiver has not yet written the topic of its frames")
+        if self._leaving and was_restarted(self._page):
+            # Crash: the listener is removed, so that no writer restores a floor that a power failure took. Counts that
+            # no frame carries are never entered, and their frames are stored instead.
+            restore_floor(position, *carried_floor(frames_in_file(path, position.position)))
         if self.must_resume(position):
             self._store_held(position)
         if position.floor:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from penstock.handover.dropped_frames import Move, dropped, last_move, moved_rea
 from penstock.handover.frame import intact_metadata
 from penstock.handover.held_frames import read_held_frames, write_held_frames
 from penstock.handover.paths import LOG, accounts_in, held_file, position_file, state_file
-from penstock.handover.position import UNKNOWN, create_position
+from penstock.handover.position import UNKNOWN, ReaderPosition, create_position
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Publication, Subscription
 
@@ -93,7 +94,12 @@ def _begin(frame: Frame) -> int:
 def frames_between(publication: Publication, begin: int, end: int) -> Iterator[Frame]:
     """Yield the frames that begin in [begin, end) and that the buffer still has, without a copy."""
     begin = max(begin, two_terms_before(publication.position, publication.parameters.term_length))
-    with Subscription(publication.path, begin, in_order=True) as frames:
+    return frames_in_file(publication.path, begin, end)
+
+
+def frames_in_file(path: Path, begin: int, end: int = sys.maxsize) -> Iterator[Frame]:
+    """Yield the frames in the log buffer ``path`` that begin in [begin, end), without a copy."""
+    with Subscription(path, begin, in_order=True) as frames:
         before = -1
         while before < frames.position < end:
             before = frames.position
@@ -104,14 +110,18 @@ def frames_between(publication: Publication, begin: int, end: int) -> Iterator[F
             frames.release()
 
 
-def carried_floor(publication: Publication, begin: int) -> tuple[int, int]:
-    """Return the last floor, and the total there, of frames from ``begin`` on that carry counts of missed frames.
-
-    Returns (0, 0) without such a frame.
-    """
-    frames = frames_between(publication, begin, publication.position)
+def carried_floor(frames: Iterable[Frame]) -> tuple[int, int]:
+    """Return the last floor, and the total there, of frames that carry counts of missed frames; (0, 0) without one."""
     carriers = (metadata for frame in frames if (metadata := intact_metadata(frame)))
     return max(((metadata.floor, metadata.floor_mark) for metadata in carriers), default=(0, 0))
+
+
+def restore_floor(position: ReaderPosition, floor: int, mark: int) -> None:
+    """Move a reader again that a power failure has moved back: the frames that it missed are counted."""
+    if floor > position.floor:
+        # Lock: the reader takes position, mark and claim together.
+        with position.lock():
+            position.floor_mark, position.floor = mark, floor
 
 
 def _restore_forwarder(file: Path, missed: Move, publication: Publication, account: Account) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 import crc32c
 
 from penstock.files import memory_order
+from penstock.files.file_system import OS
 
 HALF_HEADER = struct.Struct("<QII")  # sequence number, length, CRC32C
 CAPACITY = 64 << 10
@@ -78,6 +79,11 @@ class StatePage:
         self._map[offset + HALF_HEADER.size : offset + HALF_HEADER.size + len(data)] = data
         memory_order.barrier()
         self._map[offset : offset + HALF_HEADER.size] = HALF_HEADER.pack(sequence, len(data), _checksum(sequence, data))
+
+    def sync(self) -> None:
+        """Write all texts, and the file's entry in its folder, to the disk. Raises OSError."""
+        self._map.flush()
+        OS.sync_directory(self._path.parent)
 
     def read(self, text: int) -> Any:
         """Return the newest intact document of text number ``text``, or None."""

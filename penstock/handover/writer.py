@@ -21,7 +21,7 @@ from penstock.handover.frame import encode_frame, intact_metadata, published
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import write_held_frames
 from penstock.handover.lock_holder import end_holder
-from penstock.handover.lost_position import carried_floor, uncertain_frames
+from penstock.handover.lost_position import carried_floor, frames_between, restore_floor, uncertain_frames
 from penstock.handover.paths import LOG, held_file
 from penstock.handover.position import UNKNOWN
 from penstock.handover.sender_table import Arrivals, SenderTable
@@ -106,10 +106,9 @@ class FrameWriter:
             floor, mark = move.to, move.mark
             if reader.name == LOG:
                 owed = self._missed.owed_move
-                floor, mark = max((owed.to, owed.mark), carried_floor(self._publication, position.position))
-            if floor > position.floor:
-                with position.lock():
-                    position.floor_mark, position.floor = mark, floor
+                frames = frames_between(self._publication, position.position, self._publication.position)
+                floor, mark = max((owed.to, owed.mark), carried_floor(frames))
+            restore_floor(position, floor, mark)
 
     @property
     def position(self) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from penstock.handover.accounts import Accounts
 from penstock.handover.buffer import HandlerPosition, newest_frame_metadata
 from penstock.handover.dropped_frames import DroppedFrameCounts, Move, dropped, last_move
+from penstock.handover.lost_position import restore_floor
 from penstock.handover.paths import buffer_file, handlers_in, position_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
@@ -38,9 +39,8 @@ def _end_reader(folder: Path, listener: str, handler: str, drop_counts: DroppedF
     path = position_file(folder, listener, handler)
     with ReaderPosition(path) as position:
         move = last_move(page, handler)
-        if move.to > position.floor:
-            # Crash: a power failure took the floor of a move that is counted already.
-            position.floor_mark, position.floor = move.mark, move.to
+        # Crash: a power failure took the floor of a move that is counted already.
+        restore_floor(position, move.to, move.mark)
         reader = HandlerPosition(handler, True, position)
         begin = reader.reached
         frames, end = _remaining_frames(buffer_file(folder, listener), begin)

@@ -12,8 +12,9 @@ from penstock.handover.buffer import epoch_of, open_buffer
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, position_file, state_file
 from penstock.handover.position import UNKNOWN
-from penstock.handover.state_page import EPOCH, StatePage
+from penstock.handover.state_page import EPOCH, TOPIC_BY_POSITION, StatePage
 from penstock.logbuffer.subscription import Subscription
+from tests.ingest.ingest_life import live
 
 LISTENER = ListenerConfig(name="events", protocol="udp")
 TERM = 1 << 16
@@ -107,3 +108,18 @@ def test_position_behind_the_end_holds_after_a_restart_of_the_machine(tmp_path: 
     publication, readers = open_buffer(tmp_path, LISTENER, TERM)
     assert (publication.position, readers[0].position.position) == (end + 1024, end + 1024)
     publication.close()
+
+
+@pytest.mark.survives("log buffer", "power cut")
+def test_first_epoch_is_on_the_disk_with_the_topics_of_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bool] = []
+
+    def record_texts(page: StatePage) -> None:
+        synced.append(bool(page.read(EPOCH) and page.read(TOPIC_BY_POSITION)))
+        sync(page)
+
+    sync = StatePage.sync
+    monkeypatch.setattr(StatePage, "sync", record_texts)
+    for _ in range(2):
+        live(tmp_path, LISTENER).end()
+    assert synced == [True], "a later epoch replaces one that tells of a restart as well"

@@ -22,6 +22,7 @@ from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup
+from penstock.handover.state_page import EPOCH, StatePage
 from penstock.handover.writer import FrameWriter
 from penstock.log import Log
 from penstock.logbuffer import Frame
@@ -225,9 +226,10 @@ def test_writer_waits_for_a_slow_daemon(life: Life, held: Path, monkeypatch: pyt
 
 
 @pytest.mark.survives("log buffer", "power cut")
+@pytest.mark.parametrize("is_epoch_lost", [False, True])
 @pytest.mark.parametrize("is_storing", [False, True])
 def test_frames_stored_before_a_power_failure_are_not_dropped(
-    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_storing: bool
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_storing: bool, is_epoch_lost: bool
 ) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"first", b"second")
@@ -235,6 +237,8 @@ def test_frames_stored_before_a_power_failure_are_not_dropped(
     publish(life, b"third")
     life.position.position, life.position.mark, life.position.claim = 0, 0, 0  # the page was not on the disk
     life.end()
+    if is_epoch_lost:
+        StatePage(state_file(tmp_path, "events")).write(EPOCH, None)
     monkeypatch.setattr(buffer, "boot_id", lambda: "next")
     life = live(tmp_path, LISTENER)
 
@@ -320,6 +324,31 @@ def test_dropped_frames_are_not_stored_if_a_power_failure_takes_the_floor(
     total = counts(log)
     assert total["accepted"] == published == len(payloads(log)) + total["policy_drop.log"]
     assert not total["corrupt"]
+
+
+@pytest.mark.survives("log buffer", "power cut")
+@pytest.mark.parametrize("is_carried", [False, True])
+def test_drain_of_a_removed_listener_stores_no_dropped_frame_after_a_power_failure(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_carried: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    on_disk = life.position.path.read_bytes()
+    while not life.publisher.owes:
+        publish(life, b"x" * 1000)
+    if is_carried:
+        publish(life)
+    published = life.publisher.total
+    life.end()
+    life.position.path.write_bytes(on_disk)
+    monkeypatch.setattr(buffer, "boot_id", lambda: "next")
+    thread = Drain(LISTENER.name, tmp_path, log, None)
+    thread.leave()
+    thread.run()
+    total = counts(log)
+    # The counts that no frame carries have no writer any more; the frames that the buffer still has are stored.
+    assert total["accepted"] == published == len(payloads(log)) + total["policy_drop.log"]
+    assert (total["corrupt"], bool(total["policy_drop.log"])) == (0, is_carried)
 
 
 def test_saved_frames_are_stored_in_groups_and_once_if_the_daemon_dies_between(
