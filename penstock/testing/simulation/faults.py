@@ -32,6 +32,7 @@ class Kind(StrEnum):
     FAILED_READ = "fail so many reads"
     LYING_SYNC = "write nothing at so many syncs that succeed"
     CLAIM_KILL = "kill the log daemon with claimed frames, and let so many follow before its successor reads"
+    TORN_INDEX = "tear the index of a topic at the next power cut, by these dice"
 
 
 FAILURES = {
@@ -71,7 +72,9 @@ BAD_DISK_SHARE, BAD_DISK_RATE = 0.3, 0.02
 MAX_LYING_SYNCS, MAX_LYING_STEPS = 60, 30
 CLAIM_KILL_SHARE, CLAIM_KILL_STEPS, CLAIM_KILL_FRAMES = 0.1, (10, 100), 40
 """Share of seeds with such a kill, its steps (later no messages may be left), and frames that overrun a log buffer."""
-FIRST_OF_BAD_DISK, FIRST_OF_CLAIM_KILLS = 1_000, 2_000
+TORN_INDEX_SHARE, TORN_INDEX_STEPS = 0.1, (30, 150)
+"""Share of seeds in which a power cut tears an index, and its steps: a segment needs some batches."""
+FIRST_OF_BAD_DISK, FIRST_OF_CLAIM_KILLS, FIRST_OF_TORN_INDICES = 1_000, 2_000, 3_000
 """Numbers of the first faults of these kinds, which have draws of their own: recorded runs keep their numbers."""
 
 
@@ -107,6 +110,7 @@ def draw_faults(seed: int, steps: int, only: Iterable[int] | None = None) -> lis
     if claims.random() < CLAIM_KILL_SHARE:
         step = claims.randint(*CLAIM_KILL_STEPS)
         faults.append(Fault(FIRST_OF_CLAIM_KILLS, step, Kind.CLAIM_KILL, CLAIM_KILL_FRAMES))
+    faults += _draw_torn_index(seed)
     chosen = None if only is None else set(only)
     return sorted((f for f in faults if chosen is None or f.number in chosen), key=lambda fault: fault.step)
 
@@ -125,6 +129,20 @@ def _draw_bad_disk(seed: int, steps: int) -> list[Fault]:
         if kind is Kind.LYING_SYNC:
             end, calls = step + dice.randint(1, MAX_LYING_STEPS), _draw_amount(Kind.POWER_CUT, dice)
             faults.append(Fault(FIRST_OF_BAD_DISK + len(faults), end, Kind.POWER_CUT, calls))
+    return faults
+
+
+def _draw_torn_index(seed: int) -> list[Fault]:
+    """Return a power cut that tears an index, after syncs that lie in half of the runs, for a share of the seeds."""
+    dice = random.Random(f"{seed} torn index")
+    if dice.random() >= TORN_INDEX_SHARE:
+        return []
+    step = dice.randint(*TORN_INDEX_STEPS)
+    kinds = [Kind.TORN_INDEX, *([Kind.LYING_SYNC] if dice.random() < 0.5 else []), Kind.POWER_CUT]
+    faults: list[Fault] = []
+    for kind in kinds:
+        faults.append(Fault(FIRST_OF_TORN_INDICES + len(faults), step, kind, _draw_amount(kind, dice)))
+        step += dice.randint(0, MAX_LYING_STEPS)
     return faults
 
 

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import os
 import random
+import struct
 import sys
 import time as system_time
 from collections import Counter
@@ -23,6 +24,9 @@ import pyarrow as pa
 import penstock
 from penstock.files.file_system import SystemFiles
 from penstock.handover import buffer, drain, held_frames
+from penstock.handover.state_page import StatePage
+from penstock.log.store import index
+from penstock.log.store.segment_files import SegmentFiles, first_offsets, synced_words
 from penstock.testing.crashes import Crashed, CrashingFileSystem, FakeClock
 
 PAGE_BYTES = 4096
@@ -75,7 +79,49 @@ class SimulatedFiles(CrashingFileSystem):
         self.kill_after: int | None = None
         self.failing: dict[str, tuple[int, int]] = {}
         self.lying_syncs = 0
+        self.index_dice: random.Random | None = None
+        """Chooses an index that the next power cut tears."""
+        self.torn_index: Path | None = None
+        """The index that the last power cut tore."""
         self.is_dead = False
+
+    def crash(self) -> None:
+        self.torn_index = None
+        if self.index_dice is not None:
+            self._tear_index(self.index_dice)
+            self.index_dice = None
+        super().crash()
+
+    def _tear_index(self, dice: random.Random) -> None:
+        """Have the disk write all of an index but one record, and a synced length between that record and the end.
+
+        Index and synced length of a last segment are not synced, so that any of their pages may be on the disk.
+        """
+        candidates: list[tuple[SegmentFiles, index.IndexRecords, int]] = []
+        for directory in sorted(path for path in self.root.iterdir() if path.is_dir()):
+            if firsts := first_offsets(self.names(directory)):
+                files = SegmentFiles(directory, firsts[-1])
+                records = (
+                    index.read(files.index.read_bytes(), files.fingerprint) if files.index.exists() else index.EMPTY
+                )
+                durable = (len(self._live_node(files.index).synced) - index.HEADER_SIZE) // index.RECORD.itemsize
+                if files.synced.exists() and len(records) - max(durable, 0) > 2 and index.valid(records).all():
+                    candidates.append((files, records, max(durable, 0)))
+        if not candidates:
+            return
+        files, records, durable = dice.choice(candidates)
+        lost = dice.randrange(durable, len(records) - 2)
+        last = records[dice.randrange(lost + 1, len(records) - 1)]
+        content, begin = bytearray(files.index.read_bytes()), index.HEADER_SIZE + lost * index.RECORD.itemsize
+        content[begin : begin + index.RECORD.itemsize] = bytes(index.RECORD.itemsize)
+        length, end = int(last["position"] + last["length"]), int(last["base"] + last["rows"])
+        for path, image in (
+            (files.index, bytes(content)),
+            (files.synced, struct.pack("<3q", *synced_words(length, end, files.fingerprint))),
+        ):
+            node = self._live_node(path)
+            node.synced, node.changes, node.claimed = image, [], 0
+        self.torn_index = files.index
 
     def check(self, era: object, operation: str) -> None:
         if self.is_dead:
@@ -179,10 +225,17 @@ class MappedFolder(SystemFiles):
         self._written_back = {(path, inode): path.read_bytes() for path, inode in self._files()}
 
     def write_back_created(self) -> None:
-        """Flush new files, which their creator has synced."""
+        """Flush new files, which their creator has synced; a state page with its first text (``write_back_page``)."""
         for path, inode in self._files():
             if (path, inode) not in self._written_back:
-                self._written_back[path, inode] = path.read_bytes()
+                self._written_back[path, inode] = (
+                    bytes(path.stat().st_size) if path.suffix == ".state" else path.read_bytes()
+                )
+
+    def write_back_page(self, page: StatePage) -> None:
+        """Flush a state page."""
+        path = page._path
+        self._written_back[path, path.stat().st_ino] = path.read_bytes()
 
     def cut_power(self, dice: random.Random) -> None:
         """Lose any pages that were changed since the last writeback. No process may have the files open."""
@@ -248,13 +301,14 @@ class Machine:
             for module in modules:
                 stack.enter_context(_replaced(module, "time", virtual_time))
             stack.enter_context(_replaced(buffer, "boot_id", lambda: f"boot {self.boots}"))
+            stack.enter_context(_replaced(StatePage, "sync", lambda page: self.buffers.write_back_page(page)))
             for room in (drain, held_frames):
                 stack.enter_context(_replaced(room, "OS", self.buffers))
             yield
 
 
 @contextlib.contextmanager
-def _replaced(module: ModuleType, name: str, replacement: object) -> Iterator[None]:
+def _replaced(module: ModuleType | type, name: str, replacement: object) -> Iterator[None]:
     real = getattr(module, name)
     setattr(module, name, replacement)
     try:

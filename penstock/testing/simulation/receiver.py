@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from penstock.config import ListenerConfig
 from penstock.counts import BucketClock, Counts, Name
 from penstock.handover.buffer import HandlerPosition, open_buffer
-from penstock.handover.paths import state_file
+from penstock.handover.lost_position import frames_in_file
+from penstock.handover.paths import buffer_file, held_file, state_file
 from penstock.handover.state_page import StatePage
 from penstock.handover.stored_waits import Fate, StoredWaits
 from penstock.handover.writer import FrameWriter
@@ -102,8 +103,14 @@ class Receiver:
     @property
     def is_idle(self) -> bool:
         """Report whether nothing waits for the log."""
-        life = self._life
-        return life is not None and not life.writer.owes and life.readers[0].position.stored >= life.writer.position
+        if self._life is None or self._life.writer.owes:
+            return False
+        folder, position = self._machine.buffers.folder, self._life.readers[0].position
+        if position.was_advanced and held_file(folder, self.name).exists():
+            return False
+        # A power cut may take the last frames: the reader then waits before the place where the writer continues.
+        is_at_end = position.position >= self._life.writer.position
+        return is_at_end or not any(frames_in_file(buffer_file(folder, self.name), position.position))
 
     def die(self) -> None:
         """End as by SIGKILL."""

@@ -223,6 +223,8 @@ class _Run:
             case Kind.LYING_SYNC:
                 if not self._promises.damages:  # as of a flipped bit, one damage in a run
                     files.lying_syncs, self._has_lies = fault.amount, True
+            case Kind.TORN_INDEX:
+                files.index_dice = random.Random(fault.amount)
             case Kind.CLAIM_KILL:
                 self._kill_with_claim(fault.amount)
             case _:
@@ -423,6 +425,8 @@ class _Run:
             receiver.die()
         ends = {topic: self._visible_end(topic) for topic in TOPICS}
         self.machine.cut_power()
+        if files.torn_index is not None:
+            self._record("machine", f"tore {files.torn_index.relative_to(self.machine.topics)}")
         self._promises.cut_power()
         self._lose_claimed_rows(ends)
         self._lose_flipped_rows()

@@ -20,6 +20,7 @@ from penstock.handover.writer import FrameWriter, missed_counts
 from penstock.ledger.ledger import Ledger
 from penstock.log import Topic
 from penstock.log.commit.writer import Writer
+from penstock.log.read.segment_view import SegmentView
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment import Segment
@@ -143,6 +144,16 @@ def forget_floors_after_power_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FrameWriter, "_restore_floors", lambda self, page: None)
 
 
+def show_batches_behind_synced_length(patch: pytest.MonkeyPatch) -> None:
+    """Show batches that the index names behind the synced length, after a power cut that tore the index."""
+    load_records = SegmentView._load_records
+
+    def load_all_records(self: SegmentView, length: int, synced: int | None) -> None:
+        load_records(self, length, None)
+
+    patch.setattr(SegmentView, "_load_records", load_all_records)
+
+
 BUGS: dict[Bug, int] = {
     answer_before_sync: 3,
     no_folder_sync: 1,
@@ -159,5 +170,6 @@ BUGS: dict[Bug, int] = {
     leave_rows_of_killed_writer_unsynced: 48,
     pass_saved_frames: 40,
     forget_floors_after_power_cut: 9000037,
+    show_batches_behind_synced_length: 802,
 }
 """A seed that notices each bug."""
