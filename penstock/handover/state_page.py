@@ -55,7 +55,7 @@ class StatePage:
 
     def __init__(self, path: Path, texts: int = TEXTS, *, claim: bool = False) -> None:
         size = texts * 2 * CAPACITY
-        self._path = path
+        self.path = path
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not _is_allocated(os.fstat(descriptor), size):
@@ -83,7 +83,7 @@ class StatePage:
     def sync(self) -> None:
         """Write all texts, and the file's entry in its folder, to the disk. Raises OSError."""
         self._map.flush()
-        OS.sync_directory(self._path.parent)
+        OS.sync_directory(self.path.parent)
 
     def read(self, text: int) -> Any:
         """Return the newest intact document of text number ``text``, or None."""
@@ -101,7 +101,7 @@ class StatePage:
         for index in range(len(self._map) // CAPACITY):
             offset = index * CAPACITY
             if any(self._map[offset : offset + HALF_HEADER.size]) and not self._read_half(offset)[0]:
-                _LOGGER.warning("%s: text %d is damaged; the previous one is used", self._path, index // 2)
+                _LOGGER.warning("%s: text %d is damaged; the previous one is used", self.path, index // 2)
 
     def close(self) -> None:
         self._map.close()

@@ -234,7 +234,7 @@ class MappedFolder(SystemFiles):
 
     def write_back_page(self, page: StatePage) -> None:
         """Flush a state page."""
-        path = page._path
+        path = page.path
         self._written_back[path, path.stat().st_ino] = path.read_bytes()
 
     def cut_power(self, dice: random.Random) -> None:
