@@ -33,6 +33,9 @@ class ByTable:
         self._texts = {n for n in self._names if any(isinstance(row.get(n), str) for row in rows)}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self._rows:
+            yield Text(f"by {self._by}: no rows")
+            return
         lines = self._lines(self._names)
         if max(map(len, lines)) > options.max_width:
             lines = self._lines([name for name in self._names if name in MAIN_COLUMNS or name in self._texts])

@@ -95,8 +95,16 @@ def parse_answer(status: int, body: bytes, hint: str = CONFIG_HINT) -> Any:
     """Return the JSON of an answer, or end the command if ``status`` is an error; ``hint`` is for a refused token."""
     if status >= 400:
         next_step = f"; {hint}" if status == HTTPStatus.UNAUTHORIZED else ""
-        fail(f"the log daemon answers {status}: {body.decode(errors='replace').strip()}{next_step}", 2)
+        fail(f"the log daemon answers {status}: {_error_text(body)}{next_step}", 2)
     return json.loads(body)
+
+
+def _error_text(body: bytes) -> str:
+    """Return the reason in an answer's JSON, or the answer itself."""
+    text = body.decode(errors="replace").strip()
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        return str(json.loads(text)["error"])
+    return text
 
 
 def request_daemon(

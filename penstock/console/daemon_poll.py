@@ -113,7 +113,8 @@ class Daemon:
         """Record a change that the person made through a page."""
         if self.changes:
             name = self.person.name or "somebody"
-            await asyncio.to_thread(self.changes.record, name, change, f"console, {self.person.origin}", **details)
+            origin = f"console, {self.person.origin}" if self.person.origin else "console"
+            await asyncio.to_thread(self.changes.record, name, change, origin, **details)
 
     @property
     def token(self) -> str:

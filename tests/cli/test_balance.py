@@ -251,6 +251,12 @@ def test_full_prints_the_books(running: Daemon, tmp_path: Path) -> None:
     assert "unaccounted: 0" in text
 
 
+def test_table_without_rows_says_so() -> None:
+    out = Console(width=80, record=True, file=io.StringIO())
+    out.print(ByTable("relay", []))
+    assert out.export_text() == "by relay: no rows\n"
+
+
 def test_wide_table_keeps_main_columns_and_fits_80_columns() -> None:
     counts = {"refused": 3, "kernel_drops": 12, "corrupt": 4, "fragment.invalid": 5, "skipped_bytes": 6}
     main = {"handler": "log", "accepted": 1234567, "delivered": 1234560, "in_buffer": 7, "unaccounted": 0}

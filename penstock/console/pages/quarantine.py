@@ -36,16 +36,6 @@ EMPTY_QUARANTINE = '<div class="dim">Quarantine is empty: every message that loo
 
 def build(daemon: Daemon, settings: Settings, selection: Selection, before: str, state: State) -> None:
     """Build the page of the messages of a selection in a state, from below the position ``before`` on."""
-    with frame("/pipeline", daemon, "Quarantine"):
-        with panel(
-            "Quarantine", "messages that look like events but are invalid; select some to inspect and send again"
-        ):
-            grouped = Html()
-        sending = SendBackPanel(daemon, settings, selection) if daemon.person.is_operator else None
-        with panel("Messages", f"newest first: {selection.words()}"):
-            listed = Html()
-        with panel("History", "what was sent back and deleted, and what became of it; newest first"):
-            done = Html()
 
     async def load() -> None:
         try:
@@ -61,6 +51,17 @@ def build(daemon: Daemon, settings: Settings, selection: Selection, before: str,
         except (DaemonUnavailable, PenstockError, OSError, ValueError) as error:
             grouped.show("")
             listed.show(f'<div class="bad" role="alert">{escape(str(error))}</div>')
+
+    with frame("/pipeline", daemon, "Quarantine"):
+        with panel(
+            "Quarantine", "messages that look like events but are invalid; select some to inspect and send again"
+        ):
+            grouped = Html()
+        sending = SendBackPanel(daemon, settings, selection, load) if daemon.person.is_operator else None
+        with panel("Messages", f"newest first: {selection.words()}"):
+            listed = Html()
+        with panel("History", "what was sent back and deleted, and what became of it; newest first"):
+            done = Html()
 
     for panel_html in (grouped, listed):
         panel_html.show('<div class="dim" role="status">Reading...</div>')

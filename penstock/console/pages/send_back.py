@@ -7,7 +7,7 @@ fix discards it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from html import escape
 
 from nicegui import ui
@@ -37,10 +37,14 @@ HINTS = {
 class SendBackPanel:
     """The panel for one selection on one browser page.
 
+    ``reload`` shows the messages and the history again after sending.
     Used on the event loop; only ``_report_progress`` is called from the thread that sends.
     """
 
-    def __init__(self, daemon: Daemon, settings: Settings, selection: Selection) -> None:
+    def __init__(
+        self, daemon: Daemon, settings: Settings, selection: Selection, reload: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._reload = reload
         self._daemon, self._settings, self._selection = daemon, settings, selection
         self._tables: Tables | None = None
         self._extent: Extent | None = None
@@ -173,6 +177,8 @@ class SendBackPanel:
             self._samples.show("")
             self._bar.set_visibility(False)
             self._stop_button.set_visibility(False)
+        # Also after an error: some messages may have been sent.
+        await self._reload()
 
     def _show_progress(self, selected_extent: Extent) -> None:
         if not self._is_sending:  # the timer was due when sending ended

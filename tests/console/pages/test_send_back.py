@@ -16,14 +16,21 @@ from penstock.sql.quarantined import Extent, Selection
 
 
 def test_panel_of_an_ended_login_shows_why_it_sends_nothing(tmp_path: Path) -> None:
+    reloads: list[str] = []
+
+    async def reload() -> None:
+        reloads.append("lists")
+
     async def send() -> SendBackPanel:
         daemon = Daemon("http://127.0.0.1:1").for_person(Person("ann"), lambda: False)
         unused: Any = object()  # tables that the panel must not reach
         with Client(ui.page("/"), request=None):
-            panel = SendBackPanel(daemon, Settings(data_dir=tmp_path), Selection("", "", ""))
+            panel = SendBackPanel(daemon, Settings(data_dir=tmp_path), Selection("", "", ""), reload)
             await panel._send_selection(Extent(1, 1, 0, None), unused)
         return panel
 
     panel = asyncio.run(send())
     assert 'role="alert">your login has ended or changed: load the page again<' in panel._message._text
     assert not panel._is_sending
+    # Part of a selection may have been sent before an error.
+    assert reloads == ["lists"]
