@@ -92,6 +92,7 @@ class Maintenance:
         self._followed: Sequence[str] | None = None
         self._change_typed: Callable[[Sequence[TypedTable]], None] | None = None
         self._refused: Sequence[TypedTable] | None = None
+        self._repair_is_due = False
         self._scrub, self._scrub_at = Scrub(layout, topics, sources), time.monotonic() + SCRUB_INTERVAL_S
         self._layout, self._upkeep, self._clock, self._settled = layout, upkeep, clock, settled
         self._expire_at = time.monotonic()
@@ -189,9 +190,12 @@ class Maintenance:
             self._expire_at = now + RETENTION_INTERVAL_S
             self._clock.store_time()
             self._request_expired_rows()
-        if note_foreign_changes(self._layout):
-            # Order: the complaint is noted before its cause is gone.
+        # Order: the complaint is noted before its cause is gone. A repair that failed is due at the next step; after a
+        # crash the next merge or sweep does it.
+        self._repair_is_due = note_foreign_changes(self._layout) > 0 or self._repair_is_due
+        if self._repair_is_due:
             repair_entries(self._layout)
+            self._repair_is_due = False
         # Order: the proofs first, see the class.
         if self._has_open_requests() and self._settled():
             executed = execute_deletions(self._layout, self._upkeep.window, self._clock.expected_micros())

@@ -396,7 +396,7 @@ class DeltaTable(TableReader):
     def _entries(self, file: TableFile, version: int) -> list[dict[str, Any]]:
         """Return the entries of a file in the newest version. Raises VectorNotApplicable."""
         try:
-            entries = read_entries(self._log, version, file)
+            entries = read_entries(self._log, version, [file])[file]
         except DamagedFile as error:
             raise VectorNotApplicable(f"{_listed_repeatedly(self.folder, file)}: {error}") from None
         if len(entries) != file.copies:

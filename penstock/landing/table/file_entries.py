@@ -1,4 +1,4 @@
-"""Entries of a Delta log that list one file, and a commit that removes all of them.
+"""Entries of a Delta log that list given files, and a commit that removes all of one file.
 
 Delta identifies an entry by the path and the deletion vector of a file. An engine that removes a file without naming
 its vector leaves the entry, so that a file may be listed several times. delta-rs cannot name a vector in a removal,
@@ -8,7 +8,7 @@ therefore such a commit is written here.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -31,17 +31,21 @@ def parse_actions(text: str) -> list[dict[str, Any]]:
     return [parse_object(line) for line in text.splitlines() if line.strip()]
 
 
-def read_entries(log: TablePath, version: int, name: str) -> list[dict[str, Any]]:
-    """Return Delta's ``add`` actions that list a file in a version. Raises DamagedFile if a commit is missing."""
-    entries: list[dict[str, Any]] = []
+def read_entries(log: TablePath, version: int, names: Collection[str]) -> dict[str, list[dict[str, Any]]]:
+    """Return Delta's ``add`` actions that list each of these files in a version. Raises DamagedFile if a commit is
+    missing.
+    """
+    entries: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     decided = set[tuple[Any, ...]]()
     for number in range(version, -1, -1):
         if parts := _checkpoint_files(log, number):
-            adds = (action for part in parts for action in _checkpoint_adds(part, name))
-            return entries + [action for action in adds if _identity(action) not in decided]
-        for kind, action in _actions_on(log, name, number):
+            for action in (action for part in parts for action in _checkpoint_adds(part, entries)):
+                if _identity(action) not in decided:
+                    entries[unquote(action["path"])].append(action)
+            return entries
+        for kind, action in _actions_on(log, entries, number):
             if kind == "add" and _identity(action) not in decided:
-                entries.append(action)
+                entries[unquote(action["path"])].append(action)
             decided.add(_identity(action))
     return entries
 
@@ -59,25 +63,25 @@ def _checkpoint_files(log: TablePath, version: int) -> list[TablePath]:
     return [log / f"{stem}.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1)]
 
 
-def _actions_on(log: TablePath, name: str, version: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the actions of a commit that add or remove a file, with their kind."""
+def _actions_on(log: TablePath, names: Container[str], version: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the actions of a commit that add or remove these files, with their kind."""
     try:
         actions = parse_actions((log / f"{version:020}.json").read_text())
     except FileNotFoundError:
         raise DamagedFile(f"{log} has no commit {version}") from None
     for action in actions:
         for kind in ("add", "remove"):
-            if kind in action and unquote(str(action[kind]["path"])) == name:
+            if kind in action and unquote(str(action[kind]["path"])) in names:
                 yield kind, action[kind]
 
 
-def _checkpoint_adds(path: TablePath, name: str) -> Iterator[dict[str, Any]]:
+def _checkpoint_adds(path: TablePath, names: Container[str]) -> Iterator[dict[str, Any]]:
     with parquet_file(path) as file:
         for batch in file.iter_batches(columns=[f"add.{column}" for column in _ENTRY_COLUMNS]):
             adds: Any = batch.column("add")
-            # Limit: only the file's own entries become Python objects; a checkpoint lists all files of the table.
+            # Limit: only entries of these files become Python objects; a checkpoint lists all files of the table.
             paths = adds.flatten()[adds.type.get_field_index("path")].to_pylist()
-            matches = [index for index, text in enumerate(paths) if text is not None and unquote(text) == name]
+            matches = [index for index, text in enumerate(paths) if text is not None and unquote(text) in names]
             for action in adds.take(matches).to_pylist() if matches else ():
                 yield {**action, "partitionValues": dict(action["partitionValues"])}
 

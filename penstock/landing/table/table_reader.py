@@ -277,9 +277,8 @@ class TableReader:
         rows: list[Any] = [(unquote(path), *rest) for path, *rest in zip(*columns, strict=True)]
         # Fast path: no file is listed twice.
         if len({name for name, *_ in rows}) < len(rows):
-            for name, count in Counter(name for name, *_ in rows).items():
-                if count > 1 and (by_entry := self._masks_of_entries(name, table.version())):
-                    vectors[name] = by_entry
+            repeated = [name for name, count in Counter(name for name, *_ in rows).items() if count > 1]
+            vectors |= self._masks_of_entries(repeated, table.version())
         files = []
         for name, size, count, hour in sorted(rows, key=itemgetter(0)):
             masks = vectors.get(name)
@@ -299,15 +298,16 @@ class TableReader:
                 vectors.setdefault(name, []).append(live.values.to_numpy(zero_copy_only=False))
         return vectors
 
-    def _masks_of_entries(self, name: str, version: int) -> list[Mask]:
-        """Return the live rows by each vector of a file that a version lists with several; [] for one vector."""
+    def _masks_of_entries(self, names: Sequence[str], version: int) -> dict[str, list[Mask]]:
+        """Return the live rows by each vector of the files that a version lists with several."""
         # Workaround: of two vectors of one path, delta-rs returns any one.
-        entries = read_entries(self._log, version, name)
-        descriptors = [entry["deletionVector"] for entry in entries if entry.get("deletionVector")]
-        if len(descriptors) < 2:
-            return []
-        rows = count_rows(self.folder, TableFile(name))
-        return [read_mask(self.folder, descriptor, rows) for descriptor in descriptors]
+        masks: dict[str, list[Mask]] = {}
+        for name, entries in read_entries(self._log, version, names).items():
+            descriptors = [entry["deletionVector"] for entry in entries if entry.get("deletionVector")]
+            if len(descriptors) > 1:
+                rows = count_rows(self.folder, TableFile(name))
+                masks[name] = [read_mask(self.folder, descriptor, rows) for descriptor in descriptors]
+        return masks
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """Return the actions of a commit; None if the log no longer has it."""

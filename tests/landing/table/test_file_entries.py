@@ -33,7 +33,7 @@ def table(tmp_path: Path) -> DeltaTable:
 
 def vectors(table: DeltaTable, name: str, version: int | None = None) -> list[str]:
     """Return the vectors of a file's entries, sorted; "" for none."""
-    entries = read_entries(table.folder / "_delta_log", table.version() if version is None else version, name)
+    entries = read_entries(table.folder / "_delta_log", table.version() if version is None else version, [name])[name]
     return sorted((entry.get("deletionVector") or {}).get("pathOrInlineDv", "") for entry in entries)
 
 
@@ -74,7 +74,7 @@ def test_entries_come_from_commits_and_checkpoints(table: DeltaTable, parts: int
     delete_by_vector(folder, last, [0])
     assert vectors(table, name) == sorted(["", first, second])
     assert (vectors(table, other), vectors(table, last)) == ([""], [inline_vector([0])["pathOrInlineDv"]])
-    (entry, *_) = read_entries(folder / "_delta_log", table.version(), name)
+    (entry, *_) = read_entries(folder / "_delta_log", table.version(), [name])[name]
     assert entry["partitionValues"] == {"kind": "message", "date": "2026-02-03"}
 
 
