@@ -233,3 +233,11 @@ def test_install_commands_name_this_project_and_its_extras() -> None:
         if not extras.startswith("{"):  # the command line fills in the extra of a missing module
             assert {*extras.rstrip("]").split(",")} <= {*project["optional-dependencies"]}, command
     assert not [path for path in sources if re.search(r"pip install penstock\b(?!-pipe)", path.read_text())]
+
+
+def test_changelog_has_one_line_for_each_change() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    entries = [line for line in lines if line.startswith("- ")]
+    assert len(entries) > 50
+    assert [line for line in lines if line.startswith("  ")] == [], "a second line"
+    assert [line for line in entries if len(line) > 150] == []
