@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.storage.object_path import ObjectPath, TablePath
-from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable, VectorNotApplicable
+from penstock.landing.table.delta_table import KEEP_HOURS, DeltaTable, TableChanged, VectorNotApplicable
 from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table.table_file import TableFile, count_rows, is_about_content, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
@@ -103,7 +103,10 @@ def apply_vector(table: DeltaTable, file: TableFile) -> None:
     """
     if file.copies > 1 and isinstance(table.folder, ObjectPath):
         table.remove_bare_entry(file)
-        file = next(listed for listed in table.active() if listed == file)
+        listed = next((listed for listed in table.active() if listed == file), None)
+        if listed is None:
+            raise TableChanged(f"{table.folder}: another program removed {file}")
+        file = listed
     if file.copies == 1 and (isinstance(table.folder, ObjectPath) or _fits_nanoseconds(table.folder, file)):
         table.apply_vectors([file])
         return
