@@ -338,32 +338,36 @@ def custom_metadata(flatbuffer: memoryview) -> dict[bytes, tuple[int, bytes]]:
     fifth field is ``custom_metadata: [KeyValue]``. Raises BadBatch when an offset leads outside.
     """
     try:
-        vector = _field(flatbuffer, _deref(flatbuffer, 0), 4)
+        vector = field_of(flatbuffer, target_of(flatbuffer, 0), 4)
         if vector is None:
             return {}
         (count,) = struct.unpack_from("<I", flatbuffer, vector)
         # Limit: an entry takes at least 4 bytes, so a count from outside cannot make this loop long.
         if count > len(flatbuffer) // 4:
             raise BadBatch("custom metadata runs past its end")
-        return dict(_key_value(flatbuffer, _deref(flatbuffer, vector + 4 + 4 * i)) for i in range(count))
+        return dict(_key_value(flatbuffer, target_of(flatbuffer, vector + 4 + 4 * i)) for i in range(count))
     except struct.error as error:
         raise BadBatch(f"custom metadata: {error}") from None
 
 
 def _key_value(data: memoryview, table: int) -> tuple[bytes, tuple[int, bytes]]:
-    key, value = (_string(data, _field(data, table, slot)) for slot in (0, 1))
+    key, value = (_string(data, field_of(data, table, slot)) for slot in (0, 1))
     return key[1], value
 
 
-def _deref(data: memoryview, position: int) -> int:
+def target_of(data: memoryview, position: int) -> int:
+    """Return the position to which the flatbuffer's offset at ``position`` leads. Raises BadBatch, struct.error."""
     if position < 0:
         raise BadBatch("an offset leads outside")
     target: int = position + struct.unpack_from("<I", data, position)[0]
     return target
 
 
-def _field(data: memoryview, table: int, slot: int) -> int | None:
-    """Return the position of the vector or string that field ``slot`` of ``table`` refers to; None when absent."""
+def field_of(data: memoryview, table: int, slot: int) -> int | None:
+    """Return the position of the vector, string or table that field ``slot`` of ``table`` refers to; None when absent.
+
+    Raises BadBatch, struct.error.
+    """
     # A table starts with the distance back to its vtable, which lists the offsets of its fields.
     vtable = table - struct.unpack_from("<i", data, table)[0]
     if vtable < 0:
@@ -372,7 +376,7 @@ def _field(data: memoryview, table: int, slot: int) -> int | None:
     if 4 + 2 * slot >= size:
         return None
     (offset,) = struct.unpack_from("<H", data, vtable + 4 + 2 * slot)
-    return _deref(data, table + offset) if offset else None
+    return target_of(data, table + offset) if offset else None
 
 
 def _string(data: memoryview, position: int | None) -> tuple[int, bytes]:

@@ -233,11 +233,8 @@ class LineSplitter:
         else:
             _, after = self._counted_first()
             if not after:
-                return (
-                    None
-                    if self._overlong_first_end() or may_be_count(buffer, skip_ends(_ENDS_AND_NULS, buffer, 0))
-                    else "lf"
-                )
+                states_length = self._overlong_first_end() or may_be_count(buffer, skip_ends(_ENDS_AND_NULS, buffer, 0))
+                return None if states_length else "lf"
             if after > len(buffer):
                 return None
             after = skip_ends(_FEW_ENDS, buffer, after)

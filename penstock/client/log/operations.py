@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pyarrow as pa
 
@@ -67,17 +67,15 @@ class Operations(Administration, ArrowReading):
     ) -> list[int]:
         # Few entries are rows on the server, in another order of annotations than columns.
         if self._sends_columns and body.num_rows > MAX_LOOP_ENTRIES:
-            try:
+            # Compatibility: the relay's earlier version, which died before its position was stored, has sent these rows
+            # as entries. The number knows their form, in which the server answers with their offsets.
+            with suppress(StoredAlready):
                 offsets = await self._caller.do(calls.append_batch(topic, body, producer, origin, columns_request))
-            except StoredAlready:
-                # Compatibility: the relay's earlier version, which died before its position was stored, has sent these
-                # rows as entries. The number knows their form, in which the server answers with their offsets.
-                return await self._caller.do(calls.append_batch(topic, body, producer, origin))
-            # Compatibility: a server of an earlier version does not have the field. It stores nothing, does not use up
-            # the number, and answers without offsets.
-            if offsets:
-                return offsets
-            self._sends_columns = False
+                if offsets:
+                    return offsets
+                # Compatibility: a server of an earlier version does not have the field. It stores nothing, does not use
+                # up the number, and answers without offsets.
+                self._sends_columns = False
         return await self._caller.do(calls.append_batch(topic, body, producer, origin))
 
     async def _append(self, topic: str, call: Callable[[tuple[str, int]], Call[list[int]]]) -> list[int]:

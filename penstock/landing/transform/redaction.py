@@ -88,14 +88,14 @@ class Patterns:
         doubtful = as_mask(pc.fill_null(pc.match_substring(texts, "\\"), False))
         if replaced is not texts:
             doubtful |= as_mask(pc.fill_null(pc.not_equal(texts, replaced), False))
-        if not doubtful.any() or not (is_json := doubtful & _are_json(texts.cast(pa.binary()))).any():
+        # Fast path: only doubtful texts are parsed.
+        is_json = doubtful.copy()
+        is_json[doubtful] = _are_json(texts.filter(pa.array(doubtful)).cast(pa.binary()))
+        if not is_json.any():
             return replaced
-        changed = [
-            self._replace_document(text) for text in values_of(texts.filter(pa.array(is_json)).cast(pa.string()))
-        ]
-        merged: pa.Array[Any] = pc.replace_with_mask(
-            replaced, pa.array(is_json), pa.array(changed, pa.string()).cast(texts.type)
-        )
+        documents = texts.filter(pa.array(is_json)).cast(pa.string())
+        changed = pa.array([self._replace_document(text) for text in values_of(documents)], pa.string())
+        merged: pa.Array[Any] = pc.replace_with_mask(replaced, pa.array(is_json), changed.cast(texts.type))
         return merged
 
     def _replace_document(self, text: str) -> str:

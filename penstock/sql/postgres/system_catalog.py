@@ -362,31 +362,24 @@ class SystemCatalog:
                     "is_updatable": "NO",
                 }
 
+    def _right_to_read(self, relation: Relation) -> dict[str, Any]:
+        return {
+            "grantor": OWNER,
+            "grantee": self.user,
+            "table_catalog": DATABASE,
+            "table_schema": relation.schema,
+            "table_name": relation.name,
+            "privilege_type": "SELECT",
+        }
+
     def _rows_of_table_privileges(self) -> Iterator[dict[str, Any]]:
         for relation in self.relations:
-            yield {
-                "grantor": OWNER,
-                "grantee": self.user,
-                "table_catalog": DATABASE,
-                "table_schema": relation.schema,
-                "table_name": relation.name,
-                "privilege_type": "SELECT",
-                "is_grantable": "NO",
-                "with_hierarchy": "NO",
-            }
+            yield {**self._right_to_read(relation), "is_grantable": "NO", "with_hierarchy": "NO"}
 
     def _rows_of_column_privileges(self) -> Iterator[dict[str, Any]]:
         for relation in self.relations:
             for entry in relation.columns:
-                yield {
-                    "grantor": OWNER,
-                    "grantee": self.user,
-                    "table_catalog": DATABASE,
-                    "table_schema": relation.schema,
-                    "table_name": relation.name,
-                    "column_name": entry.name,
-                    "privilege_type": "SELECT",
-                }
+                yield {**self._right_to_read(relation), "column_name": entry.name}
 
     def _rows_of_information_schema_catalog_name(self) -> Iterator[dict[str, Any]]:
         yield {"catalog_name": DATABASE}

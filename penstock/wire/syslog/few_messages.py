@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import tzinfo
 
 from penstock.wire.syslog.headers import FACILITIES, MAX_PRIORITY, SEVERITIES
-from penstock.wire.syslog.structured_data import MAX_PARAMETERS, SLACK_BYTES
+from penstock.wire.syslog.structured_data import MAX_PARAMETERS, OFFSET_BYTES, SLACK_BYTES
 from penstock.wire.syslog.times import ZONE_NAMES, format_stamp
 
 MAX_FEW_MESSAGES = 256
@@ -38,7 +38,6 @@ _HOST_NAMED_AS_ZONE = frozenset(name.encode() for name in ZONE_NAMES)
 _CISCO_MARKS = (b": %", b"  %", b" %%")
 """Texts of messages that may have the headers of Cisco's and Comware's devices."""
 _PARAMETER = re.compile(r'\[([^ \]]+)|([^ =]+)="([^"]*)"')
-_OFFSET_BYTES = 8
 
 Pairs = list[tuple[str, str]]
 
@@ -105,7 +104,7 @@ def _parameters(data: str) -> Pairs | None:
             element = opened
             continue
         pairs.append((f"{element}.{name}", text))
-        size += len(element) + 1 + len(name) + len(text) + _OFFSET_BYTES
+        size += len(element) + 1 + len(name) + len(text) + OFFSET_BYTES
     if not pairs:
         return [("structured_data", data)]
     is_small = len(pairs) <= MAX_PARAMETERS and size <= len(data) + SLACK_BYTES

@@ -20,7 +20,7 @@ MAX_PARAMETERS = 32
 SLACK_BYTES = 512
 """Limit: bytes by which parameters may exceed their text, because each repeats its element's name."""
 _BACKSLASH, _QUOTE = b"\xff1", b"\xff2"  # placeholders of escaped characters; never valid UTF-8
-_OFFSET_BYTES = 8
+OFFSET_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ def _join_repeated(
 
 def _sizes(counts: Ints, names: pa.Array[Any], values: pa.Array[Any]) -> Ints:
     """Return the bytes of each row's parameters, including their offsets."""
-    sizes = np.concatenate([[0], np.cumsum(np.diff(bounds(names)) + np.diff(bounds(values)) + _OFFSET_BYTES)])
+    sizes = np.concatenate([[0], np.cumsum(np.diff(bounds(names)) + np.diff(bounds(values)) + OFFSET_BYTES)])
     ends = np.cumsum(counts)
     row_sizes: Ints = sizes[ends] - sizes[ends - counts]
     return row_sizes
