@@ -256,6 +256,8 @@ def test_senders_wait_without_acknowledgements_while_the_log_is_stopped(shared: 
 @pytest.mark.survives("requests", "changed configuration")
 def test_listeners_are_added_changed_and_removed_at_run_time(pipe: Pipe) -> None:
     assert by_json(pipe, 1)
+    # Before the reload: it may be done before the first request of the wait below.
+    assert httpx.post(url(pipe), content=b"1", timeout=30).is_success
     assert pipe.config
     before = pipe.config.read_text()
     pipe.config.write_text(before.replace('name = "web"', 'name = "web"\ntokens = ["secret"]'))
