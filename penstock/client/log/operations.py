@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 
@@ -18,12 +19,16 @@ from penstock.slogd.columns.decode import MAX_LOOP_ENTRIES
 from penstock.slogd.columns.encode import columns_request
 from penstock.slogd.slogd_pb2 import LogEntry
 
+COLUMNS_RETRY_S = 60.0
+"""Interval at which a server of an earlier version is sent columns again, because it may have been upgraded."""
+
 
 class Operations(Administration, ArrowReading):
     """Appending, reading and following; administration and Arrow reads are inherited."""
 
-    _sends_columns = True
-    """Whether relayed rows are sent as Arrow columns, which cost the receiving side almost nothing."""
+    _columns_from = 0.0
+    """Monotonic time from which relayed rows are sent as Arrow columns, which cost the receiving side almost
+    nothing."""
 
     async def append(
         self, topic: str, payloads: Iterable[Payload], annotations: Mapping[str, str] | None = None
@@ -66,7 +71,7 @@ class Operations(Administration, ArrowReading):
         self, topic: str, body: pa.RecordBatch, producer: tuple[str, int], origin: Origin
     ) -> list[int]:
         # Few entries are rows on the server, in another order of annotations than columns.
-        if self._sends_columns and body.num_rows > MAX_LOOP_ENTRIES:
+        if body.num_rows > MAX_LOOP_ENTRIES and time.monotonic() >= self._columns_from:
             # Compatibility: the relay's earlier version, which died before its position was stored, has sent these rows
             # as entries. The number knows their form, in which the server answers with their offsets.
             with suppress(StoredAlready):
@@ -75,7 +80,7 @@ class Operations(Administration, ArrowReading):
                     return offsets
                 # Compatibility: a server of an earlier version does not have the field. It stores nothing, does not use
                 # up the number, and answers without offsets.
-                self._sends_columns = False
+                self._columns_from = time.monotonic() + COLUMNS_RETRY_S
         return await self._caller.do(calls.append_batch(topic, body, producer, origin))
 
     async def _append(self, topic: str, call: Callable[[tuple[str, int]], Call[list[int]]]) -> list[int]:

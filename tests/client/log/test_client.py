@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +15,8 @@ from google.protobuf.any_pb2 import Any as ProtobufAny
 from google.protobuf.duration_pb2 import Duration
 
 from penstock.client import Entry, Log, NoSuchTopic, Refused, Unavailable
-from penstock.client.log.operations import Operations
+from penstock.client.log import operations
+from penstock.client.log.operations import COLUMNS_RETRY_S, Operations
 from penstock.client.log.types import StoredAlready
 from penstock.counts import Origin
 from penstock.records import ANNOTATIONS, BODY, EMPTY_BODY, body
@@ -68,7 +72,7 @@ def test_rows_that_an_earlier_relay_sent_as_entries_are_stored_once(
     """The earlier relay was killed before its position was stored."""
     rows, offsets = relayed_rows(count), list(range(count))
     with monkeypatch.context() as patched:
-        patched.setattr(Operations, "_sends_columns", False)
+        patched.setattr(Operations, "_columns_from", math.inf)
         assert log.append_batch("t", rows, ("p", 1), **RELAYED) == offsets
     assert log.append_batch("t", rows, ("p", 1), **RELAYED) == offsets
     assert len(log.read("t", max_messages=2 * count)) == count
@@ -76,13 +80,36 @@ def test_rows_that_an_earlier_relay_sent_as_entries_are_stored_once(
         log.append_batch("t", relayed_rows(count + 1).slice(1), ("p", 1), **RELAYED)
 
 
-def test_relayed_rows_reach_a_server_that_ignores_columns(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A server of an earlier version passes over the unknown field, as protobuf does.
-    monkeypatch.setattr(decode, "_decode_columns", lambda message: EMPTY_BODY)
-    count = MAX_LOOP_ENTRIES + 1
-    assert log.append_batch("t", relayed_rows(count), ("p", 0), **RELAYED) == list(range(count))
-    assert log.append_batch("t", body([b"c"]), ("p", 1), **RELAYED) == [count]
-    assert len(log.read("t")) == count + 1
+def test_relayed_rows_reach_a_server_that_ignores_columns_until_it_is_upgraded(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, sent_as_columns = relayed_rows(MAX_LOOP_ENTRIES + 1), []
+    decoded = decode._decode_columns
+
+    def append(number: int) -> None:
+        begin = number * rows.num_rows
+        assert log.append_batch("t", rows, ("p", number), **RELAYED) == list(range(begin, begin + rows.num_rows))
+
+    def ignored(message: bytes) -> pa.RecordBatch:
+        # A server of an earlier version passes over the unknown field, as protobuf does.
+        sent_as_columns.append("ignored")
+        return EMPTY_BODY
+
+    def understood(message: bytes) -> pa.RecordBatch:
+        sent_as_columns.append("understood")
+        return decoded(message)
+
+    log.append("t", [])  # the first append to a topic that does not exist is parsed twice
+    monkeypatch.setattr(decode, "_decode_columns", ignored)
+    append(0)
+    append(1)
+    assert sent_as_columns == ["ignored"]
+    monkeypatch.setattr(decode, "_decode_columns", understood)
+    due_at = time.monotonic() + COLUMNS_RETRY_S
+    monkeypatch.setattr(operations, "time", SimpleNamespace(monotonic=lambda: due_at))
+    append(2)
+    assert sent_as_columns == ["ignored", "understood"]
+    assert len(log.read("t")) == 3 * rows.num_rows
 
 
 def test_protobuf_messages_are_sent_as_any(log: Log) -> None:
