@@ -209,6 +209,26 @@ def test_rate_at_which_a_queue_discards_is_not_lossless(
     assert figures["udp_lossless_sender_is_limit"] is lossless
 
 
+def test_rates_between_the_last_lossless_and_the_first_lossy_one_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    class Limited(IdlePeer):
+        udp = ("127.0.0.1", 1)
+
+        def discarded(self) -> int:
+            return sum(rate > 600 for rate in tried)
+
+    def sent(*load: Any) -> dict[str, float]:
+        tried.append(load[3])
+        return {"sent": load[3], "seconds": 1.0}
+
+    monkeypatch.setattr(datagrams, "RATES", list(range(100, 2000, 100)))
+    monkeypatch.setattr(datagrams, "_sent", sent)
+    figures = datagrams.lossless("syslog", "udp_", 1.0)(Limited.__new__(Limited))
+    assert figures["udp_lossless_per_s"] == 600
+    assert tried == [100, 400, 700, 500, 600]
+
+
 @pytest.mark.parametrize("protocol", request_load.PROTOCOLS)
 def test_requests_of_the_load_are_accepted(protocol: str) -> None:
     path, media_type, make = request_load.HTTP["otlp" if protocol == "otlp_grpc" else protocol]

@@ -13,6 +13,9 @@ SIZE = 256
 STATISTICS_S = 1.2
 RATES = [int(50_000 * 1.15**step) for step in range(22)]
 """Datagrams a second that are tried, until some are lost."""
+COARSE = 3
+"""Steps at once until the first loss; the rates between the last two are then tried one by one."""
+FIGURES = ("per_s", "cpu_us", "sender_is_limit")
 
 
 def lossless(kind: str, name: str, seconds: float) -> Callable[[Any], dict[str, float]]:
@@ -23,23 +26,29 @@ def lossless(kind: str, name: str, seconds: float) -> Callable[[Any], dict[str, 
     """
 
     def work(peer: Any) -> dict[str, float]:
-        best, spent, sender_is_limit = 0.0, 0.0, False
-        for rate in RATES:
-            before, used = _lost(peer), peer.cpu()
-            sent = _sent(kind, peer.udp, int(rate * seconds), rate)
-            peer.settle()
-            if _lost(peer) != before:
+        passed, lossy, index, best = -1, len(RATES), 0, (0.0, 0.0, False)
+        while passed < index < lossy:
+            if (trial := _trial(kind, peer, RATES[index], seconds)) is None:
+                lossy, index = index, passed + 1
+                continue
+            passed, best = index, trial
+            if best[2]:
                 break
-            best, spent = sent["sent"] / sent["seconds"], (peer.cpu() - used) / sent["sent"] * 1e6
-            if sender_is_limit := best < 0.9 * rate:
-                break
-        return {
-            f"{name}lossless_per_s": best,
-            f"{name}lossless_cpu_us": spent,
-            f"{name}lossless_sender_is_limit": sender_is_limit,
-        }
+            index = min(index + COARSE, lossy - 1) if lossy == len(RATES) else index + 1
+        return dict(zip((f"{name}lossless_{figure}" for figure in FIGURES), best, strict=True))
 
     return work
+
+
+def _trial(kind: str, peer: Any, rate: int, seconds: float) -> tuple[float, float, bool] | None:
+    """Return messages a second, CPU in us a message, and whether the sender is the limit; None for a loss."""
+    before, used = _lost(peer), peer.cpu()
+    sent = _sent(kind, peer.udp, int(rate * seconds), rate)
+    peer.settle()
+    if _lost(peer) != before:
+        return None
+    reached = sent["sent"] / sent["seconds"]
+    return reached, (peer.cpu() - used) / sent["sent"] * 1e6, reached < 0.9 * rate
 
 
 def _lost(peer: Any) -> tuple[int | None, int]:
