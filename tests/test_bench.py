@@ -218,7 +218,7 @@ def test_rates_between_the_last_lossless_and_the_first_lossy_one_are_tried(monke
         def discarded(self) -> int:
             return sum(rate > 600 for rate in tried)
 
-    def sent(*load: Any) -> dict[str, float]:
+    def sent(*load: int) -> dict[str, float]:
         tried.append(load[3])
         return {"sent": load[3], "seconds": 1.0}
 
