@@ -62,6 +62,11 @@ class BackfillPlan:
     ahead: Offsets = field(default_factory=lambda: np.zeros(0, np.int64))
     owed: tuple[int, ...] = ()
 
+    @property
+    def missing(self) -> int:
+        """The number of offsets that are to land."""
+        return len(self.lost) + len(self.ahead)
+
 
 class BackfillPlanner:
     """The search for offsets of topics that are not in the table. ``selected`` are the topics the pipeline reads.

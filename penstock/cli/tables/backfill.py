@@ -58,7 +58,7 @@ def backfill(
         # Two backfills at once would both find the same rows missing.
         with hold_backfill_lock(landing.layout):
             plans, requests = _plan_and_request(landing, topic, *bounds)
-            if missing := {plan.topic: len(plan.lost) + len(plan.ahead) for plan in plans if plan.lost or plan.ahead}:
+            if missing := {plan.topic: plan.missing for plan in plans if plan.missing}:
                 change = f"backfill {sum(missing.values())} missing messages"
                 record_command(settings.data_dir, change, topics=", ".join(missing))
             for line in [] if as_json else [line for plan in plans for line in plan_lines(plan)]:
@@ -114,10 +114,10 @@ def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Requ
 
 def plan_lines(plan: BackfillPlan) -> list[str]:
     """Return a plan as lines of text."""
-    missing = len(plan.lost) + len(plan.ahead)
     counts = ", ".join(f"{count:,} {FATE_WORDS.get(name, name)}" for name, count in sorted(plan.fates.items()) if count)
     lines = [
-        f"{plan.topic}, offsets {plan.begin:,} to {plan.end:,}: {missing:,} to land" + (f"; {counts}" if counts else "")
+        f"{plan.topic}, offsets {plan.begin:,} to {plan.end:,}: {plan.missing:,} to land"
+        + (f"; {counts}" if counts else "")
     ]
     if len(plan.lost):
         lines.append(f"  {len(plan.lost):,} of them were committed before, but are in no file of the table")
