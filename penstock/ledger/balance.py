@@ -278,25 +278,26 @@ def messages(counts: Counts) -> int:
 
 def landed_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, int]]:
     """Return the messages that landed from Kafka by HOST/LISTENER and minute."""
-    return _by_minute(landed, is_partition, messages)
+    # Invariant: as in messages and Counts.rows; redacted messages count elsewhere, too.
+    return _by_minute(landed, is_partition, lambda name: name not in (Name.REDACTED, Name.SEGMENT))
 
 
 def promoted_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, int]]:
     """Return the relayed messages that were copied from the log to Kafka, by HOST/LISTENER and minute."""
-    return _by_minute(landed, lambda topic: not is_partition(topic), lambda counts: counts.get(Name.PROMOTED, 0))
+    return _by_minute(landed, lambda topic: not is_partition(topic), lambda name: name == Name.PROMOTED)
 
 
 def _by_minute(
-    landed: Mapping[str, TopicFates], is_counted: Callable[[str], bool], messages_in: Callable[[Counts], int]
+    landed: Mapping[str, TopicFates], is_counted: Callable[[str], bool], is_summed: Callable[[str], bool]
 ) -> dict[str, dict[int, int]]:
+    """Return the sums over the selected names in the selected topics by HOST/LISTENER and minute."""
     sums: dict[str, dict[int, int]] = {}
     for topic, fates in landed.items():
-        for (source, bucket), counts in fates.counts.items() if is_counted(topic) else ():
-            if (minutes_of_source := sums.get(source)) is None:
-                if "/" not in source:
-                    continue
-                minutes_of_source = sums[source] = {}
-            minutes_of_source[bucket] = minutes_of_source.get(bucket, 0) + messages_in(counts)
+        for source, columns in fates.counts.sources() if is_counted(topic) else ():
+            if "/" in source and (minutes_of_topic := columns.by_bucket(is_summed)):
+                minutes_of_source = sums.setdefault(source, minutes_of_topic)
+                for minute, count in minutes_of_topic.items() if minutes_of_source is not minutes_of_topic else ():
+                    minutes_of_source[minute] = minutes_of_source.get(minute, 0) + count
     return sums
 
 

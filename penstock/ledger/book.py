@@ -400,11 +400,16 @@ class Book:
         for counts in post.uuids.values():
             self._totals.add_uuids(post.topic, counts)
         for reported, entered in ((post.counts, landed.counts), (post.uuids, landed.uuids)):
+            entered.make_room(rolled_key(key, self._pages.rolled) for key in reported)
             for key, counts in reported.items():
                 entered.add(rolled_key(key, self._pages.rolled), counts)
 
     def _add_records(self, post: LandedPost) -> None:
         """Enter records of Kafka as accepted and logged there: as many as have a fate."""
+        keys = [rolled_key(key, self._pages.rolled) for key, counts in post.counts.items() if counts.rows()]
+        if keys:
+            self._pages.received.make_room(keys)
+            self._pages.logged.setdefault(post.topic, RowTable()).make_room(keys)
         for key, counts in post.counts.items():
             rows = counts.rows()
             self._receive(key, {Name.SEEN: rows, Name.ACCEPTED: rows})

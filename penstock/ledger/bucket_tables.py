@@ -12,7 +12,7 @@ import sys
 from abc import abstractmethod
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Self, TypeVar
@@ -24,6 +24,8 @@ from penstock.ledger.posts import LARGEST, SUM
 Value = TypeVar("Value")
 MAX_COLUMNS = 64
 """Limit for the columns of a source: each takes 8 bytes in each bucket, also where its name does not occur."""
+MAX_SINGLE_INSERTIONS = 128
+"""Number of buckets up to which each is inserted alone; more are merged, because an insertion moves all later ones."""
 ROWS = "rows"
 """Name of the only column of a table of rows."""
 
@@ -98,10 +100,21 @@ class SourceColumns:
             return len(buckets) - 1
         index = bisect_left(buckets, bucket)
         if index == len(buckets) or buckets[index] != bucket:
-            buckets.insert(index, bucket)
-            for numbers in self.columns.values():
-                numbers.insert(index, 0)
+            self._insert(index, bucket)
         return index
+
+    def _insert(self, index: int, bucket: int) -> None:
+        self.buckets.insert(index, bucket)
+        for numbers in self.columns.values():
+            numbers.insert(index, 0)
+
+    def make_room(self, buckets: Iterable[int]) -> None:
+        """Insert the missing buckets in one pass, with zeros."""
+        merged = sorted({*self.buckets, *buckets})
+        for name, numbers in self.columns.items():
+            by_bucket = dict(zip(self.buckets, numbers, strict=True))
+            self.columns[name] = array(numbers.typecode, [by_bucket.get(bucket, 0) for bucket in merged])
+        self.buckets = array("q", merged)
 
     def counts_in(self, bucket: int) -> dict[str, int]:
         """Return the counts of a bucket that are not zero. Raises KeyError if it is missing."""
@@ -130,6 +143,15 @@ class SourceColumns:
                 for name, count in self.further.get(bucket, {}).items():
                     sums[name] = sums.get(name, 0) + count
         return {name: total % LARGEST if name.startswith(SUM) else total for name, total in sums.items()}
+
+    def by_bucket(self, is_counted: Callable[[str], bool]) -> dict[int, int]:
+        """Return the sums over the selected names by bucket, some of which are 0; empty if no column is selected."""
+        counted = [numbers for name, numbers in self.columns.items() if is_counted(name)]
+        sums = dict(zip(self.buckets, map(sum, zip(*counted, strict=True)), strict=True)) if counted else {}
+        for bucket, counts in self.further.items():
+            if count := sum(count for name, count in counts.items() if is_counted(name)):
+                sums[bucket] = sums.get(bucket, 0) + count
+        return sums
 
     def rolled(self, before: int) -> SourceColumns:
         """Return the counts with buckets older than ``before``, the start of a day, summed by day."""
@@ -170,6 +192,18 @@ class BucketTable(Mapping[SourceBucket, Value]):
     @abstractmethod
     def add(self, key: SourceBucket, value: Value) -> None:
         """Add ``value`` to what a source has in a bucket."""
+
+    def make_room(self, keys: Iterable[SourceBucket]) -> None:
+        """Insert the buckets of ``keys``, to which values are added next, at once if a source has many of them.
+
+        Limit: so the work for a post grows with its size and the table's, and not with their product.
+        """
+        by_source: dict[str, set[int]] = {}
+        for source, bucket in keys:
+            by_source.setdefault(source, set()).add(bucket)
+        for source, buckets in by_source.items():
+            if len(buckets) > MAX_SINGLE_INSERTIONS:
+                self._of_source(source).make_room(buckets)
 
     @staticmethod
     @abstractmethod

@@ -92,10 +92,10 @@ def _compare(host: KafkaHost, listener: str, arrived: Arrived, promoted: Arrived
             doubled_minutes += [minute] if minute >= 0 else []
         else:
             unposted += surplus
+    # Fast path: the newest post of a host that has nothing new is settled.
+    certain_spans = spans if certain == total else _spans(certain, arrived, rolled)
     missing_by_minute = {
-        minute: forwarded - landed
-        for minute, (forwarded, _, landed) in _spans(certain, arrived, rolled).items()
-        if forwarded > landed
+        minute: forwarded - landed for minute, (forwarded, _, landed) in certain_spans.items() if forwarded > landed
     }
     missing = min(sum(missing_by_minute.values()), shortfall)
     missing_minutes = sorted(minute for minute in missing_by_minute if minute >= 0)
@@ -150,11 +150,12 @@ def _spans(report: KafkaReport, arrived: Arrived, rolled: int) -> dict[int, tupl
     """Return forwarded, failed and landed messages by minute; -1 is the time before the minutes of the report."""
     minutes = {minute: counts for minute, counts in report.minutes.items() if minute >= rolled}
     oldest = min(minutes, default=rolled)
-    older = sum(landed for minute, landed in arrived.items() if minute < oldest)
+    newer = {minute: landed for minute, landed in arrived.items() if minute >= oldest}
     forwarded, failed = (sum(counts[place] for counts in minutes.values()) for place in (0, 1))
+    older = sum(arrived.values()) - sum(newer.values())
     spans = {-1: (report.forwarded - forwarded, report.failed - failed, older)}
-    for minute in {*minutes, *(minute for minute in arrived if minute >= oldest)}:
-        spans[minute] = (*minutes.get(minute, (0, 0)), arrived.get(minute, 0))
+    for minute in {*minutes, *newer}:
+        spans[minute] = (*minutes.get(minute, (0, 0)), newer.get(minute, 0))
     return spans
 
 

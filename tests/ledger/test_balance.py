@@ -6,8 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.balance import Balance, HostListener, UnlandedTail, Uuids, balance, minutes
-from penstock.ledger.book import Book
+from penstock.ledger.balance import (
+    Balance,
+    HostListener,
+    UnlandedTail,
+    Uuids,
+    balance,
+    landed_by_minute,
+    messages,
+    minutes,
+    promoted_by_minute,
+)
+from penstock.ledger.book import Book, TopicFates
 from penstock.ledger.posts import ClientPost, LandedPost
 
 SOURCE, BUCKET = "events-udp", 60
@@ -160,3 +170,30 @@ def test_buckets_sum_to_the_total(batches: list[tuple[int, int, int]], through: 
         ranges = [balance(pages, {}, {}, minutes(0, cut - cut % 60)), balance(pages, {}, {}, minutes(cut))]
         assert sum(p.routes[0].delivered for p in ranges if p.routes) == base
         assert [p.unaccounted for p in ranges] == [0, 0]
+
+
+FATES = st.dictionaries(
+    st.sampled_from(("landed.event", "duplicate", "transformed.redacted", "segment", "promoted")),
+    st.integers(0, 9),
+    max_size=5,
+)
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from(("h/a", "h/b", "c")), st.sampled_from((60, 120))), FATES), FATES)
+def test_messages_of_hosts_are_summed_by_minute_over_all_partitions(
+    counts: dict[tuple[str, int], dict[str, int]], more: dict[str, int]
+) -> None:
+    landed = {name: TopicFates() for name in ("p/0", "p/1", "topic")}
+    for fates in landed.values():
+        for key, value in counts.items():
+            fates.counts.add(key, Counts(value))
+    landed["p/0"].counts.add(("h/a", 180), Counts(more))
+    pairs = {key: Counts(value) for key, value in counts.items() if key[0] != "c"}
+
+    def flat(by_source: dict[str, dict[int, int]]) -> dict[tuple[str, int], int]:
+        return {(source, minute): sum_ for source, sums in by_source.items() for minute, sum_ in sums.items() if sum_}
+
+    expected = {key: 2 * messages(value) for key, value in pairs.items()} | {("h/a", 180): messages(Counts(more))}
+    assert flat(landed_by_minute(landed)) == {key: count for key, count in expected.items() if count}
+    promoted = {key: value["promoted"] for key, value in pairs.items() if value["promoted"]}
+    assert flat(promoted_by_minute(landed)) == promoted

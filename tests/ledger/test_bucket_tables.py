@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from array import array
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, SourceBucket
+from penstock.ledger import bucket_tables
+from penstock.ledger.book import Book
 from penstock.ledger.bucket_tables import MAX_COLUMNS, ROWS, CountTable, RowTable, SourceColumns
 from penstock.ledger.daily_rollup import DAY, roll_counts, roll_rows
-from penstock.ledger.posts import LARGEST
+from penstock.ledger.posts import LARGEST, LandedPost
 
 KEYS = st.tuples(st.sampled_from(("a", "host/b")), st.integers(0, 4 * DAY // 600).map(lambda step: 600 * step))
 NAMES = st.sampled_from(("accepted", "open", "sum.landed.event"))
@@ -98,6 +101,45 @@ def test_tables_with_equal_counts_are_equal(entries: list[Any]) -> None:
     assert table == CountTable({key: Counts(reduced(counts)) for key, counts in expected.items()})
     table.add(("other", 60), {"accepted": 1})
     assert table != both(entries)[0]
+
+
+@given(ENTRIES, st.sets(st.sampled_from(("accepted", "open"))))
+def test_selected_names_are_summed_by_bucket(entries: list[Any], names: set[str]) -> None:
+    table, expected = both(entries)
+    for source, columns in table.sources():
+        sums = columns.by_bucket(names.__contains__)
+        of_source = {bucket: counts for (name, bucket), counts in expected.items() if name == source}
+        for bucket, counts in of_source.items():
+            assert sums.get(bucket, 0) == sum(count for name, count in counts.items() if name in names)
+        assert sums.keys() <= of_source.keys()
+
+
+@given(ENTRIES, ENTRIES)
+def test_buckets_that_are_inserted_at_once_hold_the_same_counts(entries: list[Any], later: list[Any]) -> None:
+    table, snapshot = both(entries)[0], both(entries)[0]
+    copy = table.copy()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(bucket_tables, "MAX_SINGLE_INSERTIONS", 0)
+        table.make_room(key for key, _ in later)
+    for key, counts in later:
+        table.add(key, counts)
+    assert table == both(entries + later)[0]
+    assert copy == snapshot
+
+
+def test_post_with_many_descending_buckets_moves_no_bucket_once_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    inserted = []
+    monkeypatch.setattr(SourceColumns, "_insert", lambda columns, index, bucket: inserted.append(bucket))
+    buckets, book = range(1_200_000, 0, -60), Book()
+    for topic in ("events", "partition/0"):
+        for first in (0, 30):
+            counts = {("a/b", bucket - first): Counts({"landed.event": 1}) for bucket in buckets}
+            uuids = {key: Counts({"rows.landed.event": 1}) for key in counts}
+            through = 1_000_000 + first
+            assert book.post(LandedPost(topic, first, through, counts, through, uuids))
+    assert inserted == []
+    assert book.snapshot().landed["events"].counts.buckets("a/b") == array("q", range(30, 1_200_001, 30))
+    assert sum(book.snapshot().logged["partition/0"].values()) == 2 * len(buckets)
 
 
 def test_names_beyond_the_limit_take_no_column() -> None:
