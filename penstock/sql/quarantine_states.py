@@ -1,8 +1,8 @@
 """States of quarantined messages, and the history of what was done with them.
 
 A message is *open* until it is sent back. It is *sent back* until its successor is through the pipeline, and for good
-if the successor is in quarantine again. It is *resolved* once its successor has landed, or was dropped as a duplicate
-or by the transformation. A *deleted* message is no longer in the table: only its count, by topic and reason, remains.
+if the successor is in quarantine again. It is *resolved* once its successor has landed, or was dropped by the
+transformation or as a duplicate (which the history counts apart). A *deleted* message is no longer in the table: only its count, by topic and reason, remains.
 """
 
 from __future__ import annotations
@@ -14,8 +14,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from penstock.counts import Name
 from penstock.landing.event_rules import MessageKind
+from penstock.landing.journal import landed_ends
+from penstock.landing.offset_runs import is_inside
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.engine import sql_literal
 from penstock.sql.tables import Tables
@@ -24,7 +28,7 @@ from penstock.upkeep.quarantine.send_once import SentRow
 
 MAX_CHECKED_ROWS = 1_000_000
 """Limit for the newest rows sent back whose state is looked up."""
-WAITING, AGAIN = "on the way", "quarantined again"
+WAITING, AGAIN, DUPLICATE = "on the way", "quarantined again", "resolved as duplicates"
 Position = tuple[str, int]
 Ask = Callable[[str], list[dict[str, Any]]]
 """Return the rows that a query over the table yields."""
@@ -70,11 +74,11 @@ def state_condition(tables: Tables, state: State, ask: Ask) -> str:
     rows = _sent_rows(tables)
     if state == State.OPEN:
         return _position_condition(((row.topic, int(row.key)) for row in rows), "NOT ") if rows else ""
-    outcomes = _find_outcomes(rows, ask)
+    outcomes = _find_outcomes(tables, rows, ask)
     positions = [
         (row.topic, int(row.key))
         for row, outcome in zip(rows, outcomes, strict=True)
-        if (outcome == State.RESOLVED) == (state == State.RESOLVED)
+        if (outcome in (State.RESOLVED, DUPLICATE)) == (state == State.RESOLVED)
     ]
     return _position_condition(positions) if positions else " AND false"
 
@@ -94,7 +98,7 @@ def load_history(tables: Tables, ask: Ask) -> list[Action]:
 def _sendings(tables: Tables, ask: Ask) -> Iterable[Action]:
     rows = _sent_rows(tables)
     batches: dict[tuple[int, str, str], Counter[str]] = {}
-    for row, outcome in zip(rows, _find_outcomes(rows, ask), strict=True):
+    for row, outcome in zip(rows, _find_outcomes(tables, rows, ask), strict=True):
         batches.setdefault((row.sent_at, row.topic, row.fix), Counter())[outcome] += 1
     for (sent_at, topic, fix), outcome_counts in batches.items():
         moment = datetime.fromtimestamp(sent_at / 1000, UTC)
@@ -118,8 +122,8 @@ def _sent_rows(tables: Tables) -> list[SentRow]:
     return list(rows_sent_back(tables.layout))[-MAX_CHECKED_ROWS:]
 
 
-def _find_outcomes(rows: list[SentRow], ask: Ask) -> list[str]:
-    """Return for each sent row RESOLVED, WAITING or AGAIN."""
+def _find_outcomes(tables: Tables, rows: list[SentRow], ask: Ask) -> list[str]:
+    """Return for each sent row RESOLVED, DUPLICATE, WAITING or AGAIN."""
     successors = [(row.topic, row.successor) for row in rows if row.successor is not None]
     if not successors:
         return [WAITING] * len(rows)
@@ -128,18 +132,30 @@ def _find_outcomes(rows: list[SentRow], ask: Ask) -> list[str]:
     kinds = {(row["topic"], row["offset"]): row["kind"] for row in landed}
     topics = ", ".join(sorted({sql_literal(topic) for topic, _ in successors}))
     newest = ask(f'SELECT topic, max("offset") AS newest {of_log} AND topic IN ({topics}) GROUP BY ALL')
-    ends = {row["topic"]: row["newest"] for row in newest}
+    # A batch of duplicates alone has no row; the journal knows that the topic has landed so far.
+    ends = Counter(landed_ends(tables.layout)) | Counter({row["topic"]: row["newest"] + 1 for row in newest})
+    deleted = _deleted_positions(tables, successors)
 
     def find_outcome(row: SentRow) -> str:
         if row.successor is None:
             return WAITING
         kind = kinds.get((row.topic, row.successor))
+        if kind is None and row.successor >= ends[row.topic]:
+            return WAITING
         if kind is None:
-            # Offsets land in order: one without a row below the newest row was dropped, as a duplicate for example.
-            return State.RESOLVED if row.successor < ends.get(row.topic, -1) else WAITING
+            # Offsets land in order: one below the end without a row was a duplicate, or its row was deleted.
+            return State.RESOLVED if (row.topic, row.successor) in deleted else DUPLICATE
         return AGAIN if kind == MessageKind.QUARANTINE else State.RESOLVED
 
     return [find_outcome(row) for row in rows]
+
+
+def _deleted_positions(tables: Tables, positions: Iterable[Position]) -> set[Position]:
+    deleted: set[Position] = set()
+    for topic, runs in DeletionRecord(tables.layout).runs().items():
+        offsets = np.array([offset for position_topic, offset in positions if position_topic == topic], np.int64)
+        deleted.update((topic, offset) for offset in offsets[is_inside(offsets, runs)].tolist())
+    return deleted
 
 
 def _position_condition(positions: Iterable[Position], negation: str = "") -> str:

@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.files.checked_lines import append_lines
+from penstock.landing.journal import Commit
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table_paths import Layout
@@ -59,8 +61,27 @@ def test_state_follows_the_successor(tables: Tables) -> None:
     assert offsets(tables, State.OPEN) == [4, 7]
     (action,) = history(tables)
     assert (action.topic, action.messages, action.how) == ("t", 4, "cut")
-    assert action.outcome_text() == "1 quarantined again, 3 resolved"
+    assert action.outcome_text() == "1 quarantined again, 2 resolved, 1 resolved as duplicates"
     assert sum(group.messages for group in groups(tables)) == 2
+
+
+def test_duplicate_is_resolved_on_a_topic_without_further_rows(tables: Tables) -> None:
+    rows = [row for row in newest(tables, ALL, 9) if row.offset < 2]
+    SendBack(tables.layout, LogAfter(6)).run(rows)
+    # The batch of the two successors has no row: both were duplicates. Only the journal knows that it landed.
+    append_lines(tables.layout.journal, [Commit(1, {"t": 6}, {"t": 8}, 0, 0, ()).document()])
+    assert [offsets(tables, state) for state in State] == [[2, 3, 4], [], [0, 1], []]
+    (action,) = history(tables)
+    assert action.outcome_text() == "2 resolved as duplicates"
+
+
+def test_deleted_successor_is_resolved_and_no_duplicate(tables: Tables) -> None:
+    SendBack(tables.layout, LogAfter(6)).run([row for row in newest(tables, ALL, 9) if row.offset == 0])
+    Life(tables.layout, ()).land(1, [source([(6, b"lands")])])
+    append_lines(tables.layout.journal, [Commit(1, {"t": 6}, {"t": 7}, 0, 0, ()).document()])
+    request_deletion(tables.layout, REQUESTED, parse_conditions("kind = 'message'"))
+    execute_deletions(tables.layout, WINDOW)
+    assert [dict(action.outcome) for action in history(tables) if action.state == State.SENT_BACK] == [{"resolved": 1}]
 
 
 def test_deleted_messages_are_in_the_history_by_reason(tables: Tables) -> None:
