@@ -241,7 +241,11 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "cleanup": Command("log.topics", ["penstock cleanup"]),
         "inspect": Command(
             "listener.inspect",
-            ["penstock inspect events-udp 64", "penstock inspect penstock-data/buffers/events-udp --json"],
+            [
+                "penstock inspect",
+                "penstock inspect events-udp --batches",
+                "penstock inspect events-udp 64 --format ascii",
+            ],
         ),
     },
     "Kafka": {

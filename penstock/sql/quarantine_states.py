@@ -2,7 +2,8 @@
 
 A message is *open* until it is sent back. It is *sent back* until its successor is through the pipeline, and for good
 if the successor is in quarantine again. It is *resolved* once its successor has landed, or was dropped by the
-transformation or as a duplicate (which the history counts apart). A *deleted* message is no longer in the table: only its count, by topic and reason, remains.
+transformation or as a duplicate (which the history counts apart). A *deleted* message is no longer in the table: only
+its count, by topic and reason, remains.
 """
 
 from __future__ import annotations

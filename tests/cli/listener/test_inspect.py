@@ -15,7 +15,11 @@ from typer.testing import CliRunner
 from penstock import records
 from penstock.cli.listener.inspect import inspect as command
 from penstock.cli.options import Commands
-from penstock.logbuffer import Parameters, Publication, mtu_for
+from penstock.config import ListenerConfig
+from penstock.counts import Counts
+from penstock.handover.paths import buffer_file
+from penstock.logbuffer import Parameters, Publication, Subscription, mtu_for
+from tests.ingest.ingest_life import live
 
 GOLDEN = Path(__file__).parents[2] / "logbuffer" / "golden"
 OPTIONS = {
@@ -97,6 +101,75 @@ def test_batches_lists_penstocks_frames(tmp_path: Path) -> None:
     assert status == 0
     for word in ("position", "bytes", "rows", "accepted 3", str(batches[1]["frame_length"])):
         assert word in printed
+
+
+@pytest.fixture
+def listeners(tmp_path: Path) -> Path:
+    """The data directory of two listeners: of three messages, the reader of ``events`` has read the first."""
+    buffers = tmp_path / "buffers"
+    buffers.mkdir()
+    live(buffers, ListenerConfig(name="quiet", protocol="tcp", port=1))
+    life = live(buffers, ListenerConfig(name="events", protocol="udp", port=1))
+    for payloads in ([b"one"], [b"two", b"three"]):
+        counts = Counts({"seen": len(payloads), "accepted": len(payloads)})
+        life.publisher.publish(records.body(payloads), counts, 0)
+    with Subscription(buffer_file(buffers, "events")) as frames:
+        (first,) = frames.poll(limit_frames=1)
+    life.position.mark, life.position.position = 1, first.end
+    return tmp_path
+
+
+def test_summary_says_how_far_readers_are_behind(listeners: Path) -> None:
+    status, printed, _ = inspect("-o", f"data_dir={listeners}", "--json")
+    events, quiet = json.loads(printed)
+    end, (reader,) = events["end"], events["readers"]
+    assert (status, events["listener"], events["messages"], reader["name"]) == (0, "events", 3, "log")
+    assert (reader["behind"], reader["behind_bytes"]) == (2, end - reader["position"])
+    assert 0 < reader["position"] < end
+    assert (quiet["messages"], quiet["newest_at"], quiet["end"]) == (0, None, 0)
+    status, printed, _ = inspect("-o", f"data_dir={listeners}")
+    first, second, third, *rest = printed.splitlines()
+    assert first.split() == [
+        "listener",
+        "messages",
+        "newest",
+        "(UTC)",
+        "written",
+        "to",
+        "reader",
+        "read",
+        "to",
+        "behind",
+    ]
+    assert second.startswith("events ")
+    assert second.endswith(f"2 messages, {end - reader['position']:,} bytes")
+    assert re.split(" {2,}", third) == ["quiet", "0", "none", "0", "log", "0", "nothing"]
+    assert rest[-1] == "print bytes:  penstock inspect events --dump"
+
+
+@pytest.mark.parametrize("name", ["events", "buffers/events.logbuffer"])
+def test_listener_is_summarized_and_dumped_on_request(name: str, listeners: Path) -> None:
+    data_dir = ["-o", f"data_dir={listeners}"]
+    path = listeners / name if "/" in name else name
+    _, printed, _ = inspect(path, *data_dir)
+    assert printed.splitlines()[1].startswith("events ")
+    assert "quiet" not in printed
+    for options in (["--dump"], ["3"], ["--format", "hex"], ["--skip-default-header"], ["--scan-over-zeroes"]):
+        assert "Inspection dump for" in inspect(path, *options, *data_dir)[1].split("\n")[1]
+    assert "metadata" in json.loads(inspect(path, "--dump", "--json", *data_dir)[1])
+
+
+def test_summary_without_buffers_names_the_next_step(tmp_path: Path) -> None:
+    status, _, complaint = inspect("-o", f"data_dir={tmp_path}")
+    assert (status, complaint) == (
+        1,
+        f"penstock: {tmp_path}/buffers has no log buffer: they are made at the start of `penstock up` or "
+        "`penstock serve`\n",
+    )
+    status, _, complaint = inspect("-o", f"data_dir={tmp_path}/none")
+    assert status == 2
+    assert f"no data directory at {tmp_path}/none" in complaint
+    assert inspect("--batches", "-o", f"data_dir={tmp_path}")[0] == 2
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--batches"], ["--batches", "--json"]])
