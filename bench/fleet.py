@@ -1,4 +1,5 @@
-"""The balance of a large fleet after a year: 200 hosts with 10 listeners each, which relay to one Penstock.
+"""The balance of a large fleet after a year: 200 hosts with 10 listeners each, which relay to one Penstock, or forward
+to a Kafka that it lands.
 
 The books of the year are generated and stored as the ledger's checkpoint: days for each listener, and minutes of the
 last week. The daemon starts with them, and the command, the answer that the page Hosts shows, and memory are measured.
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +22,14 @@ import httpx
 from bench.timing import fastest
 from penstock.console.pages.senders import hosts_html
 from penstock.counts import Counts, Origin, bucket_of
+from penstock.handover.dropped_frames import MAX_BUCKETS
+from penstock.ledger import kafka_hosts
 from penstock.ledger.book import Covered, TierCounts, TopicFates
 from penstock.ledger.bucket_tables import RowTable
 from penstock.ledger.checkpoint import write
 from penstock.ledger.host_posts import HostPost, ListenerReport
 from penstock.ledger.hosts import FOLDER, HostRegister
+from penstock.ledger.kafka_hosts import KafkaHostRegister, KafkaPost, KafkaReport
 from penstock.log import Log
 from penstock.records import body
 from penstock.testing.pipe import Pipe, wait_until
@@ -40,15 +45,19 @@ name = "lines"
 protocol = "tcp"
 port = 0
 """
-TOPIC, DAY_S = "events", 86_400
+TOPIC, KAFKA_TOPIC, DAY_S = "events", "orders/0", 86_400
 
 
 def measure() -> dict[str, Any]:
-    """All figures."""
+    """All figures; those of hosts that forward to Kafka begin with ``fleet_kafka``."""
+    return _measure("fleet", _register_relays) | _measure("fleet_kafka", _register_kafka_hosts)
+
+
+def _measure(prefix: str, register: Callable[[Path, Sequence[int], int], None]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
         pipe = Pipe(Path(folder))
         pipe.configure(LISTENER)
-        _generate(pipe.data_dir)
+        _generate(pipe.data_dir, KAFKA_TOPIC if "kafka" in prefix else TOPIC, register)
         began = time.perf_counter()
         pipe.start(wait=False)
         try:
@@ -70,15 +79,16 @@ def measure() -> dict[str, Any]:
         finally:
             pipe.stop()
     figures = {
-        "fleet_start_s": started,
-        "fleet_answer_s": answer,
-        "fleet_answer_cpu_s": spent,
-        "fleet_page_s": page,
-        "fleet_command_cpu_s": of_commands / RUNS / len(COMMANDS),
+        "start_s": started,
+        "answer_s": answer,
+        "answer_cpu_s": spent,
+        "page_s": page,
+        "command_cpu_s": of_commands / RUNS / len(COMMANDS),
         **printed,
+        "daemon_mib": before / (1 << 20),
+        "daemon_mib_after_answers": after / (1 << 20),
     }
-    memory = {"fleet_daemon_mib": before / (1 << 20), "fleet_daemon_mib_after_answers": after / (1 << 20)}
-    return {name: round(figure, 3) for name, figure in {**figures, **memory}.items()}
+    return {f"{prefix}_{name}": round(figure, 3) for name, figure in figures.items()}
 
 
 def cpu_of_children() -> float:
@@ -88,9 +98,9 @@ def cpu_of_children() -> float:
 
 
 COMMANDS = {
-    "fleet_command_s": [],
-    "fleet_command_hosts_s": ["--hosts"],
-    "fleet_command_by_listener_s": ["--by", "listener"],
+    "command_s": [],
+    "command_hosts_s": ["--hosts"],
+    "command_by_listener_s": ["--by", "listener"],
 }
 
 
@@ -100,8 +110,8 @@ def _run(command: list[str]) -> None:
         raise RuntimeError(done.stderr.decode())
 
 
-def _generate(data: Path) -> None:
-    """Write the checkpoint of a year, a topic that agrees with it, and the posts of all hosts."""
+def _generate(data: Path, topic: str, register: Callable[[Path, Sequence[int], int], None]) -> None:
+    """Write the checkpoint of a year, a topic of the log that agrees with it, and the posts of all hosts."""
     topics, now = data / "topics", time.time()
     log = Log(topics)
     log.topic(TOPIC, create=True).append(body([b"x"]), Origin("http", bucket_of(now), 0, 0)).result()
@@ -126,18 +136,35 @@ def _generate(data: Path) -> None:
                     key, Counts({"rows.landed.event": rows - 1, "sum.landed.event": rows * HASH % (1 << 64)})
                 )
     fates.through, fates.version = total, 1
-    pages.logged[TOPIC], pages.ends[TOPIC], pages.landed[TOPIC] = rows_by_bucket, total, fates
+    pages.logged[topic], pages.ends[topic], pages.landed[topic] = rows_by_bucket, total, fates
     write(topics, pages)
-    _register(data, total // HOSTS // LISTENERS, int(now * 1000))
+    register(data, buckets, int(now * 1000))
 
 
-def _register(data: Path, accepted: int, time_ms: int) -> None:
+def _register_relays(data: Path, buckets: Sequence[int], time_ms: int) -> None:
+    accepted = _rows(buckets)
     arrived = {f"listener-{listener}": accepted for listener in range(LISTENERS)}
     register = HostRegister(data / FOLDER, lambda _: arrived, time.time)
     reports = {name: ListenerReport(accepted=accepted, forwarded=accepted) for name in arrived}
     for host in range(HOSTS):
         post = HostPost(f"host-{host:03}", "up", f"disk-{host}", "process", 1, time_ms, 0, "1", reports)
         register.post(post.document())
+
+
+def _register_kafka_hosts(data: Path, buckets: Sequence[int], time_ms: int) -> None:
+    accepted = _rows(buckets)
+    register = KafkaHostRegister(data / kafka_hosts.FOLDER, dict, time.time)
+    minutes = {bucket: (ROWS + number, 0) for number, bucket in enumerate(buckets)}
+    newest = {bucket: minutes[bucket] for bucket in buckets[1 - MAX_BUCKETS :]}
+    report = KafkaReport(accepted=accepted, forwarded=accepted, minutes=newest)
+    reports = {f"listener-{listener}": report for listener in range(LISTENERS)}
+    for host in range(HOSTS):
+        post = KafkaPost(f"host-{host:03}", f"disk-{host}", "process", 1, time_ms, "1", reports)
+        register.post(post.document())
+
+
+def _rows(buckets: Sequence[int]) -> int:
+    return sum(ROWS + number for number in range(len(buckets)))
 
 
 if __name__ == "__main__":

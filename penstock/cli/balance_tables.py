@@ -39,9 +39,10 @@ class ByTable:
         lines = self._lines(self._names)
         if max(map(len, lines)) > options.max_width:
             lines = self._lines([name for name in self._names if name in MAIN_COLUMNS or name in self._texts])
-        yield Text(
-            "\n".join([f"by {self._by}", *(textwrap.fill(line, options.max_width, **WRAPPED) for line in lines)])
-        )
+        filled = "\n".join([f"by {self._by}", *(_fitted(line, options.max_width) for line in lines)])
+        # Fast path: rich need not measure each word of thousands of rows again. ASCII is as wide as it is long.
+        fits = filled.isascii() and max(map(len, filled.splitlines())) <= options.max_width
+        yield Text(filled, no_wrap=fits, overflow="ignore" if fits else None)
 
     def _lines(self, names: list[str]) -> list[str]:
         cells = [names, *([str(row.get(name, 0)) or "(none)" for name in names] for row in self._rows)]
@@ -59,6 +60,10 @@ class ByTable:
             counts = ", ".join(f"{name} {row[name]}" for name in others if row.get(name))
             lines += [line, f"{INDENT}{counts}"] if counts else [line]
         return [line.rstrip() for line in lines]
+
+
+def _fitted(line: str, width: int) -> str:
+    return line if len(line) <= width else textwrap.fill(line, width, **WRAPPED)
 
 
 def _is_column(name: str, rows: list[dict[str, Any]]) -> bool:
@@ -111,10 +116,7 @@ def _topics_lines(topics: list[dict[str, Any]], pipeline_starts: bool) -> list[s
             fates = ", ".join(filter(None, (f"kept in the log ({why})", fates)))
         rows.append([topic["topic"], *(str(topic[name]) for name in ("logged", "pending", "unaccounted")), fates])
     width = terminal_width()
-    return [
-        line if len(line) <= width else textwrap.fill(line, width, **WRAPPED)
-        for line in ["topics: logged = fates + pending", *aligned_lines(rows, texts=(0, 4))]
-    ]
+    return [_fitted(line, width) for line in ["topics: logged = fates + pending", *aligned_lines(rows, texts=(0, 4))]]
 
 
 def _audits_table(audits: list[dict[str, Any]]) -> Table:

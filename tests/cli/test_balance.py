@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -273,6 +274,15 @@ def test_wide_table_keeps_main_columns_and_fits_80_columns() -> None:
         "refused 3, kernel_drops 12, corrupt 4, fragment.invalid 5, skipped_bytes 6",
     ]
     assert all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize("name", ["w" * 70, "w" * 100, "\N{CJK UNIFIED IDEOGRAPH-4E00}" * 60])
+def test_nothing_of_a_name_that_is_wider_than_the_terminal_is_cut(name: str) -> None:
+    out = Console(width=80, record=True, file=io.StringIO())
+    out.print(ByTable("listener", [{"listener": name, "accepted": 7}] * 2))
+    text = out.export_text()
+    assert "".join(text.split()).count(name) == 2
+    assert all(cell_len(line) <= 80 for line in text.splitlines())
 
 
 def test_watch_draws_the_same_as_one_print(running: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
