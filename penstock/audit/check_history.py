@@ -28,6 +28,8 @@ MAX_PARTITIONS = 100
 """Limit: partitions that a record has, those with findings first."""
 MAX_RANGES, MAX_HOURS = 20, 48
 MAX_AUDITS = 1000
+NO_VERSION = "a file of no version that was searched"
+CAUTION = "check before you add such a file: a writer may be about to commit it, or an expired version had it"
 UNREADABLE = (OSError, DamagedFile, UnknownFormat, KeyError, TypeError, ValueError, AttributeError)
 
 

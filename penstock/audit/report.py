@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from penstock.audit.check_history import CAUTION, NO_VERSION
 from penstock.audit.outcome import PartitionReport, Report
 from penstock.audit.source import Record
 from penstock.landing.offset_runs import Runs, count_offsets
@@ -13,8 +14,6 @@ from penstock.landing.offset_runs import Runs, count_offsets
 MAX_RANGES = 20
 """Ranges and files of one kind that the text lists; the JSON document has all."""
 MAX_BYTES = 60
-NO_VERSION = "a file of no version that was searched"
-CAUTION = "check before you add such a file: a writer may be about to commit it, or an expired version had it"
 """Advice: a file that is added and then committed by its writer doubles its rows; rows of an expired version may have
 been deleted.
 """

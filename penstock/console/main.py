@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.process.tuning import tune
+
+tune("console")  # first, see penstock.process.tuning
+
 import json
 import ssl
 import sys

@@ -33,7 +33,7 @@ RELEASE_GROWTH_BYTES = 16 << 20
 """Growth of a log daemon between two releases."""
 STATM = Path("/proc/self/statm")
 
-Role = Literal["log daemon", "receiver", "forwarder", "pipeline", "landing worker", "command"]
+Role = Literal["log daemon", "receiver", "forwarder", "pipeline", "landing worker", "console", "command"]
 
 
 class Measure(StrEnum):
@@ -54,6 +54,7 @@ MEASURES: Mapping[Role, tuple[Measure, ...]] = {
     "forwarder": (Measure.NO_PANDAS,),
     "pipeline": (Measure.WARM_HEAP,),
     "landing worker": (Measure.NO_PANDAS,),
+    "console": (Measure.NO_PANDAS,),
     "command": (Measure.NO_PANDAS,),
 }
 
