@@ -64,7 +64,7 @@ def inspect(
         typer.Argument(min=0, help="Number of bytes to print of each message; implies --dump.", show_default="all"),
     ] = None,
     dump: Annotated[
-        bool, typer.Option("--dump", help="Print the bytes as Aeron's LogInspector; other programs' files always are.")
+        bool, typer.Option("--dump", help="Print the bytes as Aeron's LogInspector does; the default for a file.")
     ] = False,
     data_format: Annotated[
         Literal["hex", "ascii"] | None,
@@ -90,11 +90,11 @@ def inspect(
         _show_summaries(folder, listeners_in(folder), as_json)
         return
     listener_file = buffer_file(load_settings(config, override).buffers, file.name)
-    file = listener_file if not file.exists() and listener_file.exists() else file
-    # Only a listener's buffer has positions of readers beside it; another program's file has no summary.
-    if not (batches or is_dump) and file.exists() and handlers_in(file.parent, file.stem):
-        _show_summaries(file.parent, [file.stem], as_json)
-        return
+    if not file.exists() and listener_file.exists():
+        if not (batches or is_dump):
+            _show_summaries(listener_file.parent, [listener_file.stem], as_json)
+            return
+        file = listener_file
     try:
         if batches:
             _show_batches(inspector.batches(file), as_json)

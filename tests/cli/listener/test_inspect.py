@@ -147,16 +147,20 @@ def test_summary_says_how_far_readers_are_behind(listeners: Path) -> None:
     assert rest[-1] == "print bytes:  penstock inspect events --dump"
 
 
-@pytest.mark.parametrize("name", ["events", "buffers/events.logbuffer"])
-def test_listener_is_summarized_and_dumped_on_request(name: str, listeners: Path) -> None:
+def test_listener_is_summarized_and_dumped_on_request(listeners: Path) -> None:
     data_dir = ["-o", f"data_dir={listeners}"]
-    path = listeners / name if "/" in name else name
-    _, printed, _ = inspect(path, *data_dir)
+    printed = inspect("events", *data_dir)[1]
     assert printed.splitlines()[1].startswith("events ")
     assert "quiet" not in printed
     for options in (["--dump"], ["3"], ["--format", "hex"], ["--skip-default-header"], ["--scan-over-zeroes"]):
-        assert "Inspection dump for" in inspect(path, *options, *data_dir)[1].split("\n")[1]
-    assert "metadata" in json.loads(inspect(path, "--dump", "--json", *data_dir)[1])
+        assert "Inspection dump for" in inspect("events", *options, *data_dir)[1].split("\n")[1]
+    assert "metadata" in json.loads(inspect("events", "--dump", "--json", *data_dir)[1])
+
+
+def test_file_of_a_listener_is_dumped_as_by_loginspector_without_options(listeners: Path) -> None:
+    file = listeners / "buffers" / "events.logbuffer"
+    assert inspect(file)[1] == inspect(file, "--dump")[1]
+    assert "Inspection dump for" in inspect(file)[1]
 
 
 def test_summary_without_buffers_names_the_next_step(tmp_path: Path) -> None:
