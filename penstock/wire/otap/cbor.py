@@ -11,6 +11,7 @@ import math
 import struct
 from typing import Any
 
+from penstock.wire.otlp.values import json_of_members
 from penstock.wire.protobuf import Malformed
 
 MAX_DEPTH = 64
@@ -116,18 +117,16 @@ class _Reader:
             items.append(self.read(depth))
         return items
 
-    def _map(self, info: int, depth: int) -> dict[str, Any]:
+    def _map(self, info: int, depth: int) -> Any:
         limit = None if info == _UNSTATED else self._argument(info)
-        members: dict[str, Any] = {}
-        count = 0
-        while not self._is_over(count, limit):
+        members: list[tuple[str, Any]] = []
+        while not self._is_over(len(members), limit):
             key_kind, key_info = self._initial()
             if key_kind != _TEXT:
                 raise Malformed("a key in CBOR is not a text")
             key = self._string(key_info, key_kind).decode()
-            members[key] = self.read(depth)
-            count += 1
-        return members
+            members.append((key, self.read(depth)))
+        return json_of_members(members)
 
     def _simple(self, info: int) -> Any:
         if info in _FLOATS:

@@ -156,8 +156,11 @@ def _to_json(value: AnyValue) -> Any:
 
 
 def _map_to_json(pairs: Sequence[KeyValue]) -> Any:
-    """Convert a map; if a key is repeated, to a text that has each of its members, as the sender's JSON would."""
-    members = [(each.key, _to_json(each.value)) for each in pairs]
+    return json_of_members([(each.key, _to_json(each.value)) for each in pairs])
+
+
+def json_of_members(members: Sequence[tuple[str, Any]]) -> Any:
+    """Return members as a map; if a key is repeated, as a JSON text (orjson.Fragment) with each of them."""
     document = dict(members)
     if len(document) == len(members):
         return document

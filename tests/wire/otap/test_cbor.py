@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,14 @@ EXAMPLES = [
 @pytest.mark.parametrize(("encoded", "document"), EXAMPLES)
 def test_value_is_read(encoded: str, document: Any) -> None:
     assert document_of(bytes.fromhex(encoded), LIMIT)[0] == document
+
+
+@pytest.mark.parametrize(
+    ("encoded", "text"),
+    [("a2616101616102", '{"a":1,"a":2}'), ("bf616d81a2616101616102ff", '{"m":[{"a":1,"a":2}]}')],
+)
+def test_map_keeps_a_repeated_key(encoded: str, text: str) -> None:
+    assert orjson.dumps(document_of(bytes.fromhex(encoded), LIMIT)[0]).decode() == text
 
 
 @pytest.mark.parametrize(
