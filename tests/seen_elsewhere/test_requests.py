@@ -841,6 +841,13 @@ FORWARD: list[tuple[str, list[Any], str, str | None]] = [
     ),
     ("fluent/fluent-bit#377", ["t", 1505711309.0, {"source": "stderr"}], '{"source":"stderr"}', "2017-09-18T05:08:29"),
     ("Graylog2/graylog2-server#5501 (its kind)", ["t", 1545353025250, {"a": 1}], '{"a":1}', "2018-12-21T00:43:45.250"),
+    ("digitalsleuth/time_decode#5 (a double)", ["t", 1764360000.123, {"a": 1}], '{"a":1}', "2025-11-28T20:00:00.123"),
+    (
+        "honeycombio/honeytail#120 (a double)",
+        ["t", 1764360000.1234567, {"a": 1}],
+        '{"a":1}',
+        "2025-11-28T20:00:00.123456",
+    ),
 ]
 
 

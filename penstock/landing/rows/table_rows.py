@@ -175,9 +175,14 @@ def _epoch_times(texts: pa.Array[Any]) -> pa.Array[Any]:
     1973 to 5138 the magnitude is unambiguous.
     """
     number = "try_cast(text AS DECIMAL(38, 9))"
-    scales = ((11, f"{number} * 1000000"), (14, f"{number} * 1000"), (17, number))
-    cases = " ".join(f"WHEN abs({number}) < 1e{digits} THEN {micros}" for digits, micros in scales)
-    micros = f"CASE {cases} ELSE {number} / 1000 END"
+    # Decimals and integers throughout: a double has no room for nanoseconds, and would round some up.
+    scales = (
+        (10**11, f"try_cast({number} AS DECIMAL(20, 9)) * 1000000"),
+        (10**14, f"try_cast({number} AS DECIMAL(23, 9)) * 1000"),
+        (10**17, number),
+    )
+    cases = " ".join(f"WHEN abs({number}) < {bound} THEN {micros}" for bound, micros in scales)
+    micros = f"CASE {cases} ELSE floor({number})::HUGEINT // 1000 END"
     epoch_micros = compute({"micros": f"try_cast(floor({micros}) AS BIGINT)"}, text=texts)["micros"]
     is_in_range = pc.and_(
         pc.greater_equal(epoch_micros, pa.scalar(0)), pc.less_equal(epoch_micros, pa.scalar(MAX_TIMESTAMP * 1000))

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import msgpack
@@ -429,7 +430,9 @@ def _nanoseconds(time: Any) -> bytes:
         nanoseconds = time.to_unix_nano()
     elif isinstance(time, int | float) and not isinstance(time, bool) and 0 <= time <= _MAX_TIME_NS:
         # Fluentd's integers are seconds; other senders give finer units, which the magnitude tells apart.
-        nanoseconds = int(time * next((factor for limit, factor in _UNITS if time < limit), 1))
+        # In decimal, by the digits that the sender wrote: multiplied as a double, 1764360000.123 s would become 200 ns
+        # less, and an earlier microsecond.
+        nanoseconds = int(Decimal(repr(time)) * next((factor for limit, factor in _UNITS if time < limit), 1))
     else:
         return b""
     return b"%d" % nanoseconds if 0 <= nanoseconds <= _MAX_TIME_NS else b""

@@ -11,12 +11,13 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, SeverityNumber
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from penstock.wire.json_text import TOO_DEEP, Foreign, Members, NotJson, Number, exact, readable
@@ -29,6 +30,10 @@ _NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 """JSON strings of numbers that are not finite, and their texts in annotations."""
 _RESOURCES = ("resourceLogs", "resource_logs")
 _IDS = {"traceId": "trace_id", "spanId": "span_id"}
+_TIMES = ("timeUnixNano", "observedTimeUnixNano", "time_unix_nano", "observed_time_unix_nano")
+_SEVERITIES = ("severityNumber", "severity_number")
+_MAX_TIME_DIGITS = 40
+"""Limit: characters of a time that is converted exactly; nanoseconds of 64 bits have 20 digits."""
 
 
 @dataclass(slots=True)
@@ -154,7 +159,25 @@ def _parse(members: Any, target: LogRecord | Resource | InstrumentationScope, *,
 
 def _field(name: str, content: Any) -> Any:
     """Convert a field of a record, resource or scope for ``json_format``. Raises NotJson."""
-    return _id(name, content) if name in _IDS or name in _IDS.values() else _plain(content)
+    if name in _IDS or name in _IDS.values():
+        return _id(name, content)
+    if name in _TIMES and isinstance(content, str):
+        return _convert_time(content)
+    is_name = name in _SEVERITIES and type(content) is str and not _INTEGER.fullmatch(content)
+    if is_name and content not in SeverityNumber.keys():  # noqa: SIM118 an enum is no dict
+        # json_format would leave it out without an error.
+        raise NotJson(f"{name} {content[:40]!r} is neither a number nor a name of OTLP")
+    return _plain(content)
+
+
+def _convert_time(digits: str) -> Any:
+    """Return a time as an integer, with all of its digits also if it has a point or an exponent."""
+    if len(digits) <= _MAX_TIME_DIGITS and _NUMBER.fullmatch(digits):
+        number = Decimal(digits)
+        # Limit: an exponent must not decide the size of the integer.
+        if number.adjusted() < _MAX_TIME_DIGITS and number == number.to_integral_value():
+            return int(number)
+    return _plain(digits)
 
 
 def _plain(content: Any) -> Any:

@@ -99,6 +99,24 @@ def test_values_in_json_are_stored_as_sent(value: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        ("1764360000123456789", "1764360000123456789"),
+        ('"1764360000123456789"', "1764360000123456789"),
+        ("1764360000123456789.0", "1764360000123456789"),
+        ("1.764360000123456789e18", "1764360000123456789"),
+        ('"1.764360000123e+18"', "1764360000123000000"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("name", "annotation"), [("timeUnixNano", "time"), ("observed_time_unix_nano", "observed_time")]
+)
+def test_time_in_json_keeps_its_digits(name: str, annotation: str, sent: str, stored: str) -> None:
+    ((_, annotations),) = rows(OtlpProtocol().receive(make_request(records_in_json(f'{{"{name}":{sent}}}'), JSON)))
+    assert annotations == {annotation: stored}
+
+
+@pytest.mark.parametrize(
     "bad",
     [
         '{"attributes":[{"key":"k","value":{"doubleValue":NaN}}]}',
@@ -110,6 +128,9 @@ def test_values_in_json_are_stored_as_sent(value: str, text: str) -> None:
         '{"traceId":"zz"}',
         '{"timeUnixNano":1e400}',
         '{"severityNumber":[]}',
+        '{"severityNumber":"INFO"}',
+        '{"timeUnixNano":"1.5"}',
+        '{"timeUnixNano":1e999999999}',
         "null",
         "7",
         '{"body":' + '{"arrayValue":{"values":[' * 500 + "]}}" * 500 + "}",
