@@ -177,3 +177,18 @@ def test_tabs_of_listeners_are_whole_on_a_phone(site: Site) -> None:
         for x in (box["x"] + 4, box["x"] + box["width"] - 4):
             point = [x, box["y"] + box["height"] / 2]
             assert page.evaluate("([x, y]) => !!document.elementFromPoint(x, y)?.closest('[role=tab]')", point)
+
+
+def test_quarantined_messages_are_compact_on_a_phone(site: Site) -> None:
+    page = site.open("/quarantine", width=390)
+    rows = page.locator(".faults tbody tr")
+    expect(rows).to_have_count(3, timeout=WAIT)
+    for row in rows.all():
+        # One line with time, source and offset, the reason with its fault, and at most three lines of the payload.
+        boxes = row.evaluate("row => [...row.cells].map(cell => cell.getBoundingClientRect().toJSON())")
+        received, _, position, reason, payload = boxes
+        assert abs(received["y"] - position["y"]) < 2
+        assert received["y"] < reason["y"] < payload["y"]
+        assert payload["height"] < 80
+        # The description of the fault continues the line of its reason.
+        assert row.locator("td").nth(3).evaluate("cell => getComputedStyle(cell.querySelector('br')).display") == "none"

@@ -133,6 +133,7 @@ def groups_html(quarantine_groups: list[Group], selection: Selection) -> str:
     cells = []
     for group in quarantine_groups[:MAX_GROUPS]:
         group_selection = Selection(group.reason, shape=group.shape)
+        sources = "<br>".join(f'<span class="nw">{escape(name)}</span>' for name in sorted(filter(None, group.sources)))
         mark = "<b>&rarr;</b> " if replace(selection, topic="") == group_selection else ""
         cells.append(
             [
@@ -141,7 +142,7 @@ def groups_html(quarantine_groups: list[Group], selection: Selection) -> str:
                 f'<a class="shape" href="{escape(page_address(group_selection))}">'
                 f"{escape(group.shape) or '(empty)'}</a>",
                 exact(group.messages),
-                "<br>".join(f'<span class="nw">{escape(name)}</span>' for name in sorted(filter(None, group.sources))),
+                f"<div>{sources}</div>" if sources else "",
                 " ".join(_topic_link(group, topic) for topic in sorted(group.topics)),
                 f'<span class="nw">{clock(group.newest.timestamp())}</span>',
             ]
@@ -153,7 +154,8 @@ def groups_html(quarantine_groups: list[Group], selection: Selection) -> str:
     )
     all_link = f'<a href="{page_address(Selection())}">all messages</a>' if selection != Selection() else ""
     heads = ["reason", "looks like", "messages", "source", "topic", "newest"]
-    return f'{table(heads, cells, {2}, stack=True)}<div class="dim">{limit_note}{more}{all_link}</div>'
+    groups_table = f'<div class="short-rows shapes">{table(heads, cells, {2}, stack=True)}</div>'
+    return f'{groups_table}<div class="dim">{limit_note}{more}{all_link}</div>'
 
 
 def _topic_link(group: Group, topic: str) -> str:
@@ -169,7 +171,7 @@ def listing(rows: list[Row], selection: Selection, is_older_page: bool, state: S
             f'<span class="nw" title="{row.timestamp.isoformat()}">{row.timestamp.astimezone():%b %d %H:%M:%S}</span>',
             f'<span class="nw">{escape(row.source or "")}</span>',
             f'<a class="nw" href="/find?{urlencode({"q": row.position})}">{escape(row.position)}</a>',
-            f'<span class="nw">{escape(row.reason.replace("_", " "))}</span><br>{escape(row.fault.text)}',
+            f'<div><b class="nw">{escape(row.reason.replace("_", " "))}</b><br>{escape(row.fault.text)}</div>',
             f"<code>{marked_payload(row.payload, row.fault)}</code>",
         ]
         for row in rows[:PAGE_ROWS]
@@ -179,7 +181,8 @@ def listing(rows: list[Row], selection: Selection, is_older_page: bool, state: S
         older = page_address(selection, _position_text(rows[PAGE_ROWS - 1]), state)
         links.append(f'<a href="{escape(older)}">older</a>')
     heads = ["received", "source", "message", "reason", "payload"]
-    return f'{table(heads, cells, stack=True)}<div class="turn">{" ".join(links)}</div>'
+    messages_table = f'<div class="short-rows faults">{table(heads, cells, stack=True)}</div>'
+    return f'{messages_table}<div class="turn">{" ".join(links)}</div>'
 
 
 def marked_payload(payload: bytes, fault: Fault) -> str:
