@@ -8,7 +8,7 @@ pipeline reads ends with ``logged``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -276,25 +276,32 @@ def messages(counts: Counts) -> int:
     return counts.rows() - counts.get(Name.SEGMENT, 0)
 
 
-def landed_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, int]]:
-    """Return the messages that landed from Kafka by HOST/LISTENER and minute."""
+def landed_by_minute(landed: Mapping[str, TopicFates], since: Mapping[str, int]) -> dict[str, dict[int, int]]:
+    """Return the messages that landed from Kafka by HOST/LISTENER and minute.
+
+    ``since`` has the selected HOST/LISTENER with the minute before which all messages are summed as minute 0.
+    """
     # Invariant: as in messages and Counts.rows; redacted messages count elsewhere, too.
-    return _by_minute(landed, is_partition, lambda name: name not in (Name.REDACTED, Name.SEGMENT))
+    return _by_minute(landed, is_partition, lambda name: name not in (Name.REDACTED, Name.SEGMENT), since)
 
 
-def promoted_by_minute(landed: Mapping[str, TopicFates]) -> dict[str, dict[int, int]]:
+def promoted_by_minute(landed: Mapping[str, TopicFates], sources: Iterable[str]) -> dict[str, dict[int, int]]:
     """Return the relayed messages that were copied from the log to Kafka, by HOST/LISTENER and minute."""
-    return _by_minute(landed, lambda topic: not is_partition(topic), lambda name: name == Name.PROMOTED)
+    since = dict.fromkeys(sources, 0)
+    return _by_minute(landed, lambda topic: not is_partition(topic), lambda name: name == Name.PROMOTED, since)
 
 
 def _by_minute(
-    landed: Mapping[str, TopicFates], is_counted: Callable[[str], bool], is_summed: Callable[[str], bool]
+    landed: Mapping[str, TopicFates],
+    is_counted: Callable[[str], bool],
+    is_summed: Callable[[str], bool],
+    since: Mapping[str, int],
 ) -> dict[str, dict[int, int]]:
-    """Return the sums over the selected names in the selected topics by HOST/LISTENER and minute."""
+    """Return the sums over the selected names in the selected topics by source and minute."""
     sums: dict[str, dict[int, int]] = {}
     for topic, fates in landed.items():
         for source, columns in fates.counts.sources() if is_counted(topic) else ():
-            if "/" in source and (minutes_of_topic := columns.by_bucket(is_summed)):
+            if source in since and (minutes_of_topic := columns.by_bucket(is_summed, since[source])):
                 minutes_of_source = sums.setdefault(source, minutes_of_topic)
                 for minute, count in minutes_of_topic.items() if minutes_of_source is not minutes_of_topic else ():
                     minutes_of_source[minute] = minutes_of_source.get(minute, 0) + count

@@ -144,13 +144,21 @@ class SourceColumns:
                     sums[name] = sums.get(name, 0) + count
         return {name: total % LARGEST if name.startswith(SUM) else total for name, total in sums.items()}
 
-    def by_bucket(self, is_counted: Callable[[str], bool]) -> dict[int, int]:
-        """Return the sums over the selected names by bucket, some of which are 0; empty if no column is selected."""
+    def by_bucket(self, is_counted: Callable[[str], bool], since: int = 0) -> dict[int, int]:
+        """Return the sums over the selected names by bucket, some of which are 0; empty if no column is selected.
+
+        All buckets before ``since`` (seconds since the epoch) are summed as bucket 0.
+        """
         counted = [numbers for name, numbers in self.columns.items() if is_counted(name)]
-        sums = dict(zip(self.buckets, map(sum, zip(*counted, strict=True)), strict=True)) if counted else {}
+        begin = bisect_left(self.buckets, since)
+        newer = zip(*(numbers[begin:] for numbers in counted), strict=True)
+        sums = dict(zip(self.buckets[begin:], map(sum, newer), strict=True)) if counted else {}
+        if begin and counted:
+            sums[0] = sums.get(0, 0) + sum(sum(numbers[:begin]) for numbers in counted)
         for bucket, counts in self.further.items():
             if count := sum(count for name, count in counts.items() if is_counted(name)):
-                sums[bucket] = sums.get(bucket, 0) + count
+                start = bucket if bucket >= since else 0
+                sums[start] = sums.get(start, 0) + count
         return sums
 
     def rolled(self, before: int) -> SourceColumns:

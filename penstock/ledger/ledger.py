@@ -325,9 +325,10 @@ class Ledger:
         # Posts of hosts have no minutes.
         if within is not None:
             return total
-        # Fast path: the minutes of all landed counts are summed only for hosts that forward to Kafka.
-        arrived = landed_by_minute(pages.landed) if kafka_hosts_states else {}
-        promoted = promoted_by_minute(pages.landed) if kafka_hosts_states else {}
+        # Fast path: only minutes that a host still counts separately are read one by one.
+        since = over_kafka.separate_since(kafka_hosts_states, pages.rolled)
+        promoted = promoted_by_minute(pages.landed, since)
+        arrived = landed_by_minute(pages.landed, since | dict.fromkeys(promoted, 0))
         compared = over_kafka.compare(kafka_hosts_states, arrived, pages.rolled, promoted)
         return with_kafka_hosts(with_hosts(total, self.hosts.states), compared)
 

@@ -45,6 +45,25 @@ class OverKafka:
     version: str
 
 
+def separate_since(hosts: Mapping[str, KafkaHost], rolled: int = 0) -> dict[str, int]:
+    """Return by HOST/LISTENER the first minute that ``compare`` distinguishes from those before it, from ``rolled`` on.
+
+    Limit: not of a listener with promoted messages, each minute of which is compared.
+    """
+    since = {}
+    for name, host in hosts.items():
+        for listener in {*host.post.listeners, *host.closed}:
+            reports = [host.post.listeners.get(listener, KafkaReport())]
+            reports += [host.settled.listeners[listener]] if host.settled and listener in host.settled.listeners else []
+            reports += [host.closed[listener].report] if listener in host.closed else []
+            since[f"{name}/{listener}"] = min(_oldest(report, rolled) for report in reports)
+    return since
+
+
+def _oldest(report: KafkaReport, rolled: int) -> int:
+    return min((minute for minute in report.minutes if minute >= rolled), default=rolled)
+
+
 def compare(
     hosts: Mapping[str, KafkaHost],
     arrived: Mapping[str, Arrived],
@@ -92,8 +111,8 @@ def _compare(host: KafkaHost, listener: str, arrived: Arrived, promoted: Arrived
             doubled_minutes += [minute] if minute >= 0 else []
         else:
             unposted += surplus
-    # Fast path: the newest post of a host that has nothing new is settled.
-    certain_spans = spans if certain == total else _spans(certain, arrived, rolled)
+    # Fast path: no message is certain to have landed.
+    certain_spans = _spans(certain, arrived, rolled) if certain.forwarded else {}
     missing_by_minute = {
         minute: forwarded - landed for minute, (forwarded, _, landed) in certain_spans.items() if forwarded > landed
     }
@@ -136,7 +155,7 @@ def _without_promoted(report: KafkaReport, arrived: Arrived, promoted: Arrived, 
     missing without being named. Which of them landed cannot be told, and a shortfall must be certain.
     """
     remaining = dict(arrived)
-    oldest = min((minute for minute in report.minutes if minute >= rolled), default=rolled)
+    oldest = _oldest(report, rolled)
     for minute, (forwarded, _, landed) in _spans(report, arrived, rolled).items():
         surplus = max(landed - forwarded, 0)
         for landed_minute in [m for m in arrived if m < oldest] if minute < 0 else [minute]:
@@ -149,7 +168,7 @@ def _without_promoted(report: KafkaReport, arrived: Arrived, promoted: Arrived, 
 def _spans(report: KafkaReport, arrived: Arrived, rolled: int) -> dict[int, tuple[int, int, int]]:
     """Return forwarded, failed and landed messages by minute; -1 is the time before the minutes of the report."""
     minutes = {minute: counts for minute, counts in report.minutes.items() if minute >= rolled}
-    oldest = min(minutes, default=rolled)
+    oldest = _oldest(report, rolled)
     newer = {minute: landed for minute, landed in arrived.items() if minute >= oldest}
     forwarded, failed = (sum(counts[place] for counts in minutes.values()) for place in (0, 1))
     older = sum(arrived.values()) - sum(newer.values())

@@ -194,6 +194,10 @@ def test_messages_of_hosts_are_summed_by_minute_over_all_partitions(
         return {(source, minute): sum_ for source, sums in by_source.items() for minute, sum_ in sums.items() if sum_}
 
     expected = {key: 2 * messages(value) for key, value in pairs.items()} | {("h/a", 180): messages(Counts(more))}
-    assert flat(landed_by_minute(landed)) == {key: count for key, count in expected.items() if count}
+    assert flat(landed_by_minute(landed, {"h/a": 0, "h/b": 60})) == {key: n for key, n in expected.items() if n}
     promoted = {key: value["promoted"] for key, value in pairs.items() if value["promoted"]}
-    assert flat(promoted_by_minute(landed)) == promoted
+    assert flat(promoted_by_minute(landed, ["h/a", "h/b"])) == promoted
+    # Minutes before the first one that is read separately are summed as minute 0.
+    sums = landed_by_minute(landed, {"h/a": 120}).get("h/a", {})
+    assert sums.get(0, 0) == expected.get(("h/a", 60), 0)
+    assert sums.get(120, 0) == expected.get(("h/a", 120), 0)

@@ -112,6 +112,9 @@ def test_selected_names_are_summed_by_bucket(entries: list[Any], names: set[str]
         for bucket, counts in of_source.items():
             assert sums.get(bucket, 0) == sum(count for name, count in counts.items() if name in names)
         assert sums.keys() <= of_source.keys()
+        later = columns.by_bucket(names.__contains__, DAY)
+        assert {b: n for b, n in later.items() if b >= DAY} == {b: n for b, n in sums.items() if b >= DAY}
+        assert later.get(0, 0) == sum(count for bucket, count in sums.items() if bucket < DAY)
 
 
 @given(ENTRIES, ENTRIES)

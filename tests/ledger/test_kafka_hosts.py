@@ -393,6 +393,25 @@ def test_messages_that_were_relayed_and_then_promoted_are_no_doubled_ones(tmp_pa
     assert central.compare().doubled == 9
 
 
+@given(st.data())
+def test_minutes_that_no_post_names_are_compared_by_their_sum(
+    tmp_path_factory: pytest.TempPathFactory, data: Any
+) -> None:
+    central = Central(tmp_path_factory.mktemp("central"))
+    counts = st.dictionaries(st.integers(-3, 6).map(lambda minute: M + 60 * minute), st.integers(0, 9), max_size=8)
+    for disk in data.draw(st.sampled_from(("d", "dd", "de"))):
+        sent = {minute: (count, 0) for minute, count in data.draw(counts).items()}
+        central.post(sent, disk=disk, pending=data.draw(st.integers(0, 3)), older=data.draw(st.integers(0, 5)))
+        central.land(data.draw(counts), 100)
+    rolled = data.draw(st.sampled_from((0, M, M + 120)))
+    hosts = central.register.states()
+    since = over_kafka.separate_since(hosts, rolled)["web1/udp"]
+    summed = {minute: count for minute, count in central.arrived.items() if minute >= since}
+    summed[0] = sum(central.arrived.values()) - sum(summed.values())
+    each = over_kafka.compare(hosts, {"web1/udp": central.arrived}, rolled)
+    assert over_kafka.compare(hosts, {"web1/udp": summed}, rolled) == each
+
+
 def test_promoted_messages_that_have_not_landed_make_no_other_message_missing(tmp_path: Path) -> None:
     central = Central(tmp_path)
     central.post({120: (10, 0)})
