@@ -14,6 +14,7 @@ from typing import Any
 from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon
+from penstock.console.people import Person
 
 PAGES = {
     "/": "Pipe",
@@ -96,6 +97,11 @@ def _state(daemon: Daemon) -> tuple[str, str]:
     if silent := daemon.silent_processes:
         return f"forwarder silent for {max(silent.values()):.0f} s", "warn"
     return "live", "good"
+
+
+def viewer_note(person: Person, action: str) -> None:
+    """Say in place of a form that a viewer may not do this."""
+    ui.label(f"{person.name} is a viewer: only an operator may {action}").classes("dim viewer-note")
 
 
 def live(refresh: Callable[[], object]) -> None:

@@ -122,9 +122,12 @@ def test_viewer_reads_and_operator_changes(closed_pipe: Pipe, console: str, chro
     page.goto(f"{console}/topic/payroll")
     expect(page.locator(".tail-line")).to_have_count(1, timeout=WAIT)
     expect(page.get_by_text("Send a test message")).to_have_count(0)
+    refused = "bob is a viewer: only an operator may"
+    expect(page.get_by_text(f"{refused} send test messages")).to_be_visible(timeout=WAIT)
     page.goto(f"{console}/alarms")
     expect(page.locator("table.data").first).to_contain_text("Unaccounted", timeout=WAIT)
     expect(page.get_by_role("button", name="mute")).to_have_count(0)
+    expect(page.get_by_text(f"{refused} acknowledge and mute alarms")).to_be_visible(timeout=WAIT)
     page.get_by_role("link", name="Log out").click()
     log_in(page, console, "ann", f"{PASSWORD} of ann")
     expect(page.get_by_text("ann", exact=True)).to_be_visible(timeout=WAIT)

@@ -13,7 +13,7 @@ from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.search_input import parse_target
-from penstock.console.theme import Html, frame, long_text, panel, table
+from penstock.console.theme import Html, frame, long_text, panel, table, viewer_note
 from penstock.console.wording import lasted
 from penstock.errors import PenstockError
 
@@ -37,6 +37,8 @@ def build(daemon: Daemon) -> None:
             destination, firing = Html(), Html()
             firing.show('<div class="dim" role="status">Reading...</div>')
         form = _Form(daemon) if daemon.person.is_operator else None
+        if not form:
+            viewer_note(daemon.person, "acknowledge and mute alarms")
         with panel("Rules", "evaluated by the log daemon every few seconds"):
             rules = Html()
         with panel("History", f"the last {SHOWN_HISTORY}, newest first"):

@@ -16,7 +16,7 @@ from nicegui import ui
 from penstock.config import Settings
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.pages.send_back import SendBackPanel
-from penstock.console.theme import Html, frame, panel, table
+from penstock.console.theme import Html, frame, panel, table, viewer_note
 from penstock.console.wording import clock, counted, exact
 from penstock.errors import PenstockError
 from penstock.landing.rows.payload_fault import Fault
@@ -58,6 +58,8 @@ def build(daemon: Daemon, settings: Settings, selection: Selection, before: str,
         ):
             grouped = Html()
         sending = SendBackPanel(daemon, settings, selection, load) if daemon.person.is_operator else None
+        if not sending:
+            viewer_note(daemon.person, "send messages back")
         with panel("Messages", f"newest first: {selection.words()}"):
             listed = Html()
         with panel("History", "what was sent back and deleted, and what became of it; newest first"):

@@ -13,7 +13,7 @@ from uuid import uuid4
 from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon
-from penstock.console.theme import Html, panel
+from penstock.console.theme import Html, panel, viewer_note
 from penstock.errors import PenstockError
 
 MAX_MESSAGE_CHARS = 500_000
@@ -48,6 +48,7 @@ async def send(daemon: Daemon, topic: str, text: str, annotations: dict[str, str
 def send_panel(daemon: Daemon, topic: str = "") -> None:
     """Build the panel, for operators; without ``topic`` the user chooses one."""
     if not daemon.person.is_operator:
+        viewer_note(daemon.person, "send test messages")
         return
     with panel("Send a test message", "through the HTTP API, with the rights of your login"):
         topic_field = ui.input("topic", value=topic or "events").props("dense outlined").style("min-width:200px")
