@@ -3,8 +3,8 @@
 Read ``positions`` (what is stored durably), ``file_content`` (encodings and lines), ``container_logs`` (what
 containers' runtimes write), ``followed_file`` (one file),
 ``discovery`` (which files match), then ``tailer`` (all of them, and the order of its steps); ``journal_export`` (what
-journalctl writes), ``journal_position``, then ``journal``. Imports ``files``, ``wire``, ``records``, ``errors`` and
-``client.log``.
+journalctl writes), ``journal_position``, then ``journal``. Imports ``files``, ``process``, ``wire``, ``records``,
+``errors`` and ``client.log``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

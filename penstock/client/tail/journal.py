@@ -25,6 +25,7 @@ from penstock.client.tail.journal_export import BadExport, ExportReader, Journal
 from penstock.client.tail.journal_position import JournalPosition, JournalPositionFile
 from penstock.client.tail.positions import new_id
 from penstock.client.tail.tailer import Append
+from penstock.process.kernel import boot_id
 from penstock.records import body
 from penstock.wire.datagrams import Ints
 
@@ -35,6 +36,8 @@ PIPE_BYTES = 1 << 16
 FIRST_RESTART_S, MAX_RESTART_S = 1.0, 30.0
 POLL_INTERVAL_S = 1.0
 END_TIMEOUT_S = 5.0
+CHECK_TIMEOUT_S = 60.0
+"""Limit: time of a look at one entry; journalctl may hang in a damaged journal."""
 PERSISTENT_FOLDER = "/var/log/journal"
 NOW, BOOT, ALL = "now", "boot", "all"
 READERS = ("systemd-journal", "adm", "wheel")
@@ -70,13 +73,14 @@ class JournalTailer:
         self._process: subprocess.Popen[bytes] | None = None
         self._reader, self._damage = ExportReader(), ""
         self._is_first_entry = self._has_unsaved = self._is_over = self._is_restricted = self._lacks_folder = False
+        self._removed_cursor: str | None = None  # of the last read entry, if the journal no longer has it
         self._restart_at, self._restart_s = 0.0, FIRST_RESTART_S
         self.appended = self.missing = self._cut_before = 0
         stored = state.read()
         if stored is None:
             stored = JournalPosition(new_id())
             if since == NOW:
-                stored.cursor = self._newest_cursor()
+                stored.cursor = self._first_cursor("--lines=1", "--quiet")
             state.write(stored)
         self._position = stored
 
@@ -144,22 +148,40 @@ class JournalTailer:
         units = [f"--unit={unit}" for unit in self._units]
         return [self._program, "--output=export", "--no-pager", *units, *options]
 
-    def _newest_cursor(self) -> str | None:
-        """Return the cursor of the last entry; None if there is no entry yet. Raises OSError."""
-        completed = subprocess.run(self._command("--lines=1", "--quiet"), capture_output=True, check=False)
+    def _first_cursor(self, *options: str) -> str | None:
+        """Return the cursor of the first entry that journalctl writes; None without one. Raises OSError."""
+        command = self._command(*options)
+        try:
+            completed = subprocess.run(command, capture_output=True, check=False, timeout=CHECK_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise OSError(f"{PROGRAM} does not end within {CHECK_TIMEOUT_S:g} s") from None
         if completed.returncode:
             error = completed.stderr.decode("utf-8", "replace").strip().splitlines()
             raise OSError(f"{PROGRAM}: {error[-1] if error else f'status {completed.returncode}'}")
         reader = ExportReader()
         reader.feed(completed.stdout)
         entries = reader.drain()
-        return None if entries is None else str(entries.cursors[-1].as_py())
+        return None if entries is None else str(entries.cursors[0].as_py())
+
+    def _is_removed(self, cursor: str) -> bool:
+        """Whether the journal no longer has the entry of ``cursor``."""
+        try:
+            # Limit: an entry may have 768 MiB in one field; those that are always written are enough.
+            first = self._first_cursor(f"--cursor={cursor}", "--lines=1", "--quiet", "--output-fields=_BOOT_ID")
+        except OSError:
+            return False  # the process that reads meets the same trouble, and reports it
+        return first is None or not is_same_entry(cursor, first)
 
     def _start(self) -> None:
         cursor = self._position.cursor
+        # Without its entry, journalctl seeks the cursor's time of day, and skips all entries before it without a word:
+        # after a clock that was ahead these are new ones. Then the journal is read from its beginning.
+        self._removed_cursor = cursor if cursor is not None and self._is_removed(cursor) else None
         # The entry of the cursor is read too: it proves that nothing behind it was removed. ``--after-cursor`` skips an
         # entry whatever it is before systemd 254, and so loses one if that of the cursor was removed.
-        begin = [f"--cursor={cursor}"] if cursor is not None else ["--boot"] if self._since == BOOT else []
+        begin = ["--boot"] if cursor is None and self._since == BOOT else []
+        if cursor is not None and self._removed_cursor is None:
+            begin = [f"--cursor={cursor}"]
         follow = [] if self._once else ["--follow", "--no-tail"]
         self._lacks_folder = not os.path.isdir(PERSISTENT_FOLDER)
         self._process = subprocess.Popen(
@@ -248,12 +270,16 @@ class JournalTailer:
 
     def _store(self, entries: JournalEntries) -> None:
         position = self._position
+        if self._removed_cursor is not None:
+            entries = entries.select(entries.are_after(self._removed_cursor, boot_id().replace("-", "")))
+            if not len(entries):
+                return
         if self._is_first_entry:
             self._is_first_entry = False
             assert position.cursor is not None
             if is_same_entry(position.cursor, str(entries.cursors[0].as_py())):
                 position.cursor = str(entries.cursors[0].as_py())  # moved from /run to /var, it has another number
-                entries = entries.without_first()
+                entries = entries.select(np.arange(len(entries)) > 0)
             else:
                 self._warn_removed(entries)
         if not len(entries):

@@ -64,6 +64,10 @@ _LENGTH_BYTES = 8
 _FIRST_LINE, _LATER_LINE = re.compile(rb"([A-Z0-9_]+\n)"), re.compile(rb"\n([A-Z0-9_]+\n)")
 """A line that begins a binary field: it has no ``=``."""
 _CURSOR = r"\As=(?P<source>[0-9a-f]{32});i=(?P<number>[0-9a-f]{1,16});b="
+_PLACE = re.compile(
+    r"s=(?P<source>[0-9a-f]{32});i=(?P<number>[0-9a-f]{1,16});b=(?P<boot>[0-9a-f]{32});"
+    r"m=(?P<monotonic>[0-9a-f]{1,16});t=(?P<time>[0-9a-f]{1,16});"
+)
 _SAME_ENTRY = re.compile(r"(;b=[0-9a-f]+;m=[0-9a-f]+;t=[0-9a-f]+;x=[0-9a-f]+)")
 _NIBBLES = np.zeros(256, np.uint64)
 _NIBBLES[list(b"0123456789abcdef")] = range(16)
@@ -89,11 +93,25 @@ class JournalEntries:
     def __len__(self) -> int:
         return len(self.cursors)
 
-    def without_first(self) -> JournalEntries:
-        first = int(np.searchsorted(self.rows, 1))
+    def select(self, is_selected: Bools) -> JournalEntries:
+        """Return the entries of a mask."""
+        entries, fields = from_numpy(is_selected), from_numpy(is_selected[self.rows])
         return JournalEntries(
-            self.cursors[1:], self.payloads[1:], self.rows[first:] - 1, self.names[first:], self.texts[first:]
+            self.cursors.filter(entries),
+            self.payloads.filter(entries),
+            (np.cumsum(is_selected) - 1)[self.rows[is_selected[self.rows]]],
+            self.names.filter(fields),
+            self.texts.filter(fields),
         )
+
+    def are_after(self, cursor: str, boot: str) -> Bools:
+        """Return which entries follow that of ``cursor``, which the journal no longer has. ``boot``: the present one.
+
+        The order is journald's: by number within a source, by monotonic time within a boot, else by the time of day.
+        Entries of the present boot follow any earlier boot: a clock that was ahead must not hide them.
+        """
+        after = [_is_after(cursor, str(other), boot) for other in self.cursors.to_pylist()]
+        return np.array(after, np.bool_)
 
     def missing_before(self, previous_cursor: str | None) -> Ints:
         """Return how many entries are missing before each one, by the sequence numbers in the cursors.
@@ -126,6 +144,16 @@ class JournalEntries:
             pa.concat_arrays([pa.array(names, pa.string()), self.names]).take(order),
             pa.concat_arrays([pa.array(texts, pa.string()), self.texts]).take(order),
         )
+
+
+def _is_after(cursor: str, other: str, boot: str) -> bool:
+    match, other_match = _PLACE.match(cursor), _PLACE.match(other)
+    if match is None or other_match is None:
+        return True  # twice rather than not at all
+    for key, position in (("source", "number"), ("boot", "monotonic")):
+        if match[key] == other_match[key]:
+            return int(other_match[position], 16) > int(match[position], 16)
+    return boot == other_match["boot"] or int(other_match["time"], 16) > int(match["time"], 16)
 
 
 def is_same_entry(cursor: str, other: str) -> bool:

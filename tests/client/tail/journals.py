@@ -23,13 +23,21 @@ value = {name: text for name, _, text in (option.partition("=") for option in op
 assert value["--output"] == "export"
 if (folder / "hint").exists():
     print((folder / "hint").read_text(), file=sys.stderr, flush=True)
-start, cursor = 0, value.get("--cursor")
-if cursor is not None:
-    match = re.match("s=[0-9a-f]{32};i=([0-9a-f]+);b=", cursor)
-    if match is None:
-        sys.exit("Failed to seek to cursor: Invalid argument")
-    start = int(match[1], 16)
+PARTS = re.compile("".join(f"{name}=(?P<{name}>[0-9a-f]+);" for name in "sibmt"))
+cursor = value.get("--cursor")
+begin = PARTS.match(cursor or "")
+if cursor is not None and begin is None:
+    sys.exit("Failed to seek to cursor: Invalid argument")
 position = ("", 0)
+
+
+def is_wanted(cursor):
+    # As sd_journal_seek_cursor: by number within a source, in a boot by its clock, else by the time of day.
+    place = PARTS.match(cursor)
+    if begin is None:
+        return True
+    key = "i" if place["s"] == begin["s"] else "m" if place["b"] == begin["b"] else "t"
+    return int(place[key], 16) >= int(begin[key], 16)
 
 
 def unread():
@@ -48,7 +56,7 @@ def unread():
 
 def selected():
     for entry in unread():
-        if entry["number"] >= start and (entry["unit"] == value["--unit"] if "--unit" in value else True):
+        if is_wanted(entry["cursor"]) and (entry["unit"] == value["--unit"] if "--unit" in value else True):
             if "--boot" not in options or entry["boot"] == (folder / "boot").read_text():
                 yield base64.b64decode(entry["export"])
 
@@ -59,7 +67,8 @@ def write(data):
 
 
 if value.get("--lines") == "1":
-    write(b"".join(list(selected())[-1:]))
+    exports = list(selected())
+    write(b"".join(exports[-1:] if cursor is None else exports[:1]))
     sys.exit()
 written = 0
 while True:
@@ -81,7 +90,8 @@ class Journal:
     """Writes entries as journald does: numbered in turn, into files that are rotated, and removed by vacuum."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.written, self._files, self._boot = folder, 0, 1, BOOT
+        self.folder, self.written, self._files, self.boot = folder, 0, 1, BOOT
+        self._source, self._seconds_ahead = SOURCE, 0
         folder.mkdir()
         (folder / "boot").write_text(BOOT)
 
@@ -96,15 +106,17 @@ class Journal:
 
     @property
     def calls(self) -> list[str]:
-        """The options of each start of the program."""
+        """The options of each start of the program, without looks at one entry."""
         path = self.folder / "calls"
-        return path.read_text().splitlines() if path.exists() else []
+        calls = path.read_text().splitlines() if path.exists() else []
+        return [call for call in calls if "--lines=1" not in call]
 
     def write(self, message: bytes, unit: str = "a.service") -> None:
         self.written += 1
         number = self.written
-        export = export_of(number, message, unit=unit, boot=self._boot)
-        entry = {"number": number, "unit": unit, "boot": self._boot, "export": b64encode(export).decode()}
+        cursor = cursor_of(number, self._source, self.boot, FIRST_MICROS + self._seconds_ahead * 1_000_000 + number)
+        export = export_of(number, message, unit=unit, boot=self.boot, cursor=cursor)
+        entry = {"cursor": cursor, "unit": unit, "boot": self.boot, "export": b64encode(export).decode()}
         with (self.folder / f"{self._files:04d}.journal").open("ab") as file:
             file.write(json.dumps(entry).encode() + b"\n")
 
@@ -118,15 +130,24 @@ class Journal:
                 path.unlink()
 
     def reboot(self) -> None:
-        self._boot = f"{int(self._boot, 16) + 1:032x}"
-        (self.folder / "boot").write_text(self._boot)
+        self.boot = f"{int(self.boot, 16) + 1:032x}"
+        (self.folder / "boot").write_text(self.boot)
+
+    def begin_again(self, seconds_ahead: int) -> None:
+        """Remove all entries and reboot, as with a journal in memory; the clock is ``seconds_ahead`` from then on."""
+        self.rotate()
+        self.vacuum()
+        self.reboot()
+        self._source, self._seconds_ahead = f"{int(self._source, 16) + 1:032x}", seconds_ahead
 
     def deny_access(self) -> None:
         (self.folder / "hint").write_text(ACCESS_HINT)
 
 
-def cursor_of(number: int, source: str = SOURCE, boot: str = BOOT) -> str:
-    return f"s={source};i={number:x};b={boot};m={1000 + number:x};t={FIRST_MICROS + number:x};x={number * 7919:x}"
+def cursor_of(number: int, source: str = SOURCE, boot: str = BOOT, micros: int = 0) -> str:
+    """Return the cursor of an entry; ``micros`` 0: by a clock that is right."""
+    time = micros or FIRST_MICROS + number
+    return f"s={source};i={number:x};b={boot};m={1000 + number:x};t={time:x};x={number * 7919:x}"
 
 
 def field(name: str, content: bytes) -> bytes:
@@ -136,10 +157,12 @@ def field(name: str, content: bytes) -> bytes:
     return name.encode() + b"\n" + len(content).to_bytes(8, "little") + content + b"\n"
 
 
-def export_of(number: int, message: bytes | None, *, unit: str = "a.service", boot: str = BOOT) -> bytes:
+def export_of(
+    number: int, message: bytes | None, *, unit: str = "a.service", boot: str = BOOT, cursor: str = ""
+) -> bytes:
     """Return an entry as journald 252 and journalctl export it."""
     texts = {
-        "__CURSOR": cursor_of(number, boot=boot),
+        "__CURSOR": cursor or cursor_of(number, boot=boot),
         "__REALTIME_TIMESTAMP": str(FIRST_MICROS + number),
         "__MONOTONIC_TIMESTAMP": str(1000 + number),
         "_BOOT_ID": boot,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -80,6 +81,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Follower]:
     monkeypatch.setattr(followed, "FIRST_RESTART_S", 0.01)
     monkeypatch.setattr(followed, "POLL_INTERVAL_S", 0.02)
     monkeypatch.setattr(followed, "may_read_all", lambda: True)
+    monkeypatch.setattr(followed, "boot_id", lambda: str(UUID(journal.boot)))
     monkeypatch.setattr(followed, "PERSISTENT_FOLDER", str(tmp_path / "persistent"))
     follower = Follower(journal, tmp_path / "state" / "journal.json")
     yield follower
@@ -150,6 +152,23 @@ def test_append_that_a_kill_interrupted_is_made_once_though_vacuum_took_its_entr
     here.journal.vacuum()
     assert here.run_once() == lines(0, 7)
     assert here.missing == 0
+
+
+@pytest.mark.parametrize("seconds_ahead", [-3600, 3600])
+def test_entries_of_a_lost_journal_s_successor_are_all_read_though_the_clock_was_ahead(
+    here: Follower, caplog: pytest.LogCaptureFixture, seconds_ahead: int
+) -> None:
+    """systemd/systemd#6213, Azure/adx-mon#854, syslog-ng/syslog-ng#1570: journalctl waits for the cursor's time."""
+    write(here.journal, 3)
+    here.run_once()
+    here.journal.begin_again(seconds_ahead)
+    write(here.journal, 2)
+    assert here.run_once() == lines(0, 5)
+    assert caplog.messages[0].startswith("the entry that was read last is no longer in the journal: ")
+    here.start()
+    write(here.journal, 2)
+    here.read_until(7)
+    assert here.topic.lines == lines(0, 7)
 
 
 def test_append_is_made_again_as_another_producer_if_the_log_forgot_it(here: Follower) -> None:
