@@ -283,8 +283,8 @@ class Headers:
             ends_well[tabbed] = octets.next(b":", word, word_ends) < word_ends
         is_host = (blank > begins) & ends_well & (octets.next(b"[]", begins, stops) >= blank)
         colon = octets.next(b":", begins, blank)
-        with_colon = np.flatnonzero(is_host & (colon < blank))
-        is_host[with_colon] = self._are_addresses(begins[with_colon], blank[with_colon])
+        if len(with_colon := np.flatnonzero(is_host & (colon < blank))):
+            is_host[with_colon] = self._are_addresses(begins[with_colon], blank[with_colon])
         self.fields["hostname"].assign(rows[is_host], begins[is_host], blank[is_host])
         self.ends[rows] = np.where(is_host, np.minimum(blank + 1, stops), begins)
         return self._parse_repeated_host(rows[octets.data[blank - 1] == ord(":")])

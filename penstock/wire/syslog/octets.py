@@ -98,7 +98,8 @@ class Octets:
     def head(self, begins: Ints, stops: Ints, width: int) -> Bytes:
         """Return ``width`` bytes from each begin on, one row each; 0 after its stop."""
         # Fast path: copies of adjacent bytes instead of single ones; only heads beyond their stop are cleared.
-        windows = np.lib.stride_tricks.sliding_window_view(self.data, width)
+        # An array over the same bytes, because numpy's sliding_window_view takes 30 us a call.
+        windows = np.ndarray((len(self.data) - width + 1, width), np.uint8, self.data, strides=(1, 1))
         matrix: Bytes = windows[np.minimum(begins, len(windows) - 1)]
         if len(short := np.flatnonzero(begins + width > stops)):
             is_beyond = np.arange(width) >= (stops[short] - begins[short])[:, None]

@@ -7,6 +7,7 @@ occurrence nearest to its receipt is meant.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -53,6 +54,11 @@ _ZONES = {
 }
 """Names of zones by their minutes ahead of UTC; American names as in RFC 5322, section 4.3."""
 _MINUTES_OF_ZONE = {name: minutes for minutes, names in _ZONES.items() for name in names.split()}
+STAMP = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ 123][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}"
+"""Pattern of RFC 3164's time."""
+RFC3339 = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2})"
+"""Pattern of RFC 3339's time with a zone."""
+_STAMP, _RFC3339 = re.compile(STAMP), re.compile(RFC3339)
 _SHARED_ZONE_NAMES = ("BST", "CST", "IST")
 """Names that mean another zone in another country: the listener's zone decides."""
 ZONE_NAMES = (*_MINUTES_OF_ZONE, *_SHARED_ZONE_NAMES)
@@ -139,6 +145,16 @@ def read_times(
             micros[needs_zone], zone, np.broadcast_to(received, micros.shape)[needs_zone]
         )
     return Times(micros + fraction - minutes * _MINUTE_US, text.is_valid, plain)
+
+
+def format_time(text: bytes, received: int, zone: tzinfo | None) -> str | None:
+    """Return RFC 3164's time, or RFC 3339's with a zone, as the columns do; None for any other.
+
+    ``received``: microseconds since the epoch.
+    """
+    if _RFC3339.fullmatch(text):
+        return text.decode()
+    return format_stamp(text.decode(), received, zone) if _STAMP.fullmatch(text) else None
 
 
 def format_stamp(stamp: str, received: int, zone: tzinfo | None) -> str | None:

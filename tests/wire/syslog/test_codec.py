@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import zlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from unittest import mock
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.counts import open_books
 from penstock.handover.frame_size import MESSAGE_OVERHEAD_BYTES
 from penstock.wire.codecs import CODECS
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.growth import FIELDS
-from penstock.wire.syslog.codec import MIN_RUN, SyslogDecoder, build_annotations
+from penstock.wire.syslog import codec
+from penstock.wire.syslog.codec import MIN_RUN, SyslogDecoder, annotations_in_columns, build_annotations
 from tests.wire.syslog.hostile import HOSTILE, generate_messages, messages_of
 
 NOTICE = {"facility": "user", "severity": "notice"}
@@ -215,6 +219,24 @@ def test_what_a_message_says_does_not_depend_on_its_neighbours(messages: list[by
 def test_repeated_messages_have_the_annotations_of_one(messages: list[bytes]) -> None:
     repeated = [message for message in messages for _ in range(2 * MIN_RUN)]
     assert parsed(*repeated) == [parsed(message)[0] for message in repeated]
+
+
+_TIMES = st.one_of(
+    st.from_regex(r"\A(Feb|Mar|Oct|oct|Foo) [ 1-4][0-9] [0-2][0-9]:[0-6][0-9]:[0-6][0-9]\Z"),
+    st.from_regex(r"\A(0000|1969|2026)-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-6][0-9]:[0-6][0-9]([.,][0-9]{1,7})?"
+                  r"(Z|z|[+-][0-9]{2}:?[0-9]{2})?\Z"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("zone", [UTC, ZoneInfo("Europe/Berlin")])
+@given(time=_TIMES)
+def test_few_distinct_times_are_those_of_columns(zone: tzinfo, time: str) -> None:
+    messages = [f"<34>{time} host app: text".encode(), f"<34>1 {time} host app - - - text".encode()]
+    for message in messages:
+        repeated = pa.array([message] * MIN_RUN, pa.binary())
+        maps = annotations_in_columns(repeated, RECEIVED, zone).to_pylist()
+        with mock.patch.object(codec, "MAX_FEW_TIMES", 0):
+            assert maps == annotations_in_columns(repeated, RECEIVED, zone).to_pylist()
 
 
 def test_batch_of_several_blocks_has_the_annotations_of_its_parts() -> None:
