@@ -19,7 +19,7 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, is_inside
 from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions, pending_deletions
 from penstock.landing.table.delta_table import DeltaTable
-from penstock.landing.table.table_file import Mask, TableFile
+from penstock.landing.table.table_file import Mask, TableFile, count_rows, is_about_content
 from penstock.landing.table.table_reader import ForeignCommit, TableReader
 from penstock.landing.table_paths import Layout
 from penstock.proof.deleted_rows import DeletedRows, offsets_by_topic
@@ -54,8 +54,7 @@ def foreign_changes(
         if (commit := table.foreign_commit(version)) is not None:
             deleted = DeletedRows(Deletion(0, FOREIGN, (), version, commit.engine, commit.operation))
             try:
-                # An OPTIMIZE says that it changes no row.
-                for file, mask in foreign_masks(layout, table, commit) if commit.names else ():
+                for file, mask in foreign_masks(layout, table, commit):
                     deleted.add(read_rows(layout.landed, [file]).filter(pa.array(mask)))
             except DamagedFile as error:
                 _LOGGER.warning("the rows that version %d of the table deleted are unknown: %s", version, error)
@@ -63,15 +62,40 @@ def foreign_changes(
 
 
 def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> Iterator[tuple[TableFile, Mask]]:
-    """Yield the files that a commit removed or rewrote, each with a mask of its rows that no later file holds."""
-    after = [file for file in table.active_at(commit.version) if file in commit.names]
+    """Yield the files that a commit removed or rewrote, each with a mask of its rows that no later file holds.
+
+    Raises DamagedFile.
+    """
+    before, after = _changed_files(table, commit)
+    # Fast path: an OPTIMIZE says that it changes no row. Rows are read only if their number says otherwise.
+    if not commit.names and _sum_rows(layout, before) == _sum_rows(layout, after):
+        return
     remaining = offsets_by_topic(layout, after)
-    for file in table.active_at(commit.version - 1):
-        if file in commit.names:
-            rows = read_rows(layout.landed, [file])
-            mask = ~_rows_within(rows, remaining)
-            if mask.any():
-                yield file, mask
+    for file in before:
+        mask = ~_rows_within(read_rows(layout.landed, [file]), remaining)
+        if mask.any():
+            yield file, mask
+
+
+def _changed_files(table: TableReader, commit: ForeignCommit) -> tuple[list[TableFile], list[TableFile]]:
+    """Return the files of a commit that the table had before it, and after it."""
+    names = commit.added | commit.removed
+    before, after = ([f for f in table.active_at(commit.version - age) if f in names] for age in (1, 0))
+    return before, after
+
+
+def _sum_rows(layout: Layout, files: Sequence[TableFile]) -> int:
+    """Return the number of rows by the table's log; of files without statistics by their footers."""
+    total = 0
+    for file in files:
+        try:
+            deleted = 0 if file.live is None else int((~file.live).sum())
+            total += file.written_rows - deleted if file.written_rows else count_rows(layout.landed, file)
+        except (pa.ArrowInvalid, OSError) as error:
+            if not is_about_content(error) and not isinstance(error, FileNotFoundError):
+                raise
+            raise DamagedFile(f"{layout.landed / file}: {error}") from None
+    return total
 
 
 def _rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
@@ -87,7 +111,7 @@ def _rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
 class Complaint:
     """A fault of another program's commit, for people; ``time_ms`` is in milliseconds since the epoch.
 
-    ``file`` is the file whose rows are in the table twice; "" for deleted rows that are there again.
+    ``file`` is a file with rows that are in the table twice; "" for deleted rows that are there again.
     """
 
     version: int
@@ -136,11 +160,18 @@ def _find_complaints(
         after = table.active_at(commit.version)
         added = [file for file in after if file in commit.added]
         kept = [file for file in after if file in commit.removed - commit.added]
+        has_both = False
         for file in [*kept, *(file for file in added if file.copies > 1)]:
             # A file that was listed twice is still there after the removal of one entry, which undoes the fault.
             if twice := _count_twice(layout, file, added):
+                has_both = True
                 fault = f"removed or added {file} without its deletion vector: {twice:,} rows are in the table twice"
                 yield Complaint(commit.version, commit.at, f"{head} {fault}", file)
+        if not commit.names and not has_both:
+            for file, twice in _repeated_by_optimize(layout, table, commit, after):
+                yield Complaint(
+                    commit.version, commit.at, f"{head} added {file}: {twice:,} rows are in the table twice", file
+                )
         if commit.names and (back := _count_back(layout, added, table.active_at(commit.version - 1), deleted_runs)):
             yield Complaint(commit.version, commit.at, f"{head} brought {back:,} deleted rows back")
     except DamagedFile as error:
@@ -152,7 +183,27 @@ def _count_twice(layout: Layout, file: TableFile, other_files: Sequence[TableFil
     rows = read_rows(layout.landed, [file])
     if file.copies > 1:
         return rows.num_rows
-    return int(_rows_within(rows, offsets_by_topic(layout, [other for other in other_files if other != file])).sum())
+    return _count_repeated(rows, offsets_by_topic(layout, [other for other in other_files if other != file]))
+
+
+def _count_repeated(rows: pa.Table, runs: Mapping[str, Runs]) -> int:
+    """Return the number of rows that are within the runs, or follow the same row of their own file."""
+    outside = rows.filter(pa.array(~_rows_within(rows, runs)))
+    return rows.num_rows - outside.group_by(["topic", "offset"]).aggregate([]).num_rows
+
+
+def _repeated_by_optimize(
+    layout: Layout, table: TableReader, commit: ForeignCommit, active: Sequence[TableFile]
+) -> Iterator[tuple[TableFile, int]]:
+    """Yield the files that an OPTIMIZE added with rows that another active file has, with the number of such rows."""
+    before, after = _changed_files(table, commit)
+    # Fast path: as in ``foreign_masks``. Behind it the offsets of the whole table are read, once.
+    if _sum_rows(layout, after) > _sum_rows(layout, before):
+        runs = offsets_by_topic(layout, [file for file in active if file not in commit.added])
+        for file in (file for file in active if file in commit.added):
+            if repeated := _count_repeated(read_rows(layout.landed, [file]), runs):
+                yield file, repeated
+            runs = _joined(runs, offsets_by_topic(layout, [file]))
 
 
 def _count_back(

@@ -36,7 +36,7 @@ def note_foreign_changes(layout: Layout) -> int:
         complaints += faults
         for fault in faults:
             _LOGGER.error("%s", fault.text)
-        if commit.names:
+        if commit.names or rows.rows:
             changes += 1
             _LOGGER.warning("%s", describe(layout, commit, rows.rows))
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
@@ -50,8 +50,9 @@ def note_foreign_changes(layout: Layout) -> int:
 
 def describe(layout: Layout, commit: ForeignCommit, deleted: int) -> str:
     """Describe the change of another program, for people."""
-    changed = "rows, it does not say how many" if commit.updated is None else f"{commit.updated:,} rows"
+    changed = "changed rows, it does not say how many" if commit.updated is None else f"changed {commit.updated:,} rows"
+    changed = changed if commit.names else "says that it changed none"
     return (
         f"{layout.landed}: version {commit.version} is {commit.operation} of {commit.engine}: "
-        f"it deleted {deleted:,} rows and changed {changed}"
+        f"it deleted {deleted:,} rows and {changed}"
     )

@@ -93,10 +93,21 @@ def restore_after_optimize(folder: Path, name: str, deleted: Sequence[int]) -> i
     return commit(folder, [{"remove": _removal(optimized)}, {"add": added | {"dataChange": True}}], "RESTORE")
 
 
+def optimize_rows(folder: Path, name: str, rows: Sequence[int], is_removed: bool = True) -> int:
+    """Replace a file by one with the rows of these indices; without ``is_removed``, leave the file, too."""
+    added, copy = latest_add(folder, name), name.replace(".parquet", "-optimized.parquet")
+    optimized = _copy_rows(folder, added, copy, rows) | {"dataChange": False}
+    return commit(folder, [*([{"remove": _removal(added)}] if is_removed else []), {"add": optimized}], "OPTIMIZE")
+
+
 def _copy_live_rows(folder: Path, added: Mapping[str, Any], copy: str, deleted: Sequence[int]) -> dict[str, Any]:
     """Write the live rows of a file into another one, and return the action that adds it."""
-    rows = pq.ParquetFile(folder / added["path"]).read()
-    rows = rows.take([index for index in range(rows.num_rows) if index not in deleted])
+    written = pq.ParquetFile(folder / added["path"]).metadata.num_rows
+    return _copy_rows(folder, added, copy, [index for index in range(written) if index not in deleted])
+
+
+def _copy_rows(folder: Path, added: Mapping[str, Any], copy: str, indices: Sequence[int]) -> dict[str, Any]:
+    rows = pq.ParquetFile(folder / added["path"]).read().take(list(indices))
     pq.write_table(rows, folder / copy)
     statistics = json.dumps({"numRecords": rows.num_rows})
     return _without_vector(added) | {"path": copy, "size": (folder / copy).stat().st_size, "stats": statistics}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
 import pyarrow.parquet as pq
 import pytest
 
@@ -23,6 +24,7 @@ from tests.landing.table.foreign_writer import (
     commit,
     delete_by_vector,
     latest_add,
+    optimize_rows,
     optimize_without_vector,
     restore,
 )
@@ -95,6 +97,69 @@ def test_rebuilt_balance_counts_foreign_deletions_without_pipeline(topics: Path,
     execute_deletions(table.layout, WINDOW)
     assert rebuilt_sums(topics, table.layout)[0] == AFTER
     assert [deleted_rows.fate for _, deleted_rows in DeletionRecord(table.layout).deleted()] == ["deleted.foreign"]
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+def test_next_balance_counts_rows_that_an_optimize_lost(
+    tmp_path: Path, topics: Path, table: HandWritten, caplog: pytest.LogCaptureFixture
+) -> None:
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        version = optimize_rows(table.layout.tables / "landed", file_of(table.layout, "x"), [1])
+        assert rebuilt_sums(topics, table.layout)[0] == AFTER
+        maintain(proof_worker, table)
+        assert fates(running) == AFTER
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        (lost,) = load_deletions(table.layout)
+        assert (lost.why, lost.version, lost.engine, lost.operation) == (FOREIGN, version, ENGINE, "OPTIMIZE")
+        assert (
+            f"version {version} is OPTIMIZE of {ENGINE}: it deleted 2 rows and says that it changed none" in caplog.text
+        )
+        maintain(proof_worker, table)
+        assert fates(running) == AFTER
+        assert current_complaints(table.layout, is_exact=True) == []
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize(("rows", "is_removed", "twice"), [([0, 1, 1, 2], True, 1), ([0, 1, 2], False, 3)])
+def test_balance_names_optimize_that_repeats_rows(
+    tmp_path: Path, topics: Path, table: HandWritten, rows: list[int], is_removed: bool, twice: int
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        name = file_of(table.layout, "x")
+        version = optimize_rows(landed, name, rows, is_removed)
+        copy = name.replace(".parquet", "-optimized.parquet")
+        text = f"version {version}, OPTIMIZE of {ENGINE}, added {copy}: {twice} rows are in the table twice"
+        assert [c.text for c in current_complaints(table.layout, is_exact=False)] == [f"{landed}: {text}"]
+        note_foreign_changes(table.layout)
+        maintain(worker(topics, table, running), table)
+        (event,) = [event for event in running.ledger.events() if event.kind == "foreign"]
+        assert event.cause == f"{landed}: {text}"
+        assert fates(running) == BEFORE
+        assert not load_deletions(table.layout)
+        assert [c.text for c in current_complaints(table.layout, is_exact=False)] == [event.cause]
+
+
+@pytest.mark.parametrize("columns", [[], ["uuid"]])
+def test_optimize_of_all_rows_is_no_deletion_also_if_its_file_is_damaged(
+    topics: Path, table: HandWritten, columns: list[str]
+) -> None:
+    landed = table.layout.tables / "landed"
+    worker(topics, table)
+    note_foreign_changes(table.layout)
+    delete_by_vector(landed, file_of(table.layout, "x"), [1])
+    optimize = deltalake.DeltaTable(str(landed)).optimize
+    metrics = optimize.z_order(columns) if columns else optimize.compact()
+    assert metrics["numFilesAdded"] > 0
+    # Only the log says here how many rows the file has: a file that cannot be read is no deletion.
+    (landed / file_of(table.layout, "x")).write_bytes(b"")
+    assert note_foreign_changes(table.layout) == 1
+    assert [deletion.operation for deletion in load_deletions(table.layout)] == ["DELETE"]
+    assert complaints_at(table) == []
 
 
 def test_rows_in_other_files_are_not_deleted(
