@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 from typing import Any
 
 from penstock.console.message_view import payload, preview
@@ -82,16 +83,27 @@ def mark_text(text: str, mark: str) -> str:
     return f"<mark>{escape(mark)}</mark>".join(map(escape, text.split(mark)))
 
 
-def columns_html(entries: Sequence[Mapping[str, Any]], mark: str, chosen: str) -> str:
-    """Return messages as a table with a column per JSON field; ``chosen`` is the offset of the open one."""
+def columns_html(
+    entries: Sequence[Mapping[str, Any]], mark: str, chosen: str, conditions: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return messages as a table with a column per JSON field; ``chosen`` is the offset of the open one.
+
+    ``mark`` is highlighted everywhere, and the values of ``conditions`` in their columns.
+    """
     rows = [read_fields(entry) for entry in entries]
     paths = common_fields(rows)
-    heads = "".join(f"<th>{escape(path)}</th>" for path in ["offset", "time (UTC)", *(paths or ["message"])])
+    heads = '<th class="n">offset</th><th class="n">time (UTC)</th>' + "".join(
+        f"<th>{escape(path)}</th>" for path in paths or ["message"]
+    )
     body = "".join(
         f'<tr data-offset="{escape(entry["offset"])}"{_chosen(entry, chosen)}>'
         f'<td class="n"><button class="link" data-offset="{escape(entry["offset"])}">{exact(int(entry["offset"]))}'
         f'</button></td><td class="n">{escape(entry["timestamp"][11:23].rstrip("Z"))}</td>'
-        + ("".join(_cell(row.get(path, ""), mark) for path in paths) if row else _text_cell(entry, mark, len(paths)))
+        + (
+            "".join(_cell(row.get(path, ""), conditions.get(path, mark)) for path in paths)
+            if row
+            else _text_cell(entry, mark, len(paths))
+        )
         + "</tr>"
         for entry, row in zip(entries, rows, strict=True)
     )

@@ -46,7 +46,8 @@ def frame(path: str, daemon: Daemon, title: str = "") -> Iterator[None]:
     """
     ui.add_css(STYLE)
     ui.add_head_html(f"<script>{SCRIPT}</script>")
-    with ui.row().classes("top items-center no-wrap").style("gap:20px"):
+    # With a login the bar holds a name and its role as well; the box to find messages keeps its words.
+    with ui.row().classes("top items-center no-wrap").style(f"gap:{12 if daemon.person.name else 20}px"):
         ui.label("Penstock").classes("brand")
         for number, (target, name) in enumerate(PAGES.items(), 1):
             link = ui.link(name, target).props(f'data-page title="key {number}"')

@@ -96,6 +96,12 @@ def test_only_values_with_one_spelling_are_searched_for(value: str, is_certain: 
     assert text_to_search({"field": value}) == (value if is_certain else "")
 
 
+def test_value_of_a_condition_is_marked_in_its_column_alone() -> None:
+    html = columns_html([entry(b'{"user": "ann", "friend": "ann", "ms": 1}')], "", "", {"user": "ann"})
+    assert html.count("<mark>") == 1
+    assert "<td><mark>ann</mark></td><td>ann</td><td>1</td>" in html
+
+
 def test_each_occurrence_is_marked_and_all_text_escaped() -> None:
     assert mark_text("<kite> kite Kite", "kite") == "&lt;<mark>kite</mark>&gt; <mark>kite</mark> Kite"
     assert mark_text("a<b", "<") == "a<mark>&lt;</mark>b"

@@ -151,16 +151,35 @@ def test_messages_are_columns_that_can_be_selected_by_field(one_pipe: Pipe, cons
     page.get_by_role("tab", name="fields").click()
     page.get_by_role("button", name="only messages with data.user ann").click()
     expect(rows).to_have_count(2, timeout=WAIT)
+    expect(page.locator("mark")).to_have_text(["ann", "ann"], timeout=WAIT)
     expect(page.locator("canvas")).to_be_visible(timeout=WAIT)
     page.get_by_label("search or filter").fill("visit2")
     page.keyboard.press("Enter")
-    expect(page.locator("mark")).to_have_text("visit2", timeout=WAIT)
+    expect(page.locator("mark")).to_have_text(["visit2", "ann"], timeout=WAIT)
     page.wait_for_url("**/topic/events?q=visit2&where=data.user%3Dann&view=columns", timeout=WAIT)
     page.reload()
     expect(rows).to_have_count(1, timeout=WAIT)
     page.get_by_role("button", name="remove data.user").click()
     page.wait_for_url("**/topic/events?q=visit2&view=columns", timeout=WAIT)
     assert wrong == []
+
+
+def test_complaint_about_a_condition_stays_while_the_page_follows(
+    one_pipe: Pipe, console: str, chromium: Browser
+) -> None:
+    one_pipe.lines(b'{"user": "ann"}\n')
+    one_pipe.settled()
+    page, _ = opened(chromium, console, "/topic/events?view=columns")
+    messages = page.locator("table.fields tbody tr")
+    expect(messages.first).to_be_visible(timeout=WAIT)
+    page.get_by_label("field=value").fill("ann")
+    page.get_by_label("field=value").press("Enter")
+    complaint = page.get_by_role("alert").filter(has_text="'ann' is not like data.user=ann")
+    expect(complaint).to_be_visible(timeout=WAIT)
+    # The page shows what arrives, and keeps the complaint.
+    one_pipe.lines(b'{"user": "a later message"}\n')
+    expect(messages.first).to_contain_text("a later message", timeout=WAIT)
+    expect(complaint).to_be_visible()
 
 
 def test_rows_of_a_table_are_selected_by_field(one_pipe: Pipe, console: str, chromium: Browser) -> None:

@@ -93,6 +93,7 @@ class _MessagesPanel:
         with panel(name):
             self._controls(address)
             self._chart = Chart(110)
+            self._has_failed = False
             self._error_label, self._search_state = ui.label().classes("bad").props('role="alert"'), Html()
             with ui.element("div").classes("wide tail") as tail:
                 self._messages = Html()
@@ -243,6 +244,7 @@ class _MessagesPanel:
             problem = f"{text!r} is neither an offset nor a time like 14:05 or 2026-11-22 14:05"
             self._error_label.set_text(problem if text else "")
             return
+        self._error_label.set_text("")
         await self._stop_following(lambda: self._reading.read_from(target))
 
     async def _stop_following(self, read: Callable[[], Awaitable[None]]) -> None:
@@ -260,8 +262,12 @@ class _MessagesPanel:
             await read()
         except DaemonUnavailable as error:
             self._error_label.set_text(str(error))
+            self._has_failed = True
             return
-        self._error_label.set_text("")
+        # A page that follows its topic reads each second, and must not remove the complaint about an input.
+        if self._has_failed:
+            self._error_label.set_text("")
+        self._has_failed = False
 
     def _set_hovered(self, hovered: bool) -> None:
         self._is_hovered = hovered
@@ -299,7 +305,7 @@ class _MessagesPanel:
                 f'<div class="dim">{"Searching..." if self._reading.searching else "No messages."}</div>'
             )
         elif self._view.value == COLUMNS:
-            self._messages.show(columns_html(entries, mark, self._selected_offset))
+            self._messages.show(columns_html(entries, mark, self._selected_offset, self._reading.conditions))
         else:
             self._messages.show("".join(self._line_html(entry, mark) for entry in entries))
 
