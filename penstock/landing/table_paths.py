@@ -66,6 +66,11 @@ class Layout:
         return self.tables / "_checkpoints" / "landed.commits.jsonl"
 
     @property
+    def sent_back(self) -> Path:
+        """A line for each batch of messages that were sent back from quarantine; absent until the first one."""
+        return self.tables / "_checkpoints" / "quarantine.replayed.jsonl"
+
+    @property
     def proofs(self) -> Path:
         """A line for each recent batch that was proved."""
         return self.tables / "_checkpoints" / "landed.proofs.jsonl"

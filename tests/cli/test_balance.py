@@ -361,3 +361,19 @@ def test_receipt_knows_that_the_pipeline_starts_and_what_was_sent_back(tmp_path:
     SendBack(table.layout, Log()).run(newest(Tables(table.layout), Selection(), 1))
     query = BalanceQuery(keys, {}, None, rebuild=False)
     assert query.local_facts(read) == {"sent_back": {"t": {"quarantined.bad_json": 1}}}
+
+
+def test_receipt_with_quarantined_messages_imports_no_arrays_until_messages_were_sent_back(tmp_path: Path) -> None:
+    program = """
+import sys
+from penstock.cli.balance import BalanceQuery
+from penstock.config.daemon_keys import daemon_keys
+
+query = BalanceQuery(daemon_keys(None, [f"data_dir={sys.argv[1]}"]), {}, None, rebuild=False)
+topic = {"topic": "t", "fates": {"quarantined.bad_json": 2}, "read_by_pipeline": True}
+print(query.local_facts({"topics": [topic]}), *sys.modules)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    facts, *modules = subprocess.run(command, text=True, check=True, capture_output=True).stdout.split()
+    assert facts == "{}"
+    assert {"numpy", "pyarrow", "duckdb"}.isdisjoint(modules)

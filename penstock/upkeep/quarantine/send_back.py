@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from penstock.errors import PenstockError
@@ -79,7 +78,7 @@ class SendBack:
     def __init__(self, layout: Layout, log: Appends, fix: Fix | None = None, fix_text: str = "") -> None:
         """Create the sender; ``fix_text`` describes the correction for people who trace a row."""
         self._fix, self._fix_text = fix or keep_payload, fix_text[:MAX_FIX_TEXT]
-        self._resender = Resender(_journal_path(layout), log)
+        self._resender = Resender(layout.sent_back, log)
         self._resender.finish()
 
     def run(self, rows: Sequence[Row]) -> tuple[int, int]:
@@ -109,23 +108,19 @@ class SendBack:
 
 def sent_before(layout: Layout) -> frozenset[tuple[str, RowIdentity]]:
     """Return topic and offset of the rows that were sent back before."""
-    return sent_keys(_journal_path(layout))
+    return sent_keys(layout.sent_back)
 
 
 def rows_sent_back(layout: Layout) -> Iterator[SentRow]:
     """Yield the rows that were sent back, in order."""
-    return sent_rows(_journal_path(layout))
+    return sent_rows(layout.sent_back)
 
 
 @contextmanager
 def hold_send_lock(layout: Layout) -> Iterator[None]:
     """Hold the lock of sending back. Raises SendingBack."""
-    with hold_lock(_journal_path(layout), SendingBack(f"another process is sending messages of {layout.tables} back")):
+    with hold_lock(layout.sent_back, SendingBack(f"another process is sending messages of {layout.tables} back")):
         yield
-
-
-def _journal_path(layout: Layout) -> Path:
-    return layout.checkpoint.parent / "quarantine.replayed.jsonl"
 
 
 def _to_sent(row: Row, payload: bytes) -> Sent:
