@@ -285,7 +285,11 @@ def _repeated_field(data: bytes, position: int, end: int, tag: int, begins: list
     while position < end:
         size, begin = data[position], position + 1
         if size >= 0x80:
-            size, begin = _varint(data, position, end)
+            # Fast path without a call: most lengths have two bytes.
+            if begin < end and (high := data[begin]) < 0x80:
+                size, begin = size & 0x7F | high << 7, begin + 1
+            else:
+                size, begin = _varint(data, position, end)
         position = begin + size
         begins.append(begin)
         ends.append(position)
