@@ -96,8 +96,10 @@ class HecProtocol:
             raise error or _HecRefused("No data", 5)
         if error is not None:
             # Some senders repeat the whole request (Docker's driver, moby/moby#35862): the same ids then make the
-            # stored events duplicates. Other requests have none: two hosts may send equal bodies.
-            messages.identify(UUID, message_id([(channel or "").encode("utf-8", "replace"), request.body]))
+            # stored events duplicates. Other requests have none: two hosts may send equal bodies. Without a time, so
+            # may one host at two times.
+            if messages.have("time"):
+                messages.identify(UUID, message_id([(channel or "").encode("utf-8", "replace"), request.body]))
             return messages.received(error.answer)
         document: dict[str, Any] = {"text": "Success", "code": 0}
         if channel:

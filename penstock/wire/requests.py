@@ -225,6 +225,10 @@ class Messages:
         for index, pairs in enumerate(self._annotations):
             self._annotations[index] = [*(pairs or ()), (name, f"{request_id}-{index}")]
 
+    def have(self, name: str) -> bool:
+        """Return whether each message has an annotation."""
+        return all(any(own_name == name for own_name, _ in pairs or ()) for pairs in self._annotations)
+
     def _count_message(self) -> None:
         # Limit: checked before a message is stored, so that a small body does not become millions of objects.
         self._seen += 1

@@ -207,7 +207,8 @@ def test_resending_from_the_bad_event_stores_each_event_once(bad: bytes, code: i
 
 @pytest.mark.parametrize("path", [EVENT, "/services/collector/raw"])
 def test_events_of_a_repeated_request_have_the_same_ids(path: str) -> None:
-    body = b'{"event":"a"}\n{"event":"a"}\n{"event":"%s"}' % (b"x" * 100)
+    body = b'{"event":"a","time":1}\n{"event":"a","time":1}\n{"event":"%s","time":1}' % (b"x" * 100)
+    path += "?time=1" if path.endswith("raw") else ""
     first, repeated = (HecProtocol().receive(make_request(path, body, max_message_bytes=60)) for _ in range(2))
     ids = [annotations["uuid"] for _, annotations in rows(first)]
     assert len(set(ids)) == 2
@@ -216,6 +217,13 @@ def test_events_of_a_repeated_request_have_the_same_ids(path: str) -> None:
         make_request(path, body, {"x-splunk-request-channel": "c"}, max_message_bytes=60)
     )
     assert not set(ids) & {annotations["uuid"] for _, annotations in rows(in_channel)}
+
+
+@pytest.mark.parametrize("path", [EVENT, "/services/collector/raw"])
+def test_events_without_a_time_have_no_ids_because_they_may_happen_again(path: str) -> None:
+    body = b'{"event":"a","time":1}\n{"event":"a"}\n{"event":"%s"}' % (b"x" * 100)
+    received = HecProtocol().receive(make_request(path, body, max_message_bytes=60))
+    assert [annotations.get("uuid") for _, annotations in rows(received)] == [None, None]
 
 
 def test_events_of_an_accepted_request_have_no_ids() -> None:
