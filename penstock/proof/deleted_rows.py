@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, SourceBucket
-from penstock.landing.offset_runs import Runs, as_runs, runs_of
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, intersection, is_inside, runs_of
 from penstock.landing.requests.deletions import Deletion, TopicDeletions
 from penstock.landing.row_sums import RowSums
-from penstock.landing.table.table_file import TableFile
+from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table_paths import Layout
-from penstock.proof.evidence import fate, of_topic, read_rows, row_sums, tally
+from penstock.proof.evidence import fate, is_of_topic, of_topic, read_rows, row_sums, tally
 from penstock.proof.uuid_sums import of_events
 
 
@@ -23,30 +23,51 @@ from penstock.proof.uuid_sums import of_events
 class DeletedRows:
     """The rows of one deletion: by topic their fates and sums of uuids (by source and bucket), and their offsets.
 
+    Invariant: a row has one fate. Rows that an earlier deletion counted (``counted``, offsets by topic), and which a
+    RESTORE brought back, leave their offsets only. ``repeated`` is their number, and that of further copies of a row.
+
     Grows file by file. Owned by one thread.
     """
 
     deletion: Deletion
+    counted: Mapping[str, Runs] = field(default_factory=dict)
     fates: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     uuids: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     runs: dict[str, list[Runs]] = field(default_factory=dict)
     sums: RowSums = field(default_factory=RowSums)
+    repeated: int = 0
 
     def add(self, rows: pa.Table) -> None:
         """Add rows (``evidence.ROWS``) of one file."""
-        self.sums.absorb(row_sums(rows))
         for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
-            topic_rows = of_topic(rows, topic)
-            self.runs.setdefault(topic, []).append(runs_of(np.sort(topic_rows["offset"].to_numpy())))
+            topic_rows = self._add_offsets(topic, of_topic(rows, topic))
+            self.sums.absorb(row_sums(topic_rows))
             for origin, fates in tally(topic_rows).items():
                 counts = Counts({fate(kind, reason): n for (kind, reason), n in fates.items()})
                 self.fates.setdefault(topic, {}).setdefault(origin, Counts()).absorb(counts)
             for origin, sums in of_events(topic_rows).items():
                 self.uuids.setdefault(topic, {}).setdefault(origin, Counts()).absorb(sums)
 
+    def _add_offsets(self, topic: str, rows: pa.Table) -> pa.Table:
+        """Add the offsets of rows of one topic; return the rows that are not counted yet."""
+        offsets = rows["offset"].to_numpy()
+        distinct, first_indices = np.unique(offsets, return_index=True)
+        runs, parts = runs_of(distinct), self.runs.setdefault(topic, [])
+        is_first = np.zeros(len(offsets), bool)
+        is_first[first_indices] = True
+        for earlier in (self.counted.get(topic, NO_RUNS), *parts):
+            is_first &= ~is_inside(offsets, intersection(runs, earlier))
+        parts.append(runs)
+        # Limit: each part has at least twice the runs of the next, so parts are few however many files there are.
+        while len(parts) > 1 and len(parts[-2]) < 2 * len(parts[-1]):
+            last = parts.pop()
+            parts[-1] = as_runs(np.concatenate([parts[-1], last]))
+        self.repeated += int((~is_first).sum())
+        return rows if is_first.all() else rows.filter(pa.array(is_first))
+
     @property
     def rows(self) -> int:
-        """The number of rows."""
+        """The number of rows that are counted."""
         return sum(counts.total() for by_origin in self.fates.values() for counts in by_origin.values())
 
     def by_topic(self) -> list[TopicDeletions]:
@@ -59,6 +80,21 @@ class DeletedRows:
     def offsets(self) -> dict[str, Runs]:
         """Return the offsets by topic."""
         return {topic: as_runs(np.concatenate(parts)) for topic, parts in self.runs.items()}
+
+
+def rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
+    """Return which rows have an offset of the runs, by topic."""
+    mask: Mask = np.zeros(rows.num_rows, bool)
+    for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
+        is_of = is_of_topic(rows, topic).to_numpy().astype(bool)
+        mask |= is_of & is_inside(rows["offset"].to_numpy(), runs.get(topic, NO_RUNS))
+    return mask
+
+
+def joined(first: Mapping[str, Runs], second: Mapping[str, Runs]) -> dict[str, Runs]:
+    """Return the offsets of both, by topic."""
+    topics = {*first, *second}
+    return {t: as_runs(np.concatenate([first.get(t, NO_RUNS), second.get(t, NO_RUNS)])) for t in topics}
 
 
 def offsets_by_topic(layout: Layout, files: Sequence[TableFile]) -> dict[str, Runs]:

@@ -7,23 +7,22 @@ A commit may also repeat rows, or bring deleted ones back: that is no fate, so t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, is_inside
+from penstock.landing.offset_runs import Runs
 from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions, pending_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile, count_rows, is_about_content
 from penstock.landing.table.table_reader import ForeignCommit, TableReader
 from penstock.landing.table_paths import Layout
-from penstock.proof.deleted_rows import DeletedRows, offsets_by_topic
-from penstock.proof.evidence import is_of_topic, read_rows
+from penstock.proof.deleted_rows import DeletedRows, joined, offsets_by_topic, rows_within
+from penstock.proof.evidence import read_rows
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -42,23 +41,30 @@ def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     newest, seen = table.version(), version_seen(layout, table)
     # Crash: a deletion that was recorded but not carried out is read again: only the table's log knows its rows.
     first = min([seen, *(version - 1 for version in waiting)])
-    changes = [deleted for _, deleted in foreign_changes(layout, table, first, newest)]
+    changes = [deleted for _, deleted in foreign_changes(layout, table, first, newest, DeletionRecord(layout).runs)]
     return [deleted for deleted in changes if deleted.rows and deleted.deletion.version not in accounted]
 
 
 def foreign_changes(
-    layout: Layout, table: DeltaTable, after: int, newest: int
+    layout: Layout, table: DeltaTable, after: int, newest: int, load_counted: Callable[[], Mapping[str, Runs]]
 ) -> Iterator[tuple[ForeignCommit, DeletedRows]]:
-    """Yield the commits of other programs after version ``after`` up to ``newest``, each with the rows it deleted."""
+    """Yield the commits of other programs after version ``after`` up to ``newest``, each with the rows it deleted.
+
+    ``load_counted`` returns the offsets that deletions have counted, by topic.
+    """
+    counted: Mapping[str, Runs] | None = None
     for version in range(after + 1, newest + 1):
         if (commit := table.foreign_commit(version)) is not None:
-            deleted = DeletedRows(Deletion(0, FOREIGN, (), version, commit.engine, commit.operation))
+            # Fast path: most looks find commits of our own only.
+            counted = load_counted() if counted is None else counted
+            deleted = DeletedRows(Deletion(0, FOREIGN, (), version, commit.engine, commit.operation), counted)
             try:
                 for file, mask in foreign_masks(layout, table, commit):
                     deleted.add(read_rows(layout.landed, [file]).filter(pa.array(mask)))
             except DamagedFile as error:
                 _LOGGER.warning("the rows that version %d of the table deleted are unknown: %s", version, error)
             yield commit, deleted
+            counted = joined(counted, deleted.offsets())
 
 
 def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> Iterator[tuple[TableFile, Mask]]:
@@ -72,7 +78,7 @@ def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> I
         return
     remaining = offsets_by_topic(layout, after)
     for file in before:
-        mask = ~_rows_within(read_rows(layout.landed, [file]), remaining)
+        mask = ~rows_within(read_rows(layout.landed, [file]), remaining)
         if mask.any():
             yield file, mask
 
@@ -98,15 +104,6 @@ def _sum_rows(layout: Layout, files: Sequence[TableFile]) -> int:
     return total
 
 
-def _rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
-    """Return which rows have an offset of the runs, by topic."""
-    mask: Mask = np.zeros(rows.num_rows, bool)
-    for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
-        is_of = is_of_topic(rows, topic).to_numpy().astype(bool)
-        mask |= is_of & is_inside(rows["offset"].to_numpy(), runs.get(topic, NO_RUNS))
-    return mask
-
-
 @dataclass(frozen=True, slots=True)
 class Complaint:
     """A fault of another program's commit, for people; ``time_ms`` is in milliseconds since the epoch.
@@ -124,12 +121,8 @@ def examine_changes(
     layout: Layout, table: DeltaTable, after: int, newest: int
 ) -> Iterator[tuple[ForeignCommit, DeletedRows, list[Complaint]]]:
     """Yield other programs' commits of files, each with the rows that it deleted and its faults. Raises DamagedFile."""
-    deleted_runs: dict[str, Runs] | None = None
-    for commit, deleted in foreign_changes(layout, table, after, newest):
-        # Fast path: most looks find commits of our own only.
-        deleted_runs = _known_deletions(layout, table) if deleted_runs is None else deleted_runs
-        yield commit, deleted, list(_find_complaints(layout, table, commit, deleted_runs))
-        deleted_runs = _joined(deleted_runs, deleted.offsets())
+    for commit, deleted in foreign_changes(layout, table, after, newest, partial(_known_deletions, layout, table)):
+        yield commit, deleted, list(_find_complaints(layout, table, commit, deleted.counted))
 
 
 def _known_deletions(layout: Layout, table: DeltaTable) -> dict[str, Runs]:
@@ -137,14 +130,9 @@ def _known_deletions(layout: Layout, table: DeltaTable) -> dict[str, Runs]:
     deleted_runs = DeletionRecord(layout).runs()
     for deletion in pending_deletions(layout):
         if deletion.version is not None:
-            for _, deleted in foreign_changes(layout, table, deletion.version - 1, deletion.version):
-                deleted_runs = _joined(deleted_runs, deleted.offsets())
+            for _, deleted in foreign_changes(layout, table, deletion.version - 1, deletion.version, dict):
+                deleted_runs = joined(deleted_runs, deleted.offsets())
     return deleted_runs
-
-
-def _joined(first: Mapping[str, Runs], second: Mapping[str, Runs]) -> dict[str, Runs]:
-    topics = {*first, *second}
-    return {t: as_runs(np.concatenate([first.get(t, NO_RUNS), second.get(t, NO_RUNS)])) for t in topics}
 
 
 def _find_complaints(
@@ -173,7 +161,11 @@ def _find_complaints(
                     commit.version, commit.at, f"{head} added {file}: {twice:,} rows are in the table twice", file
                 )
         if commit.names and (back := _count_back(layout, added, table.active_at(commit.version - 1), deleted_runs)):
-            yield Complaint(commit.version, commit.at, f"{head} brought {back:,} deleted rows back")
+            yield Complaint(
+                commit.version,
+                commit.at,
+                f"{head} brought {back:,} deleted rows back: `penstock tables delete` deletes them again",
+            )
     except DamagedFile as error:
         _LOGGER.warning("whether version %d repeats rows cannot be said: %s", commit.version, error)
 
@@ -188,7 +180,7 @@ def _count_twice(layout: Layout, file: TableFile, other_files: Sequence[TableFil
 
 def _count_repeated(rows: pa.Table, runs: Mapping[str, Runs]) -> int:
     """Return the number of rows that are within the runs, or follow the same row of their own file."""
-    outside = rows.filter(pa.array(~_rows_within(rows, runs)))
+    outside = rows.filter(pa.array(~rows_within(rows, runs)))
     return rows.num_rows - outside.group_by(["topic", "offset"]).aggregate([]).num_rows
 
 
@@ -203,7 +195,7 @@ def _repeated_by_optimize(
         for file in (file for file in active if file in commit.added):
             if repeated := _count_repeated(read_rows(layout.landed, [file]), runs):
                 yield file, repeated
-            runs = _joined(runs, offsets_by_topic(layout, [file]))
+            runs = joined(runs, offsets_by_topic(layout, [file]))
 
 
 def _count_back(
@@ -219,11 +211,11 @@ def _count_back(
     # Limit: one file at a time, because a RESTORE may bring all files of a large table.
     for file in changed:
         rows = read_rows(layout.landed, [file])
-        rows = rows.filter(pa.array(_rows_within(rows, deleted_runs)))
+        rows = rows.filter(pa.array(rows_within(rows, deleted_runs)))
         if rows.num_rows:
             if earlier is None:
                 earlier = offsets_by_topic(layout, [file for file in before if file.identity not in added_identities])
-            back += int((~_rows_within(rows, earlier)).sum())
+            back += int((~rows_within(rows, earlier)).sum())
     return back
 
 
@@ -243,13 +235,13 @@ def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     # Each question is asked once, however many complaints there are: it reads many or all files.
     named = {complaint.file for complaint in complaints}
     holding = {str(file) for file in active if file in named and _count_twice(layout, file, active)}
-    if "" in named and _has_rows_within(layout, active, DeletionRecord(layout).runs()):
+    if "" in named and _hasrows_within(layout, active, DeletionRecord(layout).runs()):
         holding.add("")
     return [complaint for complaint in complaints if complaint.file in holding]
 
 
-def _has_rows_within(layout: Layout, files: Sequence[TableFile], runs: Mapping[str, Runs]) -> bool:
-    return any(_rows_within(read_rows(layout.landed, [file]), runs).any() for file in files)
+def _hasrows_within(layout: Layout, files: Sequence[TableFile], runs: Mapping[str, Runs]) -> bool:
+    return any(rows_within(read_rows(layout.landed, [file]), runs).any() for file in files)
 
 
 def noted_complaints(layout: Layout) -> list[Complaint]:

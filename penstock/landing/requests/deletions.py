@@ -24,7 +24,7 @@ from penstock.files.errors import DamagedFile
 from penstock.files.file_system import create_once, remove_dead_drafts, sync_written
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
-from penstock.landing.offset_runs import Runs, as_runs
+from penstock.landing.offset_runs import Runs, as_runs, count_offsets
 from penstock.landing.requests.conditions import Condition
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table.landed_table import table_of
@@ -158,7 +158,8 @@ def write_record(
 ) -> None:
     """Write the record of the rows that a deletion is about to delete; ``batch`` is the table's newest batch.
 
-    ``evidence``: rows by typed table, replaced files and the time, for the certificate.
+    ``evidence``: rows of the table (with rows that an earlier deletion counted), rows by typed table, replaced files
+    and the time, for the certificate.
     """
     stem = layout.deletions / f"{deletion.number:06d}"
     parts = [_OFFSETS.empty_table(), *(_runs_table(topic, topic_runs) for topic, topic_runs in sorted(runs.items()))]
@@ -180,8 +181,7 @@ def write_record(
         for topic_rows in deleted_rows
         for (source, bucket), counts in sorted(topic_rows.fates.items())
     ]
-    row_count = sum(counts.total() for topic_rows in deleted_rows for counts in topic_rows.fates.values())
-    document = {"batch": batch, "rows": row_count, "keys": checksum}
+    document = {"batch": batch, "keys": checksum}
     # Order: last, because it carries the checksum of the keys; the commit that makes it count follows.
     write_document(Path(f"{stem}.done.json"), {**document, **evidence, "entries": entries, "sums": sums.document()})
 
@@ -226,16 +226,13 @@ class DeletionRecord:
         """Return the certificate of a deletion as a JSON document. Raises StopIteration if it is not done."""
         deletion = next(deletion for deletion in self.deletions if deletion.number == number)
         done = self._read_done(deletion)
-        topics: dict[str, int] = {}
-        for entry in done["entries"]:
-            topics[entry["topic"]] = topics.get(entry["topic"], 0) + sum(int(rows) for rows in entry["taken"].values())
         runs = self._runs_of(deletion)
         return {
             "deletion": number,
             **deletion.document(),
             "done_at": done.get("at"),
             "tables": {"landed": int(done["rows"]), **done.get("typed", {})},
-            "topics": topics,
+            "topics": {topic: count_offsets(topic_runs) for topic, topic_runs in runs.items()},
             "offsets": {topic: topic_runs.tolist() for topic, topic_runs in runs.items()},
             "replaced_files": done.get("replaced"),
             "typed_replaced_files": done.get("typed_replaced"),

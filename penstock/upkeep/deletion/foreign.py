@@ -36,9 +36,9 @@ def note_foreign_changes(layout: Layout) -> int:
         complaints += faults
         for fault in faults:
             _LOGGER.error("%s", fault.text)
-        if commit.names or rows.rows:
+        if commit.names or rows.runs:
             changes += 1
-            _LOGGER.warning("%s", describe(layout, commit, rows.rows))
+            _LOGGER.warning("%s", describe(layout, commit, rows.rows + rows.repeated))
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)

@@ -20,7 +20,14 @@ from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, within
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.requests.conditions import BEFORE, IN, NOT_IN, Condition, matching_rows
-from penstock.landing.requests.deletions import RETENTION, Deletion, pending_deletions, request_deletion, write_record
+from penstock.landing.requests.deletions import (
+    RETENTION,
+    Deletion,
+    DeletionRecord,
+    pending_deletions,
+    request_deletion,
+    write_record,
+)
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table.table_file import Mask, TableFile
@@ -76,7 +83,7 @@ class Removal:
     latest: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rows = DeletedRows(self.deletion)
+        self.rows = DeletedRows(self.deletion, DeletionRecord(self.layout).runs())
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
@@ -121,6 +128,7 @@ class Removal:
         """Write the record; ``replaced``: None if it cannot be said which files had the rows."""
         deleted, offsets, sums = self.rows.by_topic(), self.rows.offsets(), self.rows.sums
         evidence = {
+            "rows": self.rows.rows + self.rows.repeated,
             "typed": {name: removal.rows for name, removal in typed.items()},
             "typed_replaced": {name: removal.replaced for name, removal in typed.items()},
             "replaced": replaced,

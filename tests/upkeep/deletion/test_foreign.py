@@ -28,6 +28,7 @@ from tests.landing.table.foreign_writer import (
     optimize_without_vector,
     restore,
 )
+from tests.proof.proof_sql import differences
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 from tests.upkeep.deletion.test_removal import believed, fates, ledger_sums, rebuilt_sums, worker
@@ -222,6 +223,37 @@ def test_balance_names_commit_that_repeats_rows_or_brings_deleted_ones_back(
     # Restored to the state before the commit: nothing to complain about.
     (landed / "_delta_log" / f"{version:020}.json").unlink()
     assert current_complaints(table.layout, is_exact=True) == []
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_row_that_was_restored_and_deleted_again_is_counted_once(
+    tmp_path: Path, topics: Path, table: HandWritten, is_foreign: bool
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        first_version = table_of(table.layout).version()
+        request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u1'"))
+        maintain(proof_worker, table)
+        once = {"landed.event": 4, "landed.message": 1, "deleted.asked": 1}
+        assert fates(running) == once
+        deltalake.DeltaTable(str(landed)).restore(first_version)
+        maintain(proof_worker, table)
+        (complaint,) = current_complaints(table.layout, is_exact=False)
+        assert complaint.text.endswith("brought 1 deleted rows back: `penstock tables delete` deletes them again")
+        if is_foreign:
+            deltalake.DeltaTable(str(landed)).delete("uuid = 'u1'")
+        request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
+        maintain(proof_worker, table)
+        assert fates(running) == {"landed.event": 2, "landed.message": 1, "deleted.asked": 3}
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        assert current_complaints(table.layout, is_exact=False) == []
+        *_, number = [deletion.number for deletion in load_deletions(table.layout)]
+        record, rows = DeletionRecord(table.layout).certificate(number), 2 if is_foreign else 3
+        assert (record["tables"], record["topics"]) == ({"landed": rows}, {"t": rows})
+        assert differences(table.layout) == []
 
 
 def complaints_at(table: HandWritten) -> list[int]:
