@@ -256,6 +256,29 @@ def test_append_with_too_many_entries_is_refused_before_it_takes_memory(monkeypa
     assert len(as_batch(append.body)) == 1000
 
 
+@pytest.mark.parametrize(
+    ("before", "entry"),
+    [
+        (b"\x28\x01", b"\x12\x00"),  # a number first
+        (b"\x41" + bytes(8) + b"\x45" + bytes(4), b"\x12\x00"),  # unknown fields of fixed size
+        (b"\x43\x44", b"\x12\x00"),  # an unknown group
+        (b"", b"\x92\x00\x00"),  # a tag of two octets
+        (b"", b"\x12\x80\x00"),  # a size of two octets
+    ],
+)
+def test_entries_in_any_encoding_that_protobuf_reads_are_counted(before: bytes, entry: bytes) -> None:
+    data = before + decode.MAX_ENTRIES * entry
+    assert len(AppendRequest.FromString(before + 3 * entry).logs) == 3
+    assert not decode._has_too_many_entries(data)
+    assert decode._has_too_many_entries(data + entry)
+
+
+def test_many_other_fields_are_refused_as_entries_are() -> None:
+    data = 3 * decode.MAX_ENTRIES * b"\x0a\x01\x12"
+    assert decode._has_too_many_entries(data)
+    assert not decode._has_too_many_entries(b"\x0a\x01t\x3a\x80\x80\x80\x02" + (4 << 20) * b"\x12")
+
+
 def test_payload_with_tags_of_entries_is_no_entry() -> None:
     payload = b"\x12" * 2_000_000
     append = parse_append(AppendRequest(topic="t", logs=[LogEntry(raw_bytes=payload)]).SerializeToString())
