@@ -43,7 +43,7 @@ class TransactionsConfig(Section):
     max_size: Size = Field(64 << 20, ge=1, description="Maximum size of the entries of one transaction.")
     max_open: int = Field(1000, ge=1, description="Maximum number of open transactions.")
     max_open_per_token: int = Field(100, ge=1, description="Maximum number of open transactions of one token.")
-    producer_memory: Seconds = Field(86400, description="Time for which sequence numbers of idle producers are kept.")
+    producer_memory: Seconds = Field(86400, description="Running time for which numbers of idle producers are kept.")
 
 
 class LogConfig(Section):

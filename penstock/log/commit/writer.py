@@ -39,7 +39,7 @@ class Writer:
         self.lock = threading.Lock()
         self.settings = settings
         self.positions: dict[str, int] = {}
-        self.producers = Producers(shared.producer_memory, path.name)
+        self.producers = Producers(shared.producer_memory, path.name, shared.clock.monotonic)
         self.pending_rollback: Callable[[], None] | None = None
         """Rollback of a failed transaction that must succeed before anything is written; it raises OSError."""
         self.is_recovered = False
@@ -254,7 +254,7 @@ class Writer:
     def retire(self) -> None:
         """Start a new segment if the rows of the active one are old, and forget silent producers. Raises LogError."""
         active, now = self.active(), self._shared.clock.micros()
-        self._forget_producers()
+        self.producers.forget()
         state, settings = active.state, self.settings
         aged = now - state.oldest >= settings.rotate_after * 1e6 or now - state.last > settings.stale_after * 1e6
         if state.batches > 0 and aged:
@@ -262,7 +262,7 @@ class Writer:
 
     def _roll(self, active: Segment) -> Segment:
         self.flush()
-        self._forget_producers()
+        self.producers.forget()
         start_state = StartState(self.positions, self.producers.document())
         try:
             # Order: the old segment is complete on the disk before the next one exists. Crash: in between, recovery
@@ -277,12 +277,6 @@ class Writer:
         self._segment = following
         active.release()
         return following
-
-    def _forget_producers(self) -> None:
-        if self._shared.clock.right:
-            # Only with a plausible clock: a jump ahead would forget all producers, and their retries would be stored
-            # twice.
-            self.producers.forget(self._shared.clock.micros())
 
     def release(self) -> None:
         """Close the files; the next use opens them again."""

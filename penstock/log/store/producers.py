@@ -8,9 +8,10 @@ crash.
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,13 +107,18 @@ def check_same(producer: ProducerSequence, count: int, rows_checksum: int, store
 class Producers:
     """The producers of one topic. ``memory`` is the time after which a silent one is forgotten, in seconds.
 
+    Invariant: silence is time that the log ran, on its ``monotonic`` clock. A wall clock that jumps ahead, or was
+    behind at the last append, would make a retry of a minute ago look a day old, and it would be stored twice.
+
     Owned by the Writer: one thread at a time. Ordered by last append, the most silent producer first.
     """
 
-    def __init__(self, memory: float, name: str = "") -> None:
+    def __init__(self, memory: float, name: str = "", monotonic: Callable[[], float] = time.monotonic) -> None:
         self._memory = memory
         self._name = name
+        self._monotonic = monotonic
         self._answers_of: OrderedDict[str, deque[StoredAppend]] = OrderedDict()
+        self._silent_since: dict[str, float] = {}
         self._uncertain: set[str] = set()
         self._answers = 0
         self._warned = False
@@ -152,6 +158,7 @@ class Producers:
             )  # replaces a damaged one
             self._answers += 1
         self._answers_of.move_to_end(producer_id)
+        self._silent_since[producer_id] = self._monotonic()
         if len(self._answers_of) > MAX_PRODUCERS:
             self._forget_most_silent()
             self._warn_once()
@@ -187,6 +194,7 @@ class Producers:
     def _forget_most_silent(self) -> None:
         name, answers = self._answers_of.popitem(last=False)
         self._uncertain.discard(name)
+        del self._silent_since[name]
         self._answers -= len(answers)
 
     def enter_all(self, entries: Iterable[ProducerEntry]) -> None:
@@ -198,29 +206,38 @@ class Producers:
         """Forget all producers."""
         self._answers_of.clear()
         self._uncertain.clear()
+        self._silent_since.clear()
         self._answers = 0
 
-    def forget(self, now: int) -> None:
-        """Forget producers that were silent for too long; ``now`` in microseconds."""
-        limit = now - self._memory * 1e6
-        while self._answers_of and next(iter(self._answers_of.values()))[-1].time < limit:
+    def forget(self) -> None:
+        """Forget producers that were silent for too long."""
+        limit = self._monotonic() - self._memory
+        while self._answers_of and self._silent_since[next(iter(self._answers_of))] < limit:
             self._forget_most_silent()
 
     def document(self) -> dict[str, Any]:
-        """Return a JSON-ready document, in order of the last append."""
+        """Return a JSON-ready document, in order of the last append; ``silent`` is in seconds."""
+        now = self._monotonic()
+        silent = {name: int(now - since) for name, since in self._silent_since.items()}
         return {
             "producers": {name: [_numbers(stored) for stored in answers] for name, answers in self._answers_of.items()},
             "unsure": sorted(self._uncertain),
+            "silent": {name: seconds for name, seconds in silent.items() if seconds},
         }
 
     def load(self, document: Mapping[str, Any]) -> None:
         """Enter all appends of ``document``. Raises TypeError, ValueError or AttributeError."""
         for name, appends in document.get("producers", {}).items():
-            for sequence, first, count, time, rows_checksum in appends:
+            for sequence, first, count, timestamp, rows_checksum in appends:
                 self.enter(
-                    str(name), StoredAppend(int(sequence), int(first), int(count), int(time), int(rows_checksum))
+                    str(name), StoredAppend(int(sequence), int(first), int(count), int(timestamp), int(rows_checksum))
                 )
         self._uncertain.update(name for name in document.get("unsure", ()) if name in self._answers_of)
+        # Compatibility: an earlier version stored no silence; its producers are remembered for longer.
+        now = self._monotonic()
+        for name, seconds in document.get("silent", {}).items():
+            if name in self._answers_of:
+                self._silent_since[name] = now - int(seconds)
 
 
 def _numbers(stored: StoredAppend) -> list[int]:

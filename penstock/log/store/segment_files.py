@@ -21,7 +21,7 @@ from penstock.log.documents import decode, encode
 from penstock.log.errors import UnknownFormat
 
 SUFFIX = ".arrows"
-PRODUCERS = ("producers", "unsure")
+PRODUCERS = ("producers", "unsure", "silent")
 """Keys of the producers in a .state file."""
 OFFSET_DIGITS = 20
 _SYNCED_WORDS = struct.Struct("<qqq")

@@ -173,6 +173,42 @@ def test_idle_producer_is_forgotten_after_its_timeout(tmp_path):
     log.close()
 
 
+@pytest.mark.parametrize(("before", "at_restart"), [(0, 86_300), (-86_400, 90_000), (-1_600_000_000, 1_600_000_000)])
+def test_jump_of_the_clock_at_a_restart_forgets_no_producer(tmp_path, before, at_restart):
+    clock, limits = FakeClock(), Limits(producer_memory=1_000)
+    log = Log(tmp_path, clock=clock, fs=UNSYNCED, transactions=limits)
+    clock.jump(before)
+    append(log.topic("t", create=True), 7, b"a").result(10)
+    log.close()
+    clock.jump(at_restart)
+    log = Log(tmp_path, clock=clock, fs=UNSYNCED, transactions=limits)
+    clock.advance(900)  # a clock that is right again is believed after ten minutes
+    log.sweep()
+    assert append(log.topic("t"), 7, b"a").result(10).first == 0
+    log.close()
+
+
+def test_silence_before_a_restart_counts_and_downtime_does_not(tmp_path):
+    clock, limits, settings = FakeClock(), Limits(producer_memory=1_000), TopicSettings(rotate_after=10)
+    log = Log(tmp_path, settings, clock=clock, fs=UNSYNCED, transactions=limits)
+    topic = log.topic("t", create=True)
+    append(topic, 7, b"a").result(10)
+    clock.advance(600)
+    append(topic, 0, b"b", name="q").result(10)  # in a new segment, whose snapshot has the silence of "p"
+    log.close()
+    clock.now += 3_000  # the daemon is not running
+    log = Log(tmp_path, settings, clock=clock, fs=UNSYNCED, transactions=limits)
+    topic = log.topic("t")
+    clock.advance(399)
+    log.sweep()
+    assert append(topic, 7, b"a").result(10).first == 0
+    clock.advance(2)
+    log.sweep()
+    assert append(topic, 50, b"c").result(10).first == 2
+    assert append(topic, 0, b"b", name="q").result(10).first == 1
+    log.close()
+
+
 def test_retries_from_many_threads_are_stored_once(tmp_path):
     with opened(tmp_path) as topic:
 

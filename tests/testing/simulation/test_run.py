@@ -43,6 +43,9 @@ CASES: list[dict[str, Any]] = [
     {"seed": 1267},
     {"seed": 9000037},
     {"seed": 9000076},
+    {"seed": 20001448},
+    {"seed": 20001651},
+    {"seed": 20000836},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
