@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config import ConfigError, Settings, load, notices
+from penstock.config import ConfigError, Settings, load, masked, notices
 from tests.fuzzed import DEEP
 
 LINES = [
@@ -112,6 +112,16 @@ def test_readable_file_with_secrets_is_named_at_the_start(tmp_path: Path, secret
     assert line == f"{file} holds secrets and has mode 0644, so that others have access to it: chmod 600 {file}"
     file.chmod(0o600)
     assert not any("secrets" in line for line in notices(load(file, environment={}), file, environment={}))
+
+
+def test_name_of_a_key_file_is_shown_and_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    tls = "tls_cert = 'server.crt'\ntls_key = 'server.key'\n"
+    file.write_text(f"[[listener]]\nname = 'web'\nprotocol = 'http'\nport = 4318\n{tls}")
+    file.chmod(0o644)
+    settings = load(file, environment={})
+    assert notices(settings, file, environment={}) == []
+    assert masked(settings)["listener"][0]["tls_key"] == "server.key"
 
 
 def test_ignored_key_at_another_place_is_an_error() -> None:

@@ -10,6 +10,8 @@ import signal
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -34,7 +36,10 @@ FORWARD = 'codec = "forward"'
 def listeners(server: certificates.Pair) -> str:
     """Return a listener for all senders, and one with a shared key over TLS."""
     tls = f'shared_key = "{KEY}"', f'tls_cert = "{server.cert}"', f'tls_key = "{server.key}"'
-    return SMALL + listener("forward", "tcp", FORWARD) + listener("forward-tls", "tcp", FORWARD, *tls)
+    listeners_with_tls = listener("forward-tls", "tcp", FORWARD, *tls) + listener(
+        "documented", "tcp", FORWARD, *tls[1:]
+    )
+    return SMALL + listener("forward", "tcp", FORWARD) + listeners_with_tls
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +125,20 @@ def test_shared_key_over_tls(here: Pipe, server: certificates.Pair) -> None:
                 assert answer(sock) == {"ack": "c"}
     assert records(here, "tls", "forward-tls") == [{"n": 1}]
     wait_until(lambda: here.counts("forward-tls")["connection_closed.key"] == 1)
+
+
+def test_documented_program_sends_over_tls(here: Pipe, server: certificates.Pair) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "forward.md").read_text()
+    program = text.partition("```python\n")[2].partition("```")[0]
+    _, port = here.address("documented")
+    program = program.replace("tls/ca.crt", str(server.cert)).replace("24224", str(port))
+    printed = subprocess.run([sys.executable, "-c", program], text=True, check=True, capture_output=True, timeout=60)
+    assert printed.stdout == "{'ack': 'bG9naW4tMQ=='}\n"
+    assert printed.stdout in text
+    assert records(here, "app.login", "documented") == [{"user": "ann"}]
+    with socket.create_connection(here.address("documented"), timeout=30) as sender:
+        sender.sendall(packed({"n": 1}))
+        wait_until(lambda: here.counts("documented")["connection_closed.tls"] == 1)
 
 
 def test_events_of_fluent_bit(here: Pipe) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -45,6 +46,8 @@ _ERRORS: Mapping[grpc.StatusCode, type[ClientError]] = {
     grpc.StatusCode.CANCELLED: types.Unavailable,
 }
 
+_OVERSIZE = re.compile(r"larger than max \((\d+) vs\. (\d+)\)")
+"""gRPC's own text for a request or an answer above the limit of a connection, from either side."""
 _STORING = ("AppendLogs", "Commit")
 """Methods that the log deduplicates by the producer's number."""
 
@@ -89,6 +92,12 @@ def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] |
     if call is not None and call.method in _STORING and _is_stored_already(code, details):
         return types.StoredAlready(details)
     kind = call.not_found if call is not None and code is grpc.StatusCode.NOT_FOUND else _ERRORS.get(code, ClientError)
+    if sizes := _OVERSIZE.search(details):
+        request_bytes, limit_bytes = sizes.groups()
+        return kind(
+            f"a call of {request_bytes} bytes is larger than the {limit_bytes} bytes that one call may have: "
+            "send fewer or smaller messages at a time"
+        )
     return kind(details or code.name)
 
 

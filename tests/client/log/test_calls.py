@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client import ClientError, OutOfSequence, StoredAlready, TopicExists
+from penstock.client import ClientError, Exhausted, OutOfSequence, StoredAlready, TopicExists
 from penstock.client.log import admin_calls, calls
 from penstock.client.log.calls import Call
 from tests.fuzzed import RAW
@@ -58,3 +58,13 @@ def test_number_stored_with_other_rows_has_its_own_error(
 ) -> None:
     error = calls.failure(code, details, "127.0.0.1:1", call)
     assert (type(error), str(error)) == (kind, details)
+
+
+def test_error_of_an_oversize_call_names_both_sizes_and_the_next_step() -> None:
+    details = "CLIENT: Sent message larger than max (90000053 vs. 67108864)"
+    error = calls.failure(grpc.StatusCode.RESOURCE_EXHAUSTED, details, "127.0.0.1:1")
+    assert type(error) is Exhausted
+    assert str(error) == (
+        "a call of 90000053 bytes is larger than the 67108864 bytes that one call may have: "
+        "send fewer or smaller messages at a time"
+    )
