@@ -98,11 +98,13 @@ def list_rows(
     if as_json:
         print(json.dumps([row.document() for row in matches], indent=2))
         return
-    table = Table("message", "received (UTC)", "source", "reason", "what is wrong", "payload", box=None)
+    # Two lines for each message: as columns of 80 characters in all, each would break into many.
     for row in matches:
-        received, payload = f"{row.timestamp:%m-%d %H:%M:%S}", row.payload.decode(errors="replace")
-        table.add_row(row.position, received, row.source, row.reason, visible(row.fault.text), _shorten(payload))
-    console.print(table if matches else "the quarantine is empty")
+        header = f"{row.position}  {row.timestamp:%m-%d %H:%M:%S} UTC  {row.source or 'no source'}  {row.reason}"
+        print(visible(f"{header}: {row.fault.text}"))
+        print(f"    {_shorten(row.payload.decode(errors='replace'))}")
+    if not matches:
+        print("the quarantine is empty")
 
 
 @quarantine.command("history")

@@ -39,7 +39,10 @@ def test_quarantine_groups_and_lists_messages(folder: Path) -> None:
     listed = json.loads(invoke(folder, "list", "--json", "--shape", first["shape"], "-n", "2"))
     assert [entry["reason"] for entry in listed] == ["bad_json"] * 2
     assert "bad_json" in invoke(folder, "groups")
-    assert "events-udp" in invoke(folder, "list")
+    header, payload, *_ = invoke(folder, "list").splitlines()
+    assert "  events-udp  " in header
+    assert payload.startswith("    {")
+    assert ": " in header.partition("  events-udp  ")[2]
 
 
 def test_unknown_reason_is_rejected(folder: Path) -> None:
