@@ -41,8 +41,16 @@ from penstock.wire.requests import MAX_GROWN_BODIES, OVERSIZE, Refused, check_me
 
 _EMPTY, _STR, _INT, _DOUBLE, _BOOL, _MAP, _SLICE, _BYTES = range(8)
 """Types of a value (OTAP, section 5.5.1)."""
-_COMPARED = {_STR: "str", _INT: "int", _DOUBLE: "double", _BOOL: "bool", _BYTES: "bytes"}
-"""Types whose equal neighbours have a difference as parent id, and their columns; others have the id itself."""
+_COMPARED: Mapping[int, tuple[str, Any]] = {
+    _STR: ("str", ""),
+    _INT: ("int", 0),
+    _DOUBLE: ("double", 0.0),
+    _BOOL: ("bool", False),
+    _BYTES: ("bytes", b""),
+}
+"""Types whose equal neighbours have a difference as parent id, their columns and the value of null; others have the id
+itself. Senders write null for that value, and leave out a column that has no other one.
+"""
 LEAST_ROOM_BYTES = 16 << 20
 """Bytes that the texts of a batch may take in any case."""
 _NO_ATTRIBUTES = Attributes(np.zeros(0, np.int64), pa.array([], pa.string()), pa.array([], pa.string()))
@@ -173,14 +181,18 @@ class _Decoder:
         """Return AnyValues as texts, which are empty without a value."""
         if len(kinds) and kinds.max() > _BYTES:
             raise Malformed(f"a value has type {kinds.max()}")
-        parts, order, row_count = [], np.full(len(kinds), -1, np.int64), 0
+        parts, order, row_count = list[Any](), np.full(len(kinds), -1, np.int64), 0
         for kind, (name, read) in _FORMS.items():
             rows = np.flatnonzero(kinds == kind)
             column = columns.get(name)
-            if not len(rows) or column is None:
+            if not len(rows):
                 continue
-            selected = column if len(rows) == len(kinds) else column.take(from_numpy(rows))
-            parts.append(read(self, selected))
+            default = _DEFAULT_TEXTS.get(kind, "")
+            if column is None:
+                parts.append(pa.repeat(pa.scalar(default), len(rows)))
+            else:
+                selected = column if len(rows) == len(kinds) else column.take(from_numpy(rows))
+                parts.append(read(self, selected).fill_null(default))
             order[rows] = row_count + np.arange(len(rows))
             row_count += len(rows)
         if not parts:
@@ -241,6 +253,10 @@ _FORMS: Mapping[int, tuple[str, Callable[[_Decoder, pa.Array[Any]], pa.Array[Any
 }
 
 
+_DEFAULT_TEXTS = {_INT: "0", _DOUBLE: "0", _BOOL: "false"}
+"""Texts of values that are null or whose column is absent; other types have an empty one."""
+
+
 def _without_dictionary(column: pa.Array[Any], plain_type: pa.DataType) -> pa.Array[Any]:
     """Return a column of fixed width without its dictionary. Raises Malformed if it has another type."""
     if isinstance(column, pa.DictionaryArray):
@@ -274,12 +290,12 @@ def _parent_ids(columns: _Table, kinds: np.ndarray) -> Ints:
     encoded, _ = _unsigned(columns["parent_id"], "parent_id")
     if "parent_id" in columns.plain_ids:
         return _within_limit(encoded.astype(np.int64))
-    is_same = (kinds[1:] == kinds[:-1]) & _equals_previous(columns["key"])
+    is_same = (kinds[1:] == kinds[:-1]) & _equals_previous(columns["key"], "")
     is_equal = np.zeros(len(kinds) - 1, np.bool_)
-    for kind, name in _COMPARED.items():
+    for kind, (name, default) in _COMPARED.items():
         of_kind = kinds[1:] == kind
-        if name in columns and of_kind.any():
-            is_equal |= of_kind & _equals_previous(columns[name])
+        if of_kind.any():
+            is_equal |= of_kind & (_equals_previous(columns[name], default) if name in columns else True)
     begins_run = np.concatenate([[True], ~(is_same & is_equal)])
     sums = np.cumsum(encoded.astype(np.int64))
     begins = np.flatnonzero(begins_run)
@@ -294,12 +310,17 @@ def _within_limit(ids: Ints) -> Ints:
     return ids
 
 
-def _equals_previous(column: pa.Array[Any]) -> np.ndarray:
-    """Return for each row but the first whether it equals the row before; null equals nothing."""
+def _equals_previous(column: pa.Array[Any], default: Any) -> np.ndarray:
+    """Return for each row but the first whether it equals the row before; null is ``default``."""
     if isinstance(column, pa.DictionaryArray):
-        column = column.indices
+        # A dictionary may have a value twice, and null. The texts of the rows are not made: they may be large.
+        values = pa.concat_arrays([column.dictionary, pa.nulls(1, column.dictionary.type)])
+        codes: Any = values.fill_null(pa.scalar(default, values.type)).dictionary_encode().indices
+        column = codes.take(column.indices.cast(pa.int64()).fill_null(len(values) - 1))
+    else:
+        column = column.fill_null(pa.scalar(default, column.type))
     equal: Any = pc.equal(column[1:], column[:-1])
-    return np.asarray(equal.fill_null(False))
+    return np.asarray(equal)
 
 
 def _codes(texts: pa.Array[Any]) -> np.ndarray:

@@ -134,6 +134,30 @@ def test_map_and_list_are_json() -> None:
     assert ("attributes.names", '["a","b"]') in pairs
 
 
+@pytest.mark.parametrize("is_null", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [(1, "str", ""), (2, "int", "0"), (3, "double", "0"), (4, "bool", "false"), (7, "bytes", "")],
+)
+def test_values_of_an_absent_column_are_equal_zeros(kind: int, name: str, text: str, is_null: bool) -> None:
+    """A decoder that takes their differences for ids gives the attributes to other records."""
+    logs = pa.RecordBatch.from_pylist([{"id": int(number > 0)} for number in range(4)], logs_schema())
+    attributes = [{"parent_id": int(number > 0), "key": "a", "type": kind} for number in range(4)]
+    batch = pa.RecordBatch.from_pylist(attributes, attributes_schema())
+    batch = batch if is_null else batch.drop_columns([name])
+    decoded = rows(decode({LOGS: logs, LOG_ATTRIBUTES: batch}))
+    assert decoded == [(b"", [("attributes.a", text)])] * 4
+
+
+def test_value_that_a_dictionary_has_twice_equals_itself() -> None:
+    logs = pa.RecordBatch.from_pylist([{"id": int(number > 0)} for number in range(3)], logs_schema())
+    attributes = [{"parent_id": int(number > 0), "key": "a", "type": 1, "str": "b"} for number in range(3)]
+    batch = pa.RecordBatch.from_pylist(attributes, attributes_schema())
+    twice = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.uint16()), pa.array(["b", "b"]))
+    batch = batch.set_column(batch.schema.get_field_index("str"), batch.schema.field("str"), twice)
+    assert rows(decode({LOGS: logs, LOG_ATTRIBUTES: batch})) == [(b"", [("attributes.a", "b")])] * 3
+
+
 def test_batch_without_logs_is_empty() -> None:
     assert decode({}).body.num_rows == 0
 
