@@ -309,12 +309,13 @@ class FrameWriter:
 
         Crash: that of a log daemon that died while storing frames does not, and neither does one from before a power
         failure, which may have taken its page back, unless saved frames before it still wait. The topics know the
-        stored frames.
+        stored frames. A floor from before the failure does not show where the saved frames end: its page is older.
         """
         if reader.name != LOG or reader.position.position >= max(reader.position.claim, self._restarted_at):
             return True
         held = held_file(reader.position.path.parent, self._source)
-        return reader.reached == reader.position.floor and reader.position.was_advanced and held.exists()
+        is_behind_saved = reader.reached == reader.position.floor >= self._restarted_at
+        return is_behind_saved and reader.position.was_advanced and held.exists()
 
 
 def _published(frame: Frame) -> tuple[int, int]:

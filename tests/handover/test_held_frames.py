@@ -287,6 +287,28 @@ def test_frames_stored_behind_saved_ones_are_not_dropped_after_a_power_failure(
 
 
 @pytest.mark.survives("log buffer", "power cut")
+def test_saved_frames_are_not_dropped_if_a_second_power_failure_takes_the_floor_behind_them(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live(tmp_path, LISTENER)
+    overflow(life)
+    life.end()
+    monkeypatch.setattr(buffer, "boot_id", lambda: "second")
+    life = live(tmp_path, LISTENER)
+    on_disk, floor = life.position.path.read_bytes(), life.position.floor
+    while life.position.floor == floor:
+        publish(life, b"x" * 1000)
+    published = life.publisher.total
+    life.end()
+    life.position.path.write_bytes(on_disk)  # the page with the floor behind the saved frames was not on the disk
+    monkeypatch.setattr(buffer, "boot_id", lambda: "third")
+    life = live(tmp_path, LISTENER)
+    overflow(life)
+    drain(tmp_path, log)
+    assert len(payloads(log)) + counts(log)["policy_drop.log"] == published + 150
+
+
+@pytest.mark.survives("log buffer", "power cut")
 @pytest.mark.parametrize("is_text_lost", [False, True])
 @pytest.mark.parametrize("is_carried", [False, True])
 def test_dropped_frames_are_not_stored_if_a_power_failure_takes_the_floor(

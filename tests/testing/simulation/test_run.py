@@ -44,6 +44,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 9000037},
     {"seed": 9000076},
     {"seed": 20001448},
+    {"seed": 20001437, "steps": 281, "messages": 16, "faults": [0, 1, *range(3, 7), *range(8, 12), 14, 18, 21, 23, 30]},
     {"seed": 20001651},
     {"seed": 20000836},
 ]
