@@ -65,6 +65,10 @@ class Drain(FrameReader):
     def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Note frames that a predecessor claimed and did not pass: it may have stored them."""
         self._uncertain_end = position.claim
+        if position.was_advanced:
+            # Order: the mark before the position. If the writer saves these frames, the next drain continues at the
+            # stored mark: the messages that were dropped before them are counted, and not corrupt as well.
+            position.mark, position.position = group.mark, group.begin
 
     def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Append the frames' batches, wait for the sync, and advance past each that is stored."""

@@ -19,7 +19,7 @@ from penstock.handover.buffer import HandlerPosition, epoch_of, last_frame_metad
 from penstock.handover.dropped_frames import DroppedFrameCounts, Move, last_move
 from penstock.handover.frame import encode_frame, intact_metadata, published
 from penstock.handover.frame_metadata import FrameMetadata
-from penstock.handover.held_frames import write_held_frames
+from penstock.handover.held_frames import read_held_frames, write_held_frames
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.lost_position import carried_floor, frames_between, restore_floor, uncertain_frames
 from penstock.handover.paths import LOG, held_file
@@ -88,6 +88,8 @@ class FrameWriter:
         self._locked_since = 0.0
         self._stalled_position, self._stalled_since, self._save_delay = UNKNOWN, 0.0, 0.0
         self._held_mark = UNKNOWN
+        saved, _ = read_held_frames(held_file(publication.path.parent, source))
+        self._saved_end = max((frame.end for frame in saved), default=0)
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
         if was_restarted(page):
             self._restore_floors(page)
@@ -309,12 +311,12 @@ class FrameWriter:
 
         Crash: that of a log daemon that died while storing frames does not, and neither does one from before a power
         failure, which may have taken its page back, unless saved frames before it still wait. The topics know the
-        stored frames. A floor from before the failure does not show where the saved frames end: its page is older.
+        stored frames. It may also have taken the floor behind the saved frames, which are stored then, and not dropped.
         """
         if reader.name != LOG or reader.position.position >= max(reader.position.claim, self._restarted_at):
             return True
         held = held_file(reader.position.path.parent, self._source)
-        is_behind_saved = reader.reached == reader.position.floor >= self._restarted_at
+        is_behind_saved = reader.reached == reader.position.floor >= self._saved_end
         return is_behind_saved and reader.position.was_advanced and held.exists()
 
 

@@ -122,6 +122,26 @@ def test_frames_that_are_saved_after_the_successor_has_begun_are_stored(tmp_path
     assert not held_file(tmp_path, "events").exists()
 
 
+def test_messages_dropped_before_saved_frames_are_not_counted_as_corrupt(tmp_path: Path, log: Log) -> None:
+    life = live(tmp_path, LISTENER)
+    overflow(life)
+
+    class Died(BaseException):
+        pass
+
+    class DyingDrain(Drain):
+        def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
+            raise Died
+
+    with pytest.raises(Died):
+        DyingDrain(LISTENER.name, tmp_path, log, None).run()
+    overflow(life)
+    drain(tmp_path, log)
+    total = counts(log)
+    assert (total["accepted"], total["corrupt"]) == (300, 0)
+    assert total["policy_drop.log"] == 300 - len(payloads(log))
+
+
 def test_stored_frames_among_the_saved_are_skipped(tmp_path: Path, log: Log) -> None:
     life = live(tmp_path, LISTENER)
     publish(life, b"first", b"second")
