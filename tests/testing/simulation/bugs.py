@@ -144,6 +144,18 @@ def forget_floors_after_power_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FrameWriter, "_restore_floors", lambda self, page: None)
 
 
+def drop_frames_of_uncertain_position(patch: pytest.MonkeyPatch) -> None:
+    """Drop frames that a power failure made uncertain, because it took the position of the log: they may be stored."""
+    knows_its_frames = FrameWriter._knows_its_frames
+
+    def knows_all_but_claimed(self: FrameWriter, reader: HandlerPosition) -> bool:
+        with patch.context() as inner:
+            inner.setattr(self, "_restarted_at", 0)
+            return knows_its_frames(self, reader)
+
+    patch.setattr(FrameWriter, "_knows_its_frames", knows_all_but_claimed)
+
+
 def show_batches_behind_synced_length(patch: pytest.MonkeyPatch) -> None:
     """Show batches that the index names behind the synced length, after a power cut that tore the index."""
     load_records = SegmentView._load_records
@@ -170,6 +182,7 @@ BUGS: dict[Bug, int] = {
     leave_rows_of_killed_writer_unsynced: 48,
     pass_saved_frames: 40,
     forget_floors_after_power_cut: 9000037,
+    drop_frames_of_uncertain_position: 244,
     show_batches_behind_synced_length: 802,
 }
 """A seed that notices each bug."""
