@@ -97,12 +97,16 @@ def joined(first: Mapping[str, Runs], second: Mapping[str, Runs]) -> dict[str, R
     return {t: as_runs(np.concatenate([first.get(t, NO_RUNS), second.get(t, NO_RUNS)])) for t in topics}
 
 
+def offsets_of_rows(rows: pa.Table) -> dict[str, Runs]:
+    """Return the offsets of rows by topic."""
+    topics = map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist())
+    return {topic: runs_of(np.unique(of_topic(rows, topic)["offset"].to_numpy())) for topic in topics}
+
+
 def offsets_by_topic(layout: Layout, files: Sequence[TableFile]) -> dict[str, Runs]:
     """Return the offsets of the rows of files of the table ``landed``."""
     parts: dict[str, list[Runs]] = {}
     for file in files:
-        rows = read_rows(layout.landed, [file])
-        for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
-            offsets = np.unique(of_topic(rows, topic)["offset"].to_numpy())
-            parts.setdefault(topic, []).append(runs_of(offsets))
+        for topic, runs in offsets_of_rows(read_rows(layout.landed, [file])).items():
+            parts.setdefault(topic, []).append(runs)
     return {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}

@@ -7,21 +7,22 @@ A commit may also repeat rows, or bring deleted ones back: that is no fate, so t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import Runs
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, intersection
 from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions, pending_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile, count_rows, is_about_content
 from penstock.landing.table.table_reader import ForeignCommit, TableReader
 from penstock.landing.table_paths import Layout
-from penstock.proof.deleted_rows import DeletedRows, joined, offsets_by_topic, rows_within
+from penstock.proof.deleted_rows import DeletedRows, joined, offsets_by_topic, offsets_of_rows, rows_within
 from penstock.proof.evidence import read_rows
 
 _LOGGER = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ def foreign_changes(
 
 
 def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> Iterator[tuple[TableFile, Mask]]:
-    """Yield the files that a commit removed or rewrote, each with a mask of its rows that no later file holds.
+    """Yield the files that a commit removed or rewrote, each with a mask of its rows that no file holds after it.
 
     Raises DamagedFile.
     """
@@ -77,10 +78,40 @@ def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> I
     if not commit.names and _sum_rows(layout, before) == _sum_rows(layout, after):
         return
     remaining = offsets_by_topic(layout, after)
+    masks: list[tuple[TableFile, Mask]] = []
+    parts: dict[str, list[Runs]] = {}
     for file in before:
-        mask = ~rows_within(read_rows(layout.landed, [file]), remaining)
+        rows = read_rows(layout.landed, [file])
+        mask = ~rows_within(rows, remaining)
         if mask.any():
-            yield file, mask
+            masks.append((file, mask))
+            for topic, runs in offsets_of_rows(rows.filter(pa.array(mask))).items():
+                parts.setdefault(topic, []).append(runs)
+    removed = {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}
+    if masks and (copies := _copies_of(layout, table, commit, removed, {_folder(file) for file, _ in masks})):
+        masks = [(file, mask & ~rows_within(read_rows(layout.landed, [file]), copies)) for file, mask in masks]
+    yield from ((file, mask) for file, mask in masks if mask.any())
+
+
+def _folder(file: TableFile) -> str:
+    return file.rpartition("/")[0]
+
+
+def _copies_of(
+    layout: Layout, table: TableReader, commit: ForeignCommit, removed: Mapping[str, Runs], folders: Collection[str]
+) -> dict[str, Runs]:
+    """Return the removed offsets, by topic, of which files that the commit left unchanged have a copy.
+
+    An earlier commit repeated these rows, and this one undoes it. A copy is in the same folder: its kind and day are.
+    """
+    bounds = min(runs[0, 0] for runs in removed.values()), max(runs[-1, 1] for runs in removed.values()) - 1
+    copies: dict[str, Runs] = {}
+    for file in table.active_within({"offset": bounds}, commit.version):
+        if file not in commit.added | commit.removed and _folder(file) in folders:
+            for topic, runs in offsets_by_topic(layout, [file]).items():
+                if len(common := intersection(runs, removed.get(topic, NO_RUNS))):
+                    copies = joined(copies, {topic: common})
+    return copies
 
 
 def _changed_files(table: TableReader, commit: ForeignCommit) -> tuple[list[TableFile], list[TableFile]]:

@@ -141,13 +141,15 @@ class TableReader:
         """Return the files of the newest version, sorted by name."""
         return self._list_files(self._table) if self.exists else []
 
-    def active_within(self, bounds: Mapping[str, tuple[Any, Any]]) -> list[TableFile]:
-        """Return the files that may have a row within the bounds (inclusive) of every column.
+    def active_within(self, bounds: Mapping[str, tuple[Any, Any]], version: int | None = None) -> list[TableFile]:
+        """Return the files that may have a row within the bounds (inclusive) of every column; None: of today.
 
-        The statistics in the table's log exclude files; files without statistics may have such a row.
+        The statistics in the table's log exclude files; files without statistics may have such a row. Raises
+        DamagedFile if the log of an earlier version is removed.
         """
+        table = self._table if version is None else self._open_at(version)
         with translate_errors_at(self.folder):
-            adds = pa.table(self._table.get_add_actions(flatten=True))
+            adds = pa.table(table.get_add_actions(flatten=True))
         is_outside: Any = pa.repeat(False, adds.num_rows)
         for column, (low, high) in bounds.items():
             if {f"min.{column}", f"max.{column}"} <= {*adds.schema.names}:
@@ -156,14 +158,17 @@ class TableReader:
                 is_outside = pc.or_(is_outside, is_beside.fill_null(False))
         outside = {unquote(str(path)) for path in adds["path"].filter(is_outside).to_pylist()}
         # Order: after the statistics. A file that a batch adds in between stays in.
-        return [file for file in self.active() if file not in outside]
+        files = self.active() if version is None else self._list_files(table)
+        return [file for file in files if file not in outside]
 
     def active_at(self, version: int) -> list[TableFile]:
         """Return the files of an earlier version. Raises DamagedFile if its log is removed."""
+        return self._list_files(self._open_at(version))
+
+    def _open_at(self, version: int) -> deltalake.DeltaTable:
         try:
             with translate_errors_at(self.folder):
-                earlier = deltalake.DeltaTable(str(self.folder), version=version, **delta_rs_options(self.folder))
-                return self._list_files(earlier)
+                return deltalake.DeltaTable(str(self.folder), version=version, **delta_rs_options(self.folder))
         except DeltaError as error:
             raise DamagedFile(f"{self._log}: version {version}: {str(error).partition(chr(10))[0]}") from None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 ENGINE = "Apache-Spark/4.2.0 Delta-Lake/4.4.0"
@@ -96,6 +97,9 @@ def restore_after_optimize(folder: Path, name: str, deleted: Sequence[int]) -> i
 def optimize_rows(folder: Path, name: str, rows: Sequence[int], is_removed: bool = True) -> int:
     """Replace a file by one with the rows of these indices; without ``is_removed``, leave the file, too."""
     added, copy = latest_add(folder, name), name.replace(".parquet", "-optimized.parquet")
+    # An earlier version, to which a RESTORE goes back, may have a file of this name.
+    while (folder / copy).exists():
+        copy = copy.replace(".parquet", "-optimized.parquet")
     optimized = _copy_rows(folder, added, copy, rows) | {"dataChange": False}
     return commit(folder, [*([{"remove": _removal(added)}] if is_removed else []), {"add": optimized}], "OPTIMIZE")
 
@@ -107,7 +111,9 @@ def _copy_live_rows(folder: Path, added: Mapping[str, Any], copy: str, deleted: 
 
 
 def _copy_rows(folder: Path, added: Mapping[str, Any], copy: str, indices: Sequence[int]) -> dict[str, Any]:
-    rows = pq.ParquetFile(folder / added["path"]).read().take(list(indices))
+    rows = pq.ParquetFile(folder / added["path"]).read()
+    # Workaround: PyArrow cannot take rows of the string views that delta-rs writes.
+    rows = pa.concat_tables([rows.slice(0, 0), *(rows.slice(index, 1) for index in indices)])
     pq.write_table(rows, folder / copy)
     statistics = json.dumps({"numRecords": rows.num_rows})
     return _without_vector(added) | {"path": copy, "size": (folder / copy).stat().st_size, "stats": statistics}

@@ -145,6 +145,27 @@ def test_balance_names_optimize_that_repeats_rows(
         assert [c.text for c in current_complaints(table.layout, is_exact=False)] == [event.cause]
 
 
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_undo_of_a_commit_that_repeated_rows_is_no_deletion(
+    tmp_path: Path, topics: Path, table: HandWritten, is_noted: bool
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        version = table_of(table.layout).version()
+        optimize_rows(landed, file_of(table.layout, "x"), [0, 1, 2], is_removed=False)
+        if is_noted:
+            maintain(proof_worker, table)
+        deltalake.DeltaTable(str(landed)).restore(version)
+        assert rebuilt_sums(topics, table.layout)[0] == BEFORE
+        maintain(proof_worker, table)
+        assert fates(running) == BEFORE
+        assert not load_deletions(table.layout)
+        assert current_complaints(table.layout, is_exact=False) == []
+
+
 @pytest.mark.parametrize("columns", [[], ["uuid"]])
 def test_optimize_of_all_rows_is_no_deletion_also_if_its_file_is_damaged(
     topics: Path, table: HandWritten, columns: list[str]
