@@ -21,7 +21,6 @@ from penstock.counts import Origin
 from penstock.landing.journal import read_journal
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
-from penstock.ledger import checkpoint
 from penstock.ledger.balance import balance
 from penstock.ledger.book_from_topics import recompute, usable
 from penstock.log import Limits, Log, ProducerSequence, TopicReader
@@ -144,16 +143,6 @@ def test_open_and_undecided_transactions_are_rolled_back(golden: Golden, log: Lo
 def test_verification_finds_no_damage(golden: Golden, log: Log) -> None:
     for topic in log.names(internal=True):
         assert log.topic(topic, internal=True).verify() == [], topic
-
-
-def test_each_format_of_the_ledgers_checkpoint_has_a_directory() -> None:
-    heads = set()
-    for path in ARCHIVES:
-        with tarfile.open(path) as archive:
-            member = archive.extractfile(f"data/topics/{checkpoint.FILE}")
-            assert member is not None
-            heads.add(member.readline().split()[-1])
-    assert heads == {b"%d" % number for number in range(1, checkpoint.FORMAT + 1)}
 
 
 @pytest.mark.survives("ledger", "other format")

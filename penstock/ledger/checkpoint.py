@@ -30,7 +30,6 @@ from penstock.ledger.senders import SenderPages
 FILE = "LEDGER"
 """File name; topic names are lower case, so no topic can collide with it."""
 FORMAT = 2
-"""Format 1 has a list of buckets with their counts for each source, instead of columns; it is still read."""
 _CRC = 8
 _HEAD = b"penstock ledger "
 Line = list[Any]
@@ -67,9 +66,9 @@ def parse(content: bytes) -> TierCounts:
     # Order: the checksum covers the head, so it is checked first. Damage would otherwise look like another format.
     if content[:_CRC] != b"%08x" % crc32c(content[_CRC:]) or not head.startswith(_HEAD):
         raise BadCheckpoint("it is damaged")
-    if head not in (_HEAD + b"1", _HEAD + b"%d" % FORMAT):
+    if head != _HEAD + b"%d" % FORMAT:
         version = head.removeprefix(_HEAD).decode(errors="replace")[:20]
-        raise BadCheckpoint(f"it has format {version}, this version of Penstock reads 1 to {FORMAT}")
+        raise BadCheckpoint(f"it has format {version}, this version of Penstock reads {FORMAT}")
     pages = TierCounts()
     try:
         with pa.CompressedInputStream(pa.BufferReader(packed), "zstd") as stream:
@@ -117,13 +116,10 @@ def _columns(head: Line, table: BucketTable[Any]) -> Iterator[Line]:
         yield [*head, source, columns.buckets.tolist(), numbers, list(columns.further.items())]
 
 
-def _load(table: BucketTable[Any], source: str, buckets: list[Any], *columns: Any) -> None:
-    if columns:
-        numbers, further = columns
-        table.load(source, SourceColumns.from_lists(buckets, numbers, dict(further)))
-    else:
-        for bucket, value in buckets:
-            table.add((source, int(bucket)), value)
+def _load(
+    table: BucketTable[Any], source: str, buckets: list[int], numbers: dict[str, list[int]], further: list[Any]
+) -> None:
+    table.load(source, SourceColumns.from_lists(buckets, numbers, dict(further)))
 
 
 def _rolled(pages: TierCounts, before: int) -> None:

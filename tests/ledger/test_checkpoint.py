@@ -64,22 +64,6 @@ def test_checkpoint_is_read_back_unchanged(pages: TierCounts) -> None:
     assert parse(dump(pages)) == pages
 
 
-def test_checkpoint_of_format_1_is_read() -> None:
-    lines = [
-        ["received", "a", [[60, {"seen": 3, "accepted": 2}], [120, {"accepted": 1}]]],
-        ["logged", "t", "a", [[60, 2], [120, 1]]],
-        ["landed", "t", 3, 0, [], [], 0],
-        ["fates", "t", "a", [[60, {"landed.event": 2}]]],
-        ["uuids", "t", "a", [[60, {"rows.landed.event": 2, "sum.landed.event": (1 << 64) + 7}]]],
-    ]
-    pages = parse(sealed(packed(lines), b"1"))
-    assert pages.received == {("a", 60): Counts(seen=3, accepted=2), ("a", 120): Counts(accepted=1)}
-    assert pages.logged == {"t": {("a", 60): 2, ("a", 120): 1}}
-    assert pages.landed["t"].counts == {("a", 60): Counts({"landed.event": 2})}
-    assert pages.landed["t"].uuids == {("a", 60): Counts({"rows.landed.event": 2, "sum.landed.event": 7})}
-    assert parse(dump(pages)) == pages
-
-
 def test_checkpoint_replaces_the_previous_checkpoint(tmp_path: Path) -> None:
     for number in range(3):
         write(tmp_path, TierCounts(rolled=number))
@@ -103,7 +87,7 @@ def test_flipped_bit_is_detected(bit: int) -> None:
         parse(bytes(data))
 
 
-def sealed(packed: bytes, version: bytes = b"1") -> bytes:
+def sealed(packed: bytes, version: bytes = b"2") -> bytes:
     """Return bytes with a valid checksum."""
     data = b"penstock ledger " + version + b"\n" + packed
     return b"%08x" % crc32c(data) + data
@@ -134,8 +118,9 @@ def test_lines_that_no_ledger_wrote_are_refused(lines: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("data", "error_text"),
     [
-        (sealed(packed([]), b"0"), "it has format 0, this version of Penstock reads 1 to 2"),
-        (sealed(packed([]), b"3"), "it has format 3, this version of Penstock reads 1 to 2"),
+        (sealed(packed([]), b"0"), "it has format 0, this version of Penstock reads 2"),
+        (sealed(packed([]), b"1"), "it has format 1, this version of Penstock reads 2"),
+        (sealed(packed([]), b"3"), "it has format 3, this version of Penstock reads 2"),
         (sealed(zlib.compress(b"[]")), "its content is impossible"),
         (sealed(packed([["unheard-of", 1]])), "its content is impossible"),
     ],
