@@ -249,8 +249,9 @@ def _row(tag: bytes, event: bytes) -> bytes | str:
     if event[0] != 0x92:
         return DAMAGED
     try:
-        hooks = _ContainerLimit().hooks if _may_be_containers(event) else {}
-        time, record = msgpack.unpackb(event, ext_hook=_Budget().extension, **hooks, **_UNPACK_OPTIONS)
+        containers = _Budget(MAX_CONTAINERS, "maps and lists")
+        hooks = dict.fromkeys(("object_hook", "list_hook"), containers.spend) if _may_be_containers(event) else {}
+        time, record = msgpack.unpackb(event, ext_hook=_slow_values().extension, **hooks, **_UNPACK_OPTIONS)
         if not isinstance(record, dict):
             return DAMAGED
         return NUL.join((tag, _nanoseconds(time), _json_of_record(record, event)))
@@ -293,9 +294,9 @@ def _json_of_record(record: dict[Any, Any], event: bytes) -> bytes:
             return _json(record, event)
         except orjson.JSONEncodeError:  # a key of type bin, or too many extensions
             pass
-    budget = _Budget()
+    budget = _slow_values()
     budget.require(count)
-    hooks = {"object_pairs_hook": lambda pairs: _distinct(budget.spend(pairs)), "list_hook": budget.spend}
+    hooks = {"object_pairs_hook": lambda pairs: _distinct(budget.spend_all(pairs)), "list_hook": budget.spend_all}
     return _json(msgpack.unpackb(event, **hooks, **_UNPACK_OPTIONS)[1], event)
 
 
@@ -306,50 +307,45 @@ def _may_be_containers(event: bytes) -> bool:
     return int(np.count_nonzero((np.frombuffer(event, np.uint8) & 0xE0) == 0x80)) > MAX_CONTAINERS
 
 
-class _ContainerLimit:
-    """Maps and lists that an event may still hold."""
-
-    def __init__(self) -> None:
-        self._remaining = MAX_CONTAINERS
-        self.hooks = {"object_hook": self._spend, "list_hook": self._spend}
-
-    def _spend(self, container: Any) -> Any:
-        self._remaining -= 1
-        if self._remaining < 0:
-            raise NotForward(f"has more than {MAX_CONTAINERS} maps and lists", OVERSIZE)
-        return container
-
-
 class _Budget:
-    """Values of one event that may still become text one by one."""
+    """Parts of one event that may still be read, such as maps. ``parts``: their name for the error."""
 
-    def __init__(self) -> None:
-        self._remaining = MAX_SLOW_VALUES
-
-    def spend(self, values: list[Any]) -> list[Any]:
-        """Return the values of a list or a map. Raises NotForward if they are too many."""
-        # Limit: an empty list or map costs as much as a value.
-        self._remaining -= len(values) or 1
-        self.require(0)
-        return values
+    def __init__(self, limit: int, parts: str) -> None:
+        self._limit = self._remaining = limit
+        self._parts = parts
 
     def require(self, count: int) -> None:
-        """Raise NotForward if ``count`` further values would be too many."""
+        """Raise NotForward if ``count`` further parts would be too many."""
         if self._remaining < count:
-            raise NotForward(
-                f"has more than {MAX_SLOW_VALUES} values that JSON lacks, or next to a repeated key", OVERSIZE
-            )
+            raise NotForward(f"has more than {self._limit} {self._parts}", OVERSIZE)
+
+    def spend(self, part: Any) -> Any:
+        """Return the part. Raises NotForward if it is one too many."""
+        self.require(1)
+        self._remaining -= 1
+        return part
+
+    def spend_all(self, values: list[Any]) -> list[Any]:
+        """Return the values of a list or a map. Raises NotForward if they are too many."""
+        # Limit: an empty list or map costs as much as a value.
+        cost = len(values) or 1
+        self.require(cost)
+        self._remaining -= cost
+        return values
 
     def extension(self, code: int, octets: bytes) -> msgpack.ExtType:
-        """Return an extension. Raises NotForward if they are too many."""
-        self.spend([])
-        return msgpack.ExtType(code, octets)
+        """Return an extension. Raises NotForward if it is one too many."""
+        extension: msgpack.ExtType = self.spend(msgpack.ExtType(code, octets))
+        return extension
 
     def text(self, content: object) -> str:
-        """Convert a value that JSON lacks to text. Raises NotForward if they are too many."""
-        if not isinstance(content, bytes):
-            self.spend([])
-        return _text(content)
+        """Convert a value that JSON lacks to text. Raises NotForward if it is one too many."""
+        return _text(content if isinstance(content, bytes) else self.spend(content))
+
+
+def _slow_values() -> _Budget:
+    """Return the budget of an event's values that become text one by one."""
+    return _Budget(MAX_SLOW_VALUES, "values that JSON lacks, or next to a repeated key")
 
 
 class _Key(str):
@@ -378,7 +374,7 @@ def _key_text(key: Any) -> str:
 
 def _json(record: Any, event: bytes = b"") -> bytes:
     """Encode a value as JSON; ``event``: its encoding, if it is known."""
-    encoded = orjson.dumps(record, default=_Budget().text, option=orjson.OPT_NON_STR_KEYS)
+    encoded = orjson.dumps(record, default=_slow_values().text, option=orjson.OPT_NON_STR_KEYS)
     # Fast path: orjson writes null for NaN and infinity, so only a record with a null is searched for them.
     if b"null" not in encoded or (event and not _NOT_FINITE.search(event)):
         return encoded
