@@ -5,7 +5,7 @@ A range costs the same however long it is: a topic of a billion offsets without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,15 @@ def is_inside(offsets: Offsets, runs: Iterable[OffsetRange] | Runs) -> Mask:
     mask: Mask = before >= 0
     mask[mask] = offsets[mask] < ends[before[mask]]
     return mask
+
+
+def joined(sets: Iterable[Mapping[str, Runs]]) -> dict[str, Runs]:
+    """Return the offsets of all sets, by topic (or partition of Kafka)."""
+    parts: dict[str, list[Runs]] = {}
+    for runs_by_topic in sets:
+        for topic, runs in runs_by_topic.items():
+            parts.setdefault(topic, []).append(runs)
+    return {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}
 
 
 def missing_offsets(offsets: Offsets, begin: int, end: int) -> Runs:

@@ -27,6 +27,7 @@ from penstock.landing.offset_runs import (
     difference,
     intersection,
     is_inside,
+    joined,
     offsets_of,
     runs_of,
 )
@@ -318,10 +319,8 @@ def rebuild(
     """Prove all batches again from the table and the log; earlier proofs count only for expired offsets."""
     # Earlier proofs are the only evidence for offsets that expired from the log.
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
-    rows_of, deleted = SnapshotRows(layout), DeletionRecord(layout).runs()
-    for foreign in unaccounted_deletions(layout):
-        for topic, runs in foreign.runs.items():
-            deleted[topic] = as_runs(np.concatenate([*runs, deleted.get(topic, NO_RUNS)]))
+    rows_of, foreign = SnapshotRows(layout), unaccounted_deletions(layout)
+    deleted = joined([DeletionRecord(layout).runs(), *(deletion.offsets() for deletion in foreign)])
     prover = Prover(
         topics, layout, window=window, event_types=event_types, kafka=kafka, rows_of=rows_of, deleted=deleted
     )

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import KEYS_PER_STEP, HashRun
 from penstock.landing.event_rules import WITH_UUID
-from penstock.landing.offset_runs import NO_RUNS, Offsets, Runs, as_runs
+from penstock.landing.offset_runs import NO_RUNS, Offsets, Runs, as_runs, joined
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.row_sums import with_partitions
 from penstock.landing.table.delta_table import DeltaTable
@@ -55,11 +55,7 @@ class OtherRows:
     def offsets(self, name: str) -> Runs:
         """Return the offsets of a topic, or of a partition of Kafka."""
         if self._landed is None:
-            parts: dict[str, list[Runs]] = {}
-            for rows in self._batches("offset", ROW_KEY):
-                for topic, runs in runs_by_stream(rows).items():
-                    parts.setdefault(topic, []).append(runs)
-            self._landed = {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}
+            self._landed = joined(map(runs_by_stream, self._batches("offset", ROW_KEY)))
         return as_runs(np.concatenate([part.get(name, NO_RUNS) for part in (self._landed, *self._own)]))
 
     def keys(self) -> list[HashRun]:

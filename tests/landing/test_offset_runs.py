@@ -16,6 +16,7 @@ from penstock.landing.offset_runs import (
     difference,
     intersection,
     is_inside,
+    joined,
     missing_offsets,
     offsets_of,
     runs_of,
@@ -62,3 +63,10 @@ def test_missing_offsets_match_the_difference_of_sets(offsets: set[int], begin: 
 def test_count_below_matches_a_loop(offsets: set[int], points: list[int]) -> None:
     counts = count_below(runs_of(array(offsets)), np.array(points, np.int64))
     assert counts.tolist() == [sum(offset < point for offset in offsets) for point in points]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("ab"), SETS, max_size=2), max_size=4))
+def test_sets_by_topic_are_joined(sets: list[dict[str, set[int]]]) -> None:
+    runs = joined({topic: runs_of(array(offsets)) for topic, offsets in each.items()} for each in sets)
+    united = {topic: set[int]().union(*(each.get(topic, set()) for each in sets)) for each in sets for topic in each}
+    assert {topic: set(offsets_of(part).tolist()) for topic, part in runs.items()} == united

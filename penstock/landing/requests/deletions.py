@@ -24,7 +24,7 @@ from penstock.files.errors import DamagedFile
 from penstock.files.file_system import create_once, remove_dead_drafts, sync_written
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.hash_run import BadRun, HashRun
-from penstock.landing.offset_runs import Runs, as_runs, count_offsets
+from penstock.landing.offset_runs import Runs, count_offsets, joined
 from penstock.landing.requests.conditions import Condition
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table.landed_table import table_of
@@ -249,11 +249,7 @@ class DeletionRecord:
 
     def runs(self) -> dict[str, Runs]:
         """Return the deleted offsets, by topic (or partition of Kafka)."""
-        runs_by_topic: dict[str, list[Runs]] = {}
-        for deletion in self.deletions:
-            for topic, runs in self._runs_of(deletion).items():
-                runs_by_topic.setdefault(topic, []).append(runs)
-        return {topic: as_runs(np.concatenate(parts)) for topic, parts in runs_by_topic.items()}
+        return joined(map(self._runs_of, self.deletions))
 
     def _runs_of(self, deletion: Deletion) -> dict[str, Runs]:
         """Return the offsets of one deletion, by topic."""
