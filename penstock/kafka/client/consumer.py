@@ -57,6 +57,10 @@ class Consumer:
         self._resetter = OffsetResetter(self._plain, self._state, self._config.reset, self._config.exception_on_reset)
         self._listeners: dict[str, Listener | None] = {}
         self._stored: dict[TopicAndPartition, Committed] = {}
+        self._collected: list[Message] = []
+        """Messages that are read and not returned yet, so no commit may pass them. An exception leaves them to the next
+        call.
+        """
         self._next_commit = time.monotonic() + self._config.auto_commit_seconds
         self._counts: Counter[str] = Counter()
         self._closed = False
@@ -85,14 +89,13 @@ class Consumer:
         """
         self._run_due_work()
         deadline = None if timeout < 0 else time.monotonic() + timeout
-        messages: list[Message] = []
         # A timeout of 0 is allowed: only queued records are taken.
         wait = POLL_SLICE_S if deadline is None else min(timeout, POLL_SLICE_S)
-        while len(messages) < num_messages:
-            batch = self._plain.poll_batch(num_messages - len(messages), wait)
+        while len(self._collected) < num_messages:
+            batch = self._plain.poll_batch(num_messages - len(self._collected), wait)
             if batch:
                 # Threads: librdkafka runs the listeners of a rebalance within `poll_batch`, in this thread.
-                messages += self._process_batch(batch)
+                self._collected += self._process_batch(batch)
                 if self._apply_rewinds():
                     break
             if deadline is not None:
@@ -101,13 +104,16 @@ class Consumer:
                     break
                 wait = min(remaining_s, POLL_SLICE_S)
             self._commit_if_due()
-        if not messages:
+        if not self._collected:
             self._raise_failure()
+        messages = self._collected[:num_messages]
+        del self._collected[:num_messages]
         return messages
 
     def _run_due_work(self) -> None:
         """Raise the failure of the previous poll, and commit if due."""
-        self._raise_failure()
+        if not self._collected:
+            self._raise_failure()
         self._commit_if_due()
 
     def _process_batch(self, batch: list[Message]) -> list[Message]:
@@ -156,11 +162,13 @@ class Consumer:
         """Leave the group, after an automatic commit."""
         self._commit_automatically()
         self._plain.unsubscribe()
+        self._collected.clear()
         self._state.clear()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions: from their offsets, else the commit, else by ``auto.offset.reset``."""
         self._commit_automatically()
+        self._collected.clear()
         self._state.clear()
         self._resetter.assign(partitions)
 
@@ -178,7 +186,7 @@ class Consumer:
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop reading these partitions."""
-        self._resetter.drop([_key(partition) for partition in partitions])
+        self._resetter.drop(self._drop_collected(map(_key, partitions)))
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assigned partitions."""
@@ -190,22 +198,28 @@ class Consumer:
         Raises OffsetNotTracked for an offset before all tracked ones, KafkaException for an unassigned partition.
         """
         if partition.offset in (OFFSET_BEGINNING, OFFSET_END):
-            self._resetter.seek_to_end([_key(partition)], beginning=partition.offset == OFFSET_BEGINNING)
+            self._seek_to_end([_key(partition)], beginning=partition.offset == OFFSET_BEGINNING)
         else:
             self._resetter.seek(_key(partition), partition.offset)
+            self._drop_collected([_key(partition)])
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Seek to the first record of partitions; of all assigned ones by default."""
-        self._resetter.seek_to_end(self._keys_or_all(partitions), beginning=True)
+        self._seek_to_end(self._keys_or_all(partitions), beginning=True)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Seek behind the last record of partitions; of all assigned ones by default."""
-        self._resetter.seek_to_end(self._keys_or_all(partitions), beginning=False)
+        self._seek_to_end(self._keys_or_all(partitions), beginning=False)
+
+    def _seek_to_end(self, keys: list[TopicAndPartition], *, beginning: bool) -> None:
+        self._resetter.seek_to_end(keys, beginning=beginning)
+        self._drop_collected(keys)
 
     def seek_to_committed(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue after the last commit; all assigned partitions by default. Raises NoCommittedOffset."""
         for key in self._keys_or_all(partitions):
             self._plain.seek(key, self._state.seek_to_committed(key))
+            self._drop_collected([key])
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offset of the next record of each partition, message or chunk."""
@@ -221,6 +235,12 @@ class Consumer:
 
     def _keys_or_all(self, partitions: Iterable[TopicPartition]) -> list[TopicAndPartition]:
         return [_key(partition) for partition in partitions] or list(self._plain.assigned)
+
+    def _drop_collected(self, keys: Iterable[TopicAndPartition]) -> list[TopicAndPartition]:
+        """Forget messages of partitions that are read from elsewhere now, or by another consumer; return ``keys``."""
+        keys = list(keys)
+        self._collected[:] = [message for message in self._collected if _key_of(message) not in keys]
+        return keys
 
     # Committing
 
@@ -258,7 +278,17 @@ class Consumer:
             return self._state.commit_offsets(explicit)
         if self._config.stores_offsets:
             return self._state.commit_offsets(self._stored)
-        return self._state.commit(list(self._plain.assigned), self._plain.position)
+        commits = self._state.commit(list(self._plain.assigned), self._plain.position)
+        return commits | self._state.commit_offsets(self._first_collected())
+
+    def _first_collected(self) -> dict[TopicAndPartition, Committed]:
+        """Return the offset of the first message of each partition that is not returned yet."""
+        # Crash: were they committed now, nobody would receive them after the end of this process.
+        return {
+            _key_of(message): Committed(message.offset(), "")  # type: ignore[arg-type]  # a record has an offset
+            for message in reversed(self._collected)
+            if message.error() is None
+        }
 
     def positions_for_transaction(self) -> list[TopicPartition]:
         """Return the argument of ``Producer.send_offsets_to_transaction`` for all delivered messages."""
@@ -341,7 +371,11 @@ class Consumer:
             self._forget_partitions(partitions)
 
     def _forget_partitions(self, partitions: list[TopicPartition]) -> None:
-        keys = [_key(partition) for partition in partitions]
+        keys = list(map(_key, partitions))
+        # Order: partitions whose messages are dropped are read again from their commits, also if they return at once.
+        for key in {_key_of(message) for message in self._collected}.intersection(keys):
+            self._state.clear(key)
+        self._drop_collected(keys)
         self._state.revoked(keys)
         self._plain.drop(keys)
         for key in keys:
@@ -398,6 +432,10 @@ def _position_after(message: Message) -> TopicPartition:
 
 def _key(partition: TopicPartition) -> TopicAndPartition:
     return partition.topic, partition.partition
+
+
+def _key_of(message: Message) -> TopicAndPartition:
+    return message.topic(), message.partition()  # type: ignore[return-value]  # an event of no partition matches none
 
 
 def _user_commit(position: TopicPartition) -> TopicPartition:

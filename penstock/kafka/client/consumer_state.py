@@ -88,7 +88,8 @@ class ConsumerState:
         closest = self._tracker.closest_delivered(partition, offset)
         if closest is None:
             earliest = self._tracker.earliest(partition)
-            return offset if earliest is None else earliest
+            before = None if earliest is None else self._tracker.safe_before(partition, earliest)
+            return offset if before is None else before
         safe = self._tracker.safe_offset(partition, closest)
         safe = offset if safe is None else safe
         return min(safe, self._tracker.starting_offset(partition, offset)) if closest == offset else safe
@@ -162,12 +163,12 @@ class ConsumerState:
         earliest = self._tracker.earliest(partition)
         if earliest is None or offset <= earliest:
             return offset
-        previous = self._tracker.closest_delivered(partition, offset - 1)
+        safe = self._tracker.safe_before(partition, offset)
+        if safe is not None:
+            return safe
+        # A message dropped since then no longer holds it back.
         latest = self._tracker.delivered(partition)
-        if previous is None or previous == latest:  # a message dropped since then no longer holds it back
-            return self._assembler.safe_offset(partition, offset if latest is None else latest)
-        safe = self._tracker.safe_offset(partition, previous)
-        return offset if safe is None else safe
+        return self._assembler.safe_offset(partition, offset if latest is None else latest)
 
     # Queries
 

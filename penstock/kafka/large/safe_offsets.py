@@ -93,6 +93,23 @@ class DeliveredOffsets:
         tracked = self._partitions.get(partition)
         return None if tracked is None else tracked.earliest
 
+    def safe_before(self, partition: TopicAndPartition, offset: int) -> int | None:
+        """Return the safe offset of the message delivered last before ``offset``; None if it is the partition's last.
+
+        Up to the first offset that was read, this is ``offset`` itself. Before the first delivered message the Java
+        library takes ``offset``, too, and loses messages of which chunks precede it. Raises OffsetNotTracked.
+        """
+        tracked = self._partitions.get(partition)
+        if tracked is None or offset <= tracked.first:
+            return offset
+        if offset == tracked.earliest:
+            return tracked.safe_before_earliest
+        previous = self.closest_delivered(partition, offset - 1)
+        if previous is None:
+            # All offsets before it are chunks, of messages that were completed later or are incomplete.
+            return None if tracked.delivered < 0 else tracked.safe_before_earliest
+        return None if previous == tracked.delivered else self.safe_offset(partition, previous)
+
     def watermark_span(self, partition: TopicAndPartition) -> int:
         """Return how far delivery is ahead of the safe offset: -1 with nothing incomplete, 0 if nothing was read."""
         tracked = self._partitions.get(partition)
@@ -124,10 +141,10 @@ def _not_tracked(partition: TopicAndPartition, tracked: _TrackedPartition, offse
 class _TrackedPartition:
     """Offsets of one partition: ``messages`` maps an offset to (safe, starting); ``other`` has offsets of chunks."""
 
-    __slots__ = ("delivered", "earliest", "messages", "most", "other", "safe")
+    __slots__ = ("delivered", "earliest", "first", "messages", "most", "other", "safe", "safe_before_earliest")
 
     def __init__(self, offset: int, most: int) -> None:
-        self.earliest = self.safe = offset
+        self.first = self.earliest = self.safe = self.safe_before_earliest = offset
         self.delivered = -1
         self.most = most
         self.messages: OrderedDict[int, tuple[int, int]] = OrderedDict()
@@ -142,7 +159,7 @@ class _TrackedPartition:
             return
         self.messages[offset] = (safe, start)
         if len(self.messages) > self.most:
-            oldest, _ = self.messages.popitem(last=False)
+            oldest, (self.safe_before_earliest, _) = self.messages.popitem(last=False)
             self.earliest = oldest + 1
             # Limit: the offsets of chunks go with the message that was dropped, so a long run of chunks does not grow
             # for ever.

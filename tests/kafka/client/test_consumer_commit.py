@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
@@ -155,6 +159,98 @@ def test_offsets_are_committed_by_interval_and_on_closing(topics: Topics) -> Non
         consumer.consume(0, 0.1)
         time.sleep(0.05)
     assert committed(consumer, partition) == (6, "")
+
+
+class Interrupted(Exception):
+    """An exception of a signal's handler, as KeyboardInterrupt is one."""
+
+
+@contextmanager
+def interrupted_once(condition: Callable[[], bool]) -> Iterator[None]:
+    """Interrupt the main thread once the condition holds; the block must end by it."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    def wait_and_interrupt() -> None:
+        wait_until(condition, DEADLINE)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    previous = signal.signal(signal.SIGUSR1, interrupt)
+    thread = threading.Thread(target=wait_and_interrupt)
+    thread.start()
+    try:
+        with pytest.raises(Interrupted):
+            yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGUSR1, previous)
+
+
+def test_messages_of_an_interrupted_call_are_returned_by_the_next_and_committed_after_it(topics: Topics) -> None:
+    topic, commits = topics.synthetic(), []
+    consumer, partition = first_partition_consumer(
+        topics,
+        topic,
+        enable_auto_commit=True,
+        auto_commit_interval_ms=50,
+        on_commit=lambda *commit: commits.append(commit),
+    )
+    with interrupted_once(lambda: len(consumer._collected) == len(DELIVERED) and len(commits) > 2):
+        consumer.consume(100, DEADLINE)
+    assert committed(consumer, partition) == (2, "")
+    assert consumer.committed_safe_offset(partition) == 0
+    assert offsets(consumer.consume(4, 0)) == DELIVERED[:4]
+    consumer.commit(asynchronous=False)
+    assert committed(consumer, partition) == (7, "")
+    assert offsets(consumer.consume(4, 0)) == DELIVERED[4:]
+    consumer.commit(asynchronous=False)
+    assert committed(consumer, partition) == (10, "")
+
+
+def test_closing_after_an_interrupt_commits_only_returned_messages(topics: Topics) -> None:
+    topic = topics.synthetic()
+    consumer = topics.consumer(enable_auto_commit=True)
+    consumer.subscribe([topic])
+    assert offsets(read_one_by_one(consumer, 2)) == [2, 4]
+    with interrupted_once(lambda: len(consumer._collected) == 4):
+        consumer.consume(100, DEADLINE)
+    consumer.close()
+    successor = topics.consumer()
+    successor.subscribe([topic])
+    assert offsets(read(successor, 4)) == [5, 6, 7, 9]
+
+
+def test_messages_of_an_interrupted_call_are_dropped_if_they_are_read_again(topics: Topics) -> None:
+    topic = topics.synthetic()
+    consumer, partition = first_partition_consumer(topics, topic)
+    for move, expected in (
+        (lambda: consumer.seek(TopicPartition(topic, 0, 5)), [5, 6, 7, 9]),
+        (lambda: consumer.seek_to_beginning(), DELIVERED),
+        (lambda: consumer.assign([partition]), DELIVERED),
+        (lambda: consumer.subscribe([topic]), DELIVERED),
+    ):
+        consumer.assign([partition])
+        with interrupted_once(lambda: len(consumer._collected) == len(DELIVERED)):
+            consumer.consume(100, DEADLINE)
+        move()
+        assert offsets(read(consumer, len(expected))) == expected
+        assert has_no_message(consumer, 0.2)
+
+
+def test_messages_of_an_interrupted_call_are_read_once_if_their_partition_returns(topics: Topics) -> None:
+    topic = topics.synthetic()
+    consumer = topics.consumer(enable_auto_commit=True)
+    consumer.subscribe([topic])
+    with interrupted_once(lambda: len(consumer._collected) == len(DELIVERED)):
+        consumer.consume(100, DEADLINE)
+    partition = TopicPartition(topic, 0)
+    consumer._on_revoke(None, [partition])
+    consumer._on_assign(None, [partition])
+    consumer._commit_automatically()
+    assert committed(consumer, partition) == (2, "")
+    assert offsets(read(consumer, 6)) == DELIVERED
+    assert has_no_message(consumer, 0.2)
 
 
 def test_unsubscribe(topics: Topics) -> None:
