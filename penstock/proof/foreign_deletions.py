@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, intersection
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, count_offsets, intersection
 from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions, pending_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile, count_rows, is_about_content
@@ -268,7 +268,16 @@ def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     holding = {str(file) for file in active if file in named and _count_twice(layout, file, active)}
     if "" in named and _hasrows_within(layout, active, DeletionRecord(layout).runs()):
         holding.add("")
+    # A merge, also our own, moves repeated rows into another file: its cause is a commit whose file is gone.
+    gone = named - {"", *map(str, active)}
+    if gone and not holding and _has_repeated_rows(layout, active):
+        holding = gone
     return [complaint for complaint in complaints if complaint.file in holding]
+
+
+def _has_repeated_rows(layout: Layout, files: Sequence[TableFile]) -> bool:
+    rows = sum(read_rows(layout.landed, [file]).num_rows for file in files)
+    return rows > sum(map(count_offsets, offsets_by_topic(layout, files).values()))
 
 
 def _hasrows_within(layout: Layout, files: Sequence[TableFile], runs: Mapping[str, Runs]) -> bool:

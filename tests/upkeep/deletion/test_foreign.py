@@ -143,6 +143,8 @@ def test_balance_names_optimize_that_repeats_rows(
         assert fates(running) == BEFORE
         assert not load_deletions(table.layout)
         assert [c.text for c in current_complaints(table.layout, is_exact=False)] == [event.cause]
+        compact_table(table.layout.landed)
+        assert [c.text for c in current_complaints(table.layout, is_exact=False)] == [event.cause]
 
 
 @pytest.mark.survives("merge, deletion, restore", "foreign writer")

@@ -86,8 +86,9 @@ class SharedTable:
         self._delta().optimize.z_order(["uuid"])
 
     def restore(self) -> None:
-        versions = {*range(self.first_version, self._delta().version() + 1)} - self.faulty_versions
-        self._delta().restore(self.random.choice(sorted(versions)))
+        versions = {*range(self.first_version, self._delta().version())} - self.faulty_versions
+        if versions:
+            self._delta().restore(self.random.choice(sorted(versions)))
 
     def overwrite(self) -> None:
         deltalake.write_deltalake(str(self.folder), self._some_rows(), mode="overwrite")
