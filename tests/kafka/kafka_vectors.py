@@ -30,11 +30,6 @@ NAMES: dict[type[Exception], str] = {
 }
 
 
-LOSSY_CASE = "consume all, commitSync(2), seekToCommitted"
-"""A case in which the Java library loses messages: its commit of 2 passes the chunks at 0 and 1."""
-CONSUMER_CASES = [case for case in KAFKA["consumer"] if case["name"] != LOSSY_CASE]
-
-
 def named(cases: list[dict[str, Any]]) -> dict[str, Any]:
     """Return arguments of pytest.mark.parametrize: the cases with their names as ids."""
     return {"argvalues": cases, "ids": [str(case.get("name", index)) for index, case in enumerate(cases)]}

@@ -279,13 +279,13 @@ class Consumer:
         if self._config.stores_offsets:
             return self._state.commit_offsets(self._stored)
         commits = self._state.commit(list(self._plain.assigned), self._plain.position)
-        return commits | self._state.commit_offsets(self._first_collected())
+        return commits | self._state.commit_before(self._first_collected())
 
-    def _first_collected(self) -> dict[TopicAndPartition, Committed]:
+    def _first_collected(self) -> dict[TopicAndPartition, int]:
         """Return the offset of the first message of each partition that is not returned yet."""
         # Crash: were they committed now, nobody would receive them after the end of this process.
         return {
-            _key_of(message): Committed(message.offset(), "")  # type: ignore[arg-type]  # a record has an offset
+            _key_of(message): message.offset()  # type: ignore[misc]  # a record has an offset
             for message in reversed(self._collected)
             if message.error() is None
         }

@@ -159,16 +159,28 @@ class ConsumerState:
             watermark = max(offset, read_from.current)
         return Committed(min(safe, offset), wrap_metadata(watermark, requested.metadata))
 
+    def commit_before(self, offsets: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, Committed]:
+        """Return the commits from which everything from ``offsets`` on is delivered. Raises OffsetNotTracked.
+
+        ``commit_offsets`` is the Java library's, which in front of the first message passes chunks of later ones.
+        """
+        commits = {}
+        for partition, offset in offsets.items():
+            safe = self._tracker.safe_before(partition, offset)
+            safe = self._safe_commit_offset(partition, offset) if safe is None else safe
+            commits[partition] = Committed(min(safe, offset), wrap_metadata(offset, ""))
+        return commits
+
     def _safe_commit_offset(self, partition: TopicAndPartition, offset: int) -> int:
         earliest = self._tracker.earliest(partition)
         if earliest is None or offset <= earliest:
             return offset
-        safe = self._tracker.safe_before(partition, offset)
-        if safe is not None:
-            return safe
-        # A message dropped since then no longer holds it back.
+        previous = self._tracker.closest_delivered(partition, offset - 1)
         latest = self._tracker.delivered(partition)
-        return self._assembler.safe_offset(partition, offset if latest is None else latest)
+        if previous is None or previous == latest:  # a message dropped since then no longer holds it back
+            return self._assembler.safe_offset(partition, offset if latest is None else latest)
+        safe = self._tracker.safe_offset(partition, previous)
+        return offset if safe is None else safe
 
     # Queries
 

@@ -12,10 +12,11 @@ from confluent_kafka import Message, TopicPartition
 
 from penstock.kafka import Consumer
 from tests.kafka.kafka_helpers import DEADLINE, Topics
-from tests.kafka.kafka_vectors import CONSUMER_CASES, headers_as_recorded, named, outcome, plain, unhex
+from tests.kafka.kafka_vectors import KAFKA, headers_as_recorded, named, outcome, plain, unhex
 
 EACH = 7
 """Share of the recorded runs that each test run repeats; ``make soak`` repeats all."""
+CASES = KAFKA["consumer"]
 
 
 class Recorded:
@@ -109,8 +110,8 @@ def log(kafka_broker: Any) -> str:
     """A topic with the log of all cases."""
     topics = Topics(kafka_broker, "recorded")
     name = topics.new()
-    assert all(case["log"] == CONSUMER_CASES[0]["log"] for case in CONSUMER_CASES)
-    topics.plain(name, [unhex(record["value"]) for record in CONSUMER_CASES[0]["log"]])
+    assert all(case["log"] == CASES[0]["log"] for case in CASES)
+    topics.plain(name, [unhex(record["value"]) for record in CASES[0]["log"]])
     return name
 
 
@@ -123,12 +124,12 @@ def repeat(topics: Topics, log: str, case: dict[str, Any]) -> None:
     recorded.raw.close()
 
 
-@pytest.mark.parametrize("case", **named(CONSUMER_CASES[::EACH]))
+@pytest.mark.parametrize("case", **named(CASES[::EACH]))
 def test_consumer_of_a_real_broker_behaves_as_recorded(topics: Topics, log: str, case: dict[str, Any]) -> None:
     repeat(topics, log, case)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("case", **named(CONSUMER_CASES))
+@pytest.mark.parametrize("case", **named(CASES))
 def test_each_recorded_case(topics: Topics, log: str, case: dict[str, Any]) -> None:
     repeat(topics, log, case)

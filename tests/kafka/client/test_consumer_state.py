@@ -11,7 +11,7 @@ from penstock.kafka.errors import NoCommittedOffset, OffsetNotTracked, RecordsFa
 from penstock.kafka.large.chunks import encode_chunk
 from penstock.kafka.large.headers import LARGE_MESSAGE, V3, LargeMessageHeader, encode_large_message_header
 from penstock.kafka.large.record_processor import Committed
-from tests.kafka.kafka_vectors import CONSUMER_CASES, TP, headers_as_recorded, named, outcome, plain, uid, unhex
+from tests.kafka.kafka_vectors import KAFKA, TP, headers_as_recorded, named, outcome, plain, uid, unhex
 from tests.kafka.stand_in import Broker, Consumer, offsets
 
 OTHER = ("topic", 1)
@@ -19,7 +19,7 @@ LAYOUT = ("M0a", "M1a", "M2", "M3a", "M1b", "M0b", "M3b", "M4", "M5a", "M5b")
 DELIVERED = [2, 4, 5, 6, 7, 9]
 
 
-@pytest.mark.parametrize("case", **named(CONSUMER_CASES))
+@pytest.mark.parametrize("case", **named(KAFKA["consumer"]))
 def test_consumer_seeks_and_commits_as_recorded(case: dict[str, Any]) -> None:
     broker = Broker()
     for record in case["log"]:
@@ -122,13 +122,13 @@ def test_seek_too_far_back() -> None:
         consumer.seek(1)
 
 
-@pytest.mark.parametrize("committed", range(11))
-def test_commit_of_any_offset_loses_no_later_message(committed: int) -> None:
+@pytest.mark.parametrize("first", range(11))
+def test_commit_before_any_offset_loses_no_later_message(first: int) -> None:
     consumer = Consumer(_broker())
     assert offsets(consumer.poll()) == DELIVERED
-    consumer.commit_offset(committed)
-    assert consumer.state.committed(TP) == (committed, "")
-    assert offsets(Consumer(consumer.broker).poll()) == [offset for offset in DELIVERED if offset >= committed]
+    consumer.broker.committed |= consumer.state.commit_before({TP: first})
+    assert consumer.state.committed(TP) == (first, "")
+    assert offsets(Consumer(consumer.broker).poll()) == [offset for offset in DELIVERED if offset >= first]
 
 
 @pytest.mark.parametrize("sought", range(11))
