@@ -176,7 +176,7 @@ PenstockError
     WrongPassword  (sql.postgres.access)
     ProtocolViolation  (sql.postgres.messages)
     BadParameter  (sql.postgres.parameters)
-    StatementFailed  (sql.postgres.preparation)
+    StatementFailed  (sql.postgres.session.preparation)
     UnknownReason  (sql.quarantined)
     BadQuery  (sql.query)
     NotRunning  (supervise.instances)

@@ -512,7 +512,8 @@ def _partition_values(name: str) -> dict[str, str | None]:
 def _listed_repeatedly(folder: TablePath, file: TableFile) -> str:
     return (
         f"{folder / file} is in the table {file.copies} times: another program removed or added it without its "
-        "deletion vector; deletions of its rows wait until that is undone (docs/tables.md)"
+        "deletion vector; deletions of its rows wait until that is undone: in Spark, run RESTORE TABLE "
+        f"delta.`{folder}` TO VERSION AS OF the version before it (docs/tables.md)"
     )
 
 

@@ -24,7 +24,7 @@ from penstock.slogd.errors import BadRequest, Exhausted
 from penstock.sql.flight_sql.commands import Command, Handle, pack, parse_command
 from penstock.sql.flight_sql.service import Service, bound, command_of
 from penstock.sql.postgres.access import Engine, RightsUnknown, WrongPassword
-from penstock.sql.postgres.preparation import READ_ONLY, StatementFailed, code_of
+from penstock.sql.postgres.session.preparation import READ_ONLY, StatementFailed, code_of
 from penstock.sql.query import BadQuery
 
 SERVICE = "arrow.flight.protocol.FlightService"

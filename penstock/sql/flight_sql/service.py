@@ -21,11 +21,12 @@ from penstock.slogd.errors import BadRequest, Exhausted
 from penstock.sql.catalog import read_catalog
 from penstock.sql.flight_sql.commands import Command, Handle, parse_command
 from penstock.sql.postgres.access import Engine
+from penstock.sql.postgres.catalog.system_catalog import DATABASE, SystemCatalog
+from penstock.sql.postgres.catalog.system_tables import SCHEMA
 from penstock.sql.postgres.parameters import quoted
-from penstock.sql.postgres.preparation import Preparation, text_of_enums
-from penstock.sql.postgres.statements import Statement, Token, split
-from penstock.sql.postgres.system_catalog import DATABASE, SystemCatalog
-from penstock.sql.postgres.system_tables import SCHEMA
+from penstock.sql.postgres.session.preparation import Preparation, text_of_enums
+from penstock.sql.postgres.statements.statement import Statement, split
+from penstock.sql.postgres.statements.tokens import Token
 from penstock.sql.query import TOPICS, Query
 
 SERVER_NAME = "Penstock"

@@ -22,7 +22,9 @@ from penstock.sql.configured import tables_of
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.access import Engine, Rights
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
-from penstock.sql.postgres.session import Session
+from penstock.sql.postgres.session.output import Output
+from penstock.sql.postgres.session.session import Session
+from penstock.sql.postgres.session.startup import authenticate
 
 LOGIN_TIMEOUT_S, SEND_TIMEOUT_S = 10.0, 60.0
 """Limits for a client that sends no password, and for one that takes no rows."""
@@ -168,9 +170,11 @@ class Server:
         options = self._negotiate(wire, incoming)
         if options is None:
             return
-        session = Session(wire, incoming, self.engine, options)
-        if not session.log_in():
+        output = Output(wire)
+        reader = authenticate(incoming, output, self.engine, options.get("database", options.get("user", "")))
+        if reader is None:
             return
+        session = Session(wire, incoming, output, self.engine, reader, options)
         process, secret = self._enter(session)
         if not process:
             self.counts["too many connections"] += 1

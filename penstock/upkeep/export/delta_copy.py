@@ -27,7 +27,7 @@ from penstock.landing.rows.engine import pc
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 from penstock.landing.storage.parquet_files import NewParquet
-from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
+from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers, VectorNotApplicable
 from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.table_schema import PARTITION_COLUMNS
@@ -129,14 +129,15 @@ class DeltaTarget:
             has_other_types = self._begin(changes)
             if table.read_position(self._config.name) != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
-            if with_vectors := [file for file in table.active() if not file.is_plain]:
-                table.apply_vectors(with_vectors)
             removed, remaining = table.active(), list[CopiedFile]()
+            # A complete step replaces all entries of files, also of files that are listed several times.
+            is_overwritten = has_other_types or (changes.is_complete and any(not file.is_plain for file in removed))
             if not changes.is_complete:
+                self._apply_vectors(removed)
                 removed, remaining = self._without(deleted)
             added = write_files(table.folder, changes.added(), changes.schema)
             # Crash: files that no commit names are removed by the vacuum.
-            table.commit_step(self._config.name, removed, [*added, *remaining], changes.next, overwrite=has_other_types)
+            table.commit_step(self._config.name, removed, [*added, *remaining], changes.next, overwrite=is_overwritten)
             return sum(file.rows for file in added)
 
     def _begin(self, changes: Changes) -> bool:
@@ -149,6 +150,14 @@ class DeltaTarget:
                 raise
             return True
         return False
+
+    def _apply_vectors(self, files: Sequence[TableFile]) -> None:
+        """Rewrite files with deletion vectors of other programs. Raises VectorNotApplicable."""
+        try:
+            self._table.apply_vectors([file for file in files if not file.is_plain])
+        except VectorNotApplicable as error:
+            command = f"`penstock export rebuild {self._config.name} --yes` copies all rows again"
+            raise VectorNotApplicable(f"{error}; {command}") from None
 
     def _without(self, deleted: pa.Table) -> tuple[list[TableFile], list[CopiedFile]]:
         """Return files with deleted rows, and the files that replace them."""

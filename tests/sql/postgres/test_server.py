@@ -19,9 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg import errors
 
-from penstock.sql.postgres import messages, portals
+from penstock.sql.postgres import messages
 from penstock.sql.postgres.server import Server
-from penstock.sql.postgres.session import Session
+from penstock.sql.postgres.session import portals
+from penstock.sql.postgres.session.client_catalog import ClientCatalog
 from penstock.sql.tables import Tables
 from penstock.testing.pipe import wait_until
 from tests.server.certificates import make
@@ -61,6 +62,12 @@ def test_psql_queries_and_describes_the_tables(sql_server: Server) -> None:
     assert {"public|events|table|penstock", "topics|t|table|penstock", "event_time|timestamp with time zone|||"} <= {
         *lines
     }
+
+
+@pytest.mark.parametrize("command", ["\\des+", "\\det+", "\\deu+", "\\dew+"])
+def test_psql_describes_what_there_is_none_of(sql_server: Server, command: str) -> None:
+    answer = psql(sql_server, "-c", command)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 
 
 def test_cancel_ends_the_running_query(sql_server: Server) -> None:
@@ -232,7 +239,7 @@ def test_query_that_runs_sends_nothing_more_once_the_rights_are_restricted(
 ) -> None:
     fill(tmp_path / "topics")
     readable: list[frozenset[str] | None] = [None]
-    monkeypatch.setattr(Session, "_readable", lambda session: readable[0])
+    monkeypatch.setattr(ClientCatalog, "readable", lambda catalog: readable[0])
     with serving(tmp_path) as server, connect(server) as connection, connection.transaction():
         cursor = psycopg.ClientCursor(connection)
         cursor.execute("declare c cursor for select topic from landed order by topic")
@@ -240,11 +247,6 @@ def test_query_that_runs_sends_nothing_more_once_the_rights_are_restricted(
         readable[0] = frozenset({"t"})
         with pytest.raises(errors.InsufficientPrivilege), connection.transaction():
             cursor.execute("fetch all from c")
-
-
-def test_other_database_is_refused(sql_server: Server) -> None:
-    with pytest.raises(errors.OperationalError, match='database "other" does not exist; the only one is "penstock"'):
-        connect(sql_server, dbname="other")
 
 
 def test_tls_is_required_where_it_is_configured(tmp_path: Path) -> None:

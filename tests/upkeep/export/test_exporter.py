@@ -12,6 +12,7 @@ from typing import Any
 import clickhouse_connect
 import deltalake
 import duckdb
+import polars as pl
 import psycopg
 import pyarrow as pa
 import pytest
@@ -36,7 +37,7 @@ from penstock.upkeep.export.check import NotComparable, compare
 from penstock.upkeep.export.exporter import Exporter, Exporters, open_target, read_state
 from penstock.upkeep.export.target import TargetAway, TargetMoved
 from penstock.upkeep.typed.refill import refill
-from tests.landing.table.foreign_writer import add_without_vector, delete_by_vector
+from tests.landing.table.foreign_writer import add_without_vector, delete_again_without_vector, delete_by_vector
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
 from tests.upkeep.export.exported import Exported, exported, read_clickhouse, read_delta, read_duckdb, read_postgresql
@@ -331,20 +332,30 @@ def test_altered_rows_are_found_and_a_rebuild_replaces_them(
     assert is_proved(export)
 
 
-def test_file_of_a_delta_copy_that_another_program_lists_twice_is_not_rewritten(
-    life: typed_life.Life, tmp_path: Path
+LISTED_TWICE = [add_without_vector, lambda folder, name: delete_again_without_vector(folder, name, [0, 1])]
+
+
+@pytest.mark.survives("export", "foreign writer")
+@pytest.mark.parametrize("faulty", LISTED_TWICE, ids=["one vector", "two vectors"])
+def test_file_of_a_delta_copy_that_another_program_lists_twice_waits_for_a_rebuild(
+    life: typed_life.Life, tmp_path: Path, faulty: Callable[[Path, str], int]
 ) -> None:
     """delta-rs would read one of the entries: rows that were deleted would be in the copy again, for good."""
     export, copy = exported("delta", life.layout, tmp_path), tmp_path / "copy"
     export.step()
     name = pa.table(deltalake.DeltaTable(str(copy)).get_add_actions())["path"][0].as_py()
     delete_by_vector(copy, name, [0])
-    add_without_vector(copy, name)
+    faulty(copy, name)
     version = deltalake.DeltaTable(str(copy)).version()
     land(life, 2)
-    with pytest.raises(VectorNotApplicable, match="is in the table 2 times"):
+    with pytest.raises(VectorNotApplicable, match=r"is in the table 2 times.*`penstock export rebuild .* --yes`"):
         export.step()
     assert deltalake.DeltaTable(str(copy)).version() == version
+    with open_target(export.config, life.layout) as target:
+        target.forget()
+    assert export.step() == 3 * EVENTS
+    assert is_proved(export)
+    assert sorted(pl.scan_delta(str(copy)).collect()["uuid"]) == uuids(0, 1, 2)
 
 
 def test_small_files_of_a_delta_copy_are_merged(life: typed_life.Life, tmp_path: Path) -> None:

@@ -19,10 +19,8 @@ import pyarrow as pa
 
 from penstock.landing.rows.engine import sql_literal
 from penstock.sql.catalog import Catalog
-from penstock.sql.postgres.query_functions import QUERY_FUNCTIONS
-from penstock.sql.postgres.statements import INFORMATION_SCHEMA
-from penstock.sql.postgres.system_columns import INFORMATION_SCHEMA_TABLES, TABLES
-from penstock.sql.postgres.system_tables import (
+from penstock.sql.postgres.catalog.system_columns import INFORMATION_SCHEMA_TABLES, TABLES
+from penstock.sql.postgres.catalog.system_tables import (
     CAST_TYPES,
     COLUMN_TYPES,
     FUNCTIONS,
@@ -30,6 +28,8 @@ from penstock.sql.postgres.system_tables import (
     SCHEMA,
     TABLES_OF_FUNCTIONS,
 )
+from penstock.sql.postgres.statements.query_functions import QUERY_FUNCTIONS
+from penstock.sql.postgres.statements.translation import INFORMATION_SCHEMA
 from penstock.sql.postgres.types import (
     BY_OID,
     DATE,
@@ -155,6 +155,12 @@ class SystemCatalog:
                 _make_function(connection, name, self._own_functions[name])
             elif name == "quote_ident":
                 _make_function(connection, name, [("a", _quoted_name(connection))])
+            elif name in _EMPTY_TABLE_FUNCTIONS:
+                columns = ", ".join(
+                    f"NULL::{kind} AS {column}" for column, kind in _EMPTY_TABLE_FUNCTIONS[name].items()
+                )
+                rows = f"SELECT {columns} WHERE false"
+                connection.execute(f"CREATE MACRO {DATABASE}.{SYSTEM_SCHEMA}.{name}(a) AS TABLE {rows}")
             elif name == "pg_get_keywords":
                 columns = "keyword_name AS word, 'U' AS catcode, keyword_category AS catdesc"
                 rows = f"SELECT {columns} FROM duckdb_keywords()"  # noqa: S608  a constant
@@ -418,6 +424,10 @@ _ROWS: dict[str, Callable[[SystemCatalog], Iterator[dict[str, Any]]]] = {
     "role_table_grants": SystemCatalog._rows_of_table_privileges,
 }
 """Tables with rows; all others are empty."""
+_EMPTY_TABLE_FUNCTIONS = {
+    "pg_options_to_table": {"option_name": "VARCHAR", "option_value": "VARCHAR"},
+}
+"""Functions that answer no rows here, by the columns of their rows: no object has options."""
 
 
 def _precision(entry: Column) -> dict[str, int]:

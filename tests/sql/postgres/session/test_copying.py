@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg import errors, sql
 
-from penstock.sql.postgres.copying import read_copy
-from penstock.sql.postgres.preparation import StatementFailed
 from penstock.sql.postgres.server import Server
-from penstock.sql.postgres.statements import split
+from penstock.sql.postgres.session.copying import read_copy
+from penstock.sql.postgres.session.preparation import StatementFailed
+from penstock.sql.postgres.statements.statement import split
 from tests.sql.postgres.postgres_server import connect
 
 

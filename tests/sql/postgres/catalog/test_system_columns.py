@@ -8,8 +8,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from penstock.sql.postgres.catalog.system_columns import INFORMATION_SCHEMA_TABLES, TABLES
 from penstock.sql.postgres.server import Server
-from penstock.sql.postgres.system_columns import INFORMATION_SCHEMA_TABLES, TABLES
 from tests.sql.postgres.postgres_server import connect
 
 # The server of the tests is newer than the one whose catalog is shown.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.sql.postgres.preparation import StatementFailed
-from penstock.sql.postgres.prepared_statements import (
+from penstock.sql.postgres.session.preparation import StatementFailed
+from penstock.sql.postgres.session.prepared_statements import (
     MAX_PREPARED,
     MAX_PREPARED_CHARS,
     MAX_PREPARED_FIELDS,

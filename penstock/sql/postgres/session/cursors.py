@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.preparation import StatementFailed, syntax_error
-from penstock.sql.postgres.statements import Statement
+from penstock.sql.postgres.session.preparation import StatementFailed, syntax_error
+from penstock.sql.postgres.statements.statement import Statement
 
 _BACKWARD = frozenset({"prior", "first", "last", "absolute", "relative", "backward"})
 _SYNTAX, _UNSUPPORTED, _NOT_SCROLLABLE = "42601", "0A000", "55000"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.sql.postgres.statements import OBJECT_TYPES
-from penstock.sql.postgres.system_columns import INFORMATION_SCHEMA_TABLES
+from penstock.sql.postgres.catalog.system_columns import INFORMATION_SCHEMA_TABLES
+from penstock.sql.postgres.statements.translation import OBJECT_TYPES
 
 SCHEMA = "public"
 """Schema of the views and typed tables."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.preparation import StatementFailed
+from penstock.sql.postgres.session.preparation import StatementFailed
 from penstock.sql.postgres.types import Column
 
 MAX_PREPARED, MAX_PREPARED_CHARS = 1_000, 1 << 20

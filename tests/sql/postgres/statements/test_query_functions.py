@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.sql.postgres.query_functions import duckdb_format
 from penstock.sql.postgres.server import Server
+from penstock.sql.postgres.statements.query_functions import duckdb_format
 from tests.sql.postgres.postgres_server import connect
 
 TIME = "timestamp '2026-03-07 04:05:06.789012'"

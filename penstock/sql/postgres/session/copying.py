@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.preparation import StatementFailed, syntax_error
 from penstock.sql.postgres.rows import data_rows, line_messages
-from penstock.sql.postgres.statements import Statement, Token, tokens_of
+from penstock.sql.postgres.session.preparation import StatementFailed, syntax_error
+from penstock.sql.postgres.statements.statement import Statement
+from penstock.sql.postgres.statements.tokens import Token, tokens_of
 from penstock.sql.postgres.types import BINARY_FORMAT, TEXT_FORMAT, Column
 
 _SYNTAX, _UNSUPPORTED, _INVALID = "42601", "0A000", "22023"

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.sql.postgres.access import Engine
-from penstock.sql.postgres.copying import Copy
 from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.preparation import Preparation, StatementFailed
 from penstock.sql.postgres.rows import data_rows, expression
-from penstock.sql.postgres.statements import Statement
+from penstock.sql.postgres.session.copying import Copy
+from penstock.sql.postgres.session.preparation import Preparation, StatementFailed
+from penstock.sql.postgres.statements.statement import Statement
 from penstock.sql.postgres.types import Column
 from penstock.sql.query import Query
 

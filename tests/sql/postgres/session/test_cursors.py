@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg import errors
 
-from penstock.sql.postgres import cursors
-from penstock.sql.postgres.preparation import StatementFailed
 from penstock.sql.postgres.server import Server
-from penstock.sql.postgres.statements import Statement, split
+from penstock.sql.postgres.session import cursors
+from penstock.sql.postgres.session.preparation import StatementFailed
+from penstock.sql.postgres.statements.statement import Statement, split
 from tests.sql.postgres.postgres_server import connect
 
 

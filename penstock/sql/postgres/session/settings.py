@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from penstock.sql.postgres import messages
+from penstock.sql.postgres.catalog.system_catalog import SERVER_VERSION
+from penstock.sql.postgres.catalog.system_tables import SCHEMA
 from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.preparation import StatementFailed
-from penstock.sql.postgres.statements import Statement, Token
-from penstock.sql.postgres.system_catalog import SERVER_VERSION
-from penstock.sql.postgres.system_tables import SCHEMA
+from penstock.sql.postgres.session.preparation import StatementFailed
+from penstock.sql.postgres.statements.statement import Statement
+from penstock.sql.postgres.statements.tokens import Token
 
 MAX_SETTINGS, MAX_SETTING_CHARS = 200, 1_000
 """Limit: clients may invent names of settings with a dot, as in PostgreSQL."""
@@ -53,6 +54,7 @@ _SETTINGS = {
     "application_name": "",
     "session_authorization": "",
     "default_with_oids": "off",
+    "password_encryption": "scram-sha-256",
 }
 _USER_SETTINGS = """
     array_nulls backend_flush_after backslash_quote check_function_bodies client_connection_check_interval

@@ -14,20 +14,23 @@ import duckdb
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.parameters import literal
-from penstock.sql.postgres.statements import INFORMATION_SCHEMA, Statement, Token, Translation, translate
-from penstock.sql.postgres.system_catalog import (
+from penstock.sql.postgres.catalog.system_catalog import (
     DATABASE,
     SystemCatalog,
     open_database,
 )
-from penstock.sql.postgres.system_tables import INFORMATION_SCHEMA_NAMES, SCHEMA
+from penstock.sql.postgres.catalog.system_tables import INFORMATION_SCHEMA_NAMES, SCHEMA
+from penstock.sql.postgres.messages import SqlError
+from penstock.sql.postgres.parameters import literal
+from penstock.sql.postgres.statements.statement import Statement, split
+from penstock.sql.postgres.statements.tokens import Token
+from penstock.sql.postgres.statements.translation import INFORMATION_SCHEMA, Translation, translate
 from penstock.sql.postgres.types import INT8, TEXT, TEXT_FORMAT, Column, PgType, column
 from penstock.sql.query import CLOSED, SETTINGS, TOPICS, BadQuery, check_one_select, memory_limits, words_of
 
 MEMORY_BYTES = 200_000_000
 """Limit for binding, which computes constant expressions only."""
+MAX_STATEMENT_CHARS = 1 << 18
 MAX_TEXT_CHARS = 4 << 20
 """Limit for a statement's text with the parameters in their places."""
 MAX_COLUMNS = 1_600
@@ -66,6 +69,13 @@ class StatementFailed(PenstockError):
 def syntax_error(token: Token) -> StatementFailed:
     """Return PostgreSQL's error for a token that is not expected."""
     return StatementFailed(SqlError("42601", f'syntax error at or near "{token.text[:40]}"', token.position + 1))
+
+
+def split_checked(text: str) -> list[Statement]:
+    """Return the statements of a client's text. Raises StatementFailed for a long text."""
+    if len(text) > MAX_STATEMENT_CHARS:
+        raise StatementFailed(SqlError("54000", f"a statement has at most {MAX_STATEMENT_CHARS:,} characters"))
+    return split(text)
 
 
 class Preparation:

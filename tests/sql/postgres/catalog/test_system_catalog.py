@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.sql.catalog import Catalog
+from penstock.sql.postgres.catalog.system_catalog import SystemCatalog
 from penstock.sql.postgres.server import Server
-from penstock.sql.postgres.system_catalog import SystemCatalog
 from tests.sql.postgres.postgres_server import connect
 
 CATALOG = Catalog({"events": {"n": "BIGINT", "d": "DECIMAL(12,4)"}}, ("a-topic",), {"payload": "BLOB"})
