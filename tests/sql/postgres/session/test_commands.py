@@ -42,7 +42,9 @@ def test_command_has_the_tag_or_code_of_postgresql(
 def test_password_is_changed_elsewhere(sql_server: Server) -> None:
     """psql's ``\\password`` encrypts as libpq does, by the server's setting, and sends the statement."""
     with connect(sql_server) as connection:
-        secret = connection.pgconn.encrypt_password(b"secret", b"ann").decode()
+        assert connection.execute("SHOW password_encryption").fetchone() == ("scram-sha-256",)
+        # Named here: libpq would ask the server, which is in this process, while it holds the interpreter's lock.
+        secret = connection.pgconn.encrypt_password(b"secret", b"ann", b"scram-sha-256").decode()
         assert secret.startswith("SCRAM-SHA-256")
         with pytest.raises(errors.ReadOnlySqlTransaction, match="tokens of"):
             connection.execute(f"ALTER USER ann PASSWORD '{secret}'".encode())
