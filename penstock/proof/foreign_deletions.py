@@ -42,7 +42,9 @@ def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     newest, seen = table.version(), version_seen(layout, table)
     # Crash: a deletion that was recorded but not carried out is read again: only the table's log knows its rows.
     first = min([seen, *(version - 1 for version in waiting)])
-    changes = [deleted for _, deleted in foreign_changes(layout, table, first, newest, DeletionRecord(layout).runs)]
+    changes = [
+        deleted for _, deleted in foreign_changes(layout, table, first, newest, DeletionRecord(layout).readable_runs)
+    ]
     return [deleted for deleted in changes if deleted.rows and deleted.deletion.version not in accounted]
 
 
@@ -158,7 +160,7 @@ def examine_changes(
 
 def _known_deletions(layout: Layout, table: DeltaTable) -> dict[str, Runs]:
     """Return the offsets that deletions removed, also other programs' that are requested and not executed."""
-    deleted_runs = DeletionRecord(layout).runs()
+    deleted_runs = DeletionRecord(layout).readable_runs()
     for deletion in pending_deletions(layout):
         if deletion.version is not None:
             for _, deleted in foreign_changes(layout, table, deletion.version - 1, deletion.version, dict):
@@ -292,6 +294,26 @@ def noted_complaints(layout: Layout) -> list[Complaint]:
     except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
         # The version is damaged, too, or of an earlier release: then all commits of the log are looked at again.
         return []
+
+
+def may_hold_deleted_rows(layout: Layout, table: DeltaTable) -> bool:
+    """Report whether a commit of another program may have brought deleted rows back: only then a row is deleted twice.
+
+    Until the commits after the position are looked at, each of another program may be one.
+    """
+    # Fast path: the offsets of all deletions are read only for such tables.
+    seen, newest = version_seen(layout, table), table.version()
+    return has_brought_back(layout) or any(table.foreign_commit(v) is not None for v in range(seen + 1, newest + 1))
+
+
+def has_brought_back(layout: Layout) -> bool:
+    """Return whether a commit that was looked at had brought deleted rows back; True if that is unknown."""
+    try:
+        return bool(read_document(layout.foreign).get("has_brought_back", False))
+    except FileNotFoundError:
+        return False
+    except (DamagedFile, AttributeError):
+        return True
 
 
 def version_seen(layout: Layout, table: DeltaTable) -> int:

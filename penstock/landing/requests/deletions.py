@@ -8,6 +8,7 @@ Crash: before that, the deletion is repeated and overwrites them.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.landing.table.table_reader import ForeignCommit
 
 REQUESTED, RETENTION, FOREIGN = "asked", "retention", "foreign"
+_LOGGER = logging.getLogger(__name__)
 _OFFSETS = pa.schema({"topic": pa.dictionary(pa.int32(), pa.string()), "begin": pa.int64(), "end": pa.int64()})
 
 
@@ -251,10 +253,27 @@ class DeletionRecord:
         """Return the deleted offsets, by topic (or partition of Kafka)."""
         return joined(map(self._runs_of, self.deletions))
 
+    def readable_runs(self) -> dict[str, Runs]:
+        """Return the same, without deletions whose offsets cannot be read, which are logged."""
+        return joined(self._each_readable())
+
+    def _each_readable(self) -> Iterator[dict[str, Runs]]:
+        for deletion in self.deletions:
+            try:
+                yield self._runs_of(deletion)
+            except DamagedFile as error:
+                _LOGGER.error(
+                    "rows of deletion %d that are back in the table may count twice: %s", deletion.number, error
+                )
+
     def _runs_of(self, deletion: Deletion) -> dict[str, Runs]:
-        """Return the offsets of one deletion, by topic."""
-        with pa.memory_map(str(self._folder / f"{deletion.number:06d}.offsets")) as source:
-            rows = pa.ipc.open_file(source).read_all()
+        """Return the offsets of one deletion, by topic. Raises DamagedFile."""
+        path = self._folder / f"{deletion.number:06d}.offsets"
+        try:
+            with pa.memory_map(str(path)) as source:
+                rows = pa.ipc.open_file(source).read_all()
+        except (pa.ArrowInvalid, FileNotFoundError) as error:
+            raise DamagedFile(f"{path}: {error}") from None
         runs: dict[str, Runs] = {}
         for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
             topic_rows = rows.filter(pc.equal(rows["topic"].cast(pa.string()), pa.scalar(topic)))

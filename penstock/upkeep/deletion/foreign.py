@@ -13,7 +13,7 @@ from penstock.landing.requests.deletions import FOREIGN, load_deletions, request
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import examine_changes, noted_complaints, version_seen
+from penstock.proof.foreign_deletions import examine_changes, has_brought_back, noted_complaints, version_seen
 
 MAX_COMPLAINTS = 100
 """Limit: the newest are kept, and reread at each look."""
@@ -31,9 +31,10 @@ def note_foreign_changes(layout: Layout) -> int:
         return 0
     requested = {deletion.version for deletion in load_deletions(layout)}
     changes = 0
-    complaints = noted_complaints(layout)
+    complaints, brought_back = noted_complaints(layout), has_brought_back(layout)
     for commit, rows, faults in examine_changes(layout, table, examined, newest):
         complaints += faults
+        brought_back |= any(not fault.file for fault in faults)
         for fault in faults:
             _LOGGER.error("%s", fault.text)
         if commit.names or rows.runs:
@@ -44,7 +45,7 @@ def note_foreign_changes(layout: Layout) -> int:
             request_deletion(layout, FOREIGN, (), commit)
     # Order: the requests first, see above.
     noted = [[fault.version, fault.time_ms, fault.text, fault.file] for fault in complaints[-MAX_COMPLAINTS:]]
-    write_document(layout.foreign, {"version": newest, "complaints": noted})
+    write_document(layout.foreign, {"version": newest, "complaints": noted, "has_brought_back": brought_back})
     return changes
 
 

@@ -36,7 +36,7 @@ from penstock.landing.writing.batch_commit import read_events
 from penstock.landing.writing.written_file import WrittenFile, copy_rows
 from penstock.proof.deleted_rows import DeletedRows
 from penstock.proof.evidence import read_rows
-from penstock.proof.foreign_deletions import foreign_masks
+from penstock.proof.foreign_deletions import foreign_masks, may_hold_deleted_rows
 from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.typed_removal import TypedRemoval, apply_vectors_where, delete_typed_rows
@@ -83,10 +83,12 @@ class Removal:
     latest: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.rows = DeletedRows(self.deletion, DeletionRecord(self.layout).runs())
+        self.rows = DeletedRows(self.deletion)
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
+        if may_hold_deleted_rows(self.layout, table):
+            self.rows.counted = DeletionRecord(self.layout).readable_runs()
         landed_keys = LandedKeys.load(self.layout.keys, self.window)
         self.latest = landed_keys.newest_by_stream() if landed_keys else {}
         if self.deletion.version is not None:

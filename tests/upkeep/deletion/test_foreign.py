@@ -279,6 +279,46 @@ def test_row_that_was_restored_and_deleted_again_is_counted_once(
         assert differences(table.layout) == []
 
 
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:40])])
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_unreadable_record_of_an_earlier_deletion_stops_no_later_one(
+    topics: Path, table: HandWritten, is_restored: bool, damage: Callable[[Path], object]
+) -> None:
+    worker(topics, table)
+    first_version = table_of(table.layout).version()
+    request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u1'"))
+    assert execute_deletions(table.layout, 600_000_000) == 1
+    if is_restored:
+        deltalake.DeltaTable(str(table.layout.tables / "landed")).restore(first_version)
+    note_foreign_changes(table.layout)
+    damage(table.layout.deletions / "000001.offsets")
+    request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u2'"))
+    assert execute_deletions(table.layout, 600_000_000) == 1
+
+
+def test_offsets_of_earlier_deletions_are_read_only_if_rows_may_have_come_back(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    runs_of = DeletionRecord._runs_of
+    monkeypatch.setattr(
+        DeletionRecord, "_runs_of", lambda record, deletion: read.append(deletion.number) or runs_of(record, deletion)
+    )
+    worker(topics, table)
+    first_version = table_of(table.layout).version()
+    for uuid in ("u1", "u2"):
+        request_deletion(table.layout, REQUESTED, parse_conditions(f"uuid = '{uuid}'"))
+        execute_deletions(table.layout, 600_000_000)
+        note_foreign_changes(table.layout)
+    assert read == []
+    deltalake.DeltaTable(str(table.layout.tables / "landed")).restore(first_version)
+    note_foreign_changes(table.layout)
+    read.clear()
+    request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u3'"))
+    execute_deletions(table.layout, 600_000_000)
+    assert read == [1, 2]
+
+
 def complaints_at(table: HandWritten) -> list[int]:
     """Return the versions about which there are complaints if the balance does not add up."""
     return [complaint.version for complaint in current_complaints(table.layout, is_exact=False)]
