@@ -24,7 +24,8 @@ class DeletedRows:
     """The rows of one deletion: by topic their fates and sums of uuids (by source and bucket), and their offsets.
 
     Invariant: a row has one fate. Rows that an earlier deletion counted (``counted``, offsets by topic), and which a
-    RESTORE brought back, leave their offsets only. ``repeated`` is their number, and that of further copies of a row.
+    RESTORE brought back, leave their offsets only. ``repeated`` is their number, and that of further copies of a row,
+    and of another program's rows without topic or offset, which have no fate.
 
     Grows file by file. Owned by one thread.
     """
@@ -39,6 +40,9 @@ class DeletedRows:
 
     def add(self, rows: pa.Table) -> None:
         """Add rows (``evidence.ROWS``) of one file."""
+        placed = with_offsets(rows)
+        self.repeated += rows.num_rows - placed.num_rows
+        rows = placed
         for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
             topic_rows = self._add_offsets(topic, of_topic(rows, topic))
             self.sums.absorb(row_sums(topic_rows))
@@ -82,23 +86,31 @@ class DeletedRows:
         return {topic: as_runs(np.concatenate(parts)) for topic, parts in self.runs.items()}
 
 
-def rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
-    """Return which rows have an offset of the runs, by topic."""
-    mask: Mask = np.zeros(rows.num_rows, bool)
-    for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
-        is_of = is_of_topic(rows, topic).to_numpy().astype(bool)
-        mask |= is_of & is_inside(rows["offset"].to_numpy(), runs.get(topic, NO_RUNS))
+def have_offsets(rows: pa.Table) -> Mask:
+    """Return which rows have topic and offset: another program may insert rows without them."""
+    mask: Mask = np.asarray(rows["topic"].is_valid()) & np.asarray(rows["offset"].is_valid())
     return mask
 
 
-def joined(first: Mapping[str, Runs], second: Mapping[str, Runs]) -> dict[str, Runs]:
-    """Return the offsets of both, by topic."""
-    topics = {*first, *second}
-    return {t: as_runs(np.concatenate([first.get(t, NO_RUNS), second.get(t, NO_RUNS)])) for t in topics}
+def with_offsets(rows: pa.Table) -> pa.Table:
+    """Return the rows with topic and offset."""
+    # Fast path: all rows of our own have both.
+    return rows.filter(pa.array(have_offsets(rows))) if rows["topic"].null_count or rows["offset"].null_count else rows
+
+
+def rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
+    """Return which rows have an offset of the runs, by topic."""
+    mask: Mask = np.zeros(rows.num_rows, bool)
+    offsets = np.asarray(rows["offset"].fill_null(pa.scalar(-1)))
+    for topic in map(str, pc.unique(rows["topic"].cast(pa.string()).drop_null()).to_pylist()):
+        is_of = np.asarray(is_of_topic(rows, topic).fill_null(pa.scalar(False)))
+        mask |= is_of & is_inside(offsets, runs.get(topic, NO_RUNS))
+    return mask
 
 
 def offsets_of_rows(rows: pa.Table) -> dict[str, Runs]:
     """Return the offsets of rows by topic."""
+    rows = with_offsets(rows)
     topics = map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist())
     return {topic: runs_of(np.unique(of_topic(rows, topic)["offset"].to_numpy())) for topic in topics}
 

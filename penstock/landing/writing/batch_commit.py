@@ -174,7 +174,10 @@ def _events(table: DeltaTable, files: Iterable[TableFile]) -> Iterator[EventsSee
 
 
 def read_events(table: TablePath, name: TableFile, mask: Mask | None = None) -> EventsSeen:
-    """Return the events in a file of the table, or in the rows of a mask; none if the file is removed."""
+    """Return the events in a file of the table, or in the rows of a mask; none if the file is removed.
+
+    Rows that another program inserted without topic, offset or time are no events of a stream.
+    """
     try:
         with open_rows(table, name) as file:
             rows = file.read(_KEY_COLUMNS) if file.has_values("uuid") else None
@@ -183,7 +186,9 @@ def read_events(table: TablePath, name: TableFile, mask: Mask | None = None) -> 
     if rows is None:
         return EventsSeen.concat([])
     rows = rows if mask is None else rows.filter(pa.array(mask))
-    batches = rows.filter(pc.is_valid(rows["uuid"])).combine_chunks().to_batches()
+    for column in ("uuid", "topic", "offset", "timestamp"):
+        rows = rows.filter(pc.is_valid(rows[column])) if rows[column].null_count else rows
+    batches = rows.combine_chunks().to_batches()
     return EventsSeen.from_rows(batches[0]) if batches else EventsSeen.concat([])
 
 

@@ -6,11 +6,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from penstock.landing.requests.conditions import parse_conditions
-from penstock.landing.requests.deletions import FOREIGN, REQUESTED, DeletionRecord, load_deletions, request_deletion
+from penstock.landing.requests.deletions import (
+    FOREIGN,
+    REQUESTED,
+    DeletionRecord,
+    load_deletions,
+    pending_deletions,
+    request_deletion,
+)
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import current_complaints
@@ -317,6 +326,45 @@ def test_offsets_of_earlier_deletions_are_read_only_if_rows_may_have_come_back(
     request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u3'"))
     execute_deletions(table.layout, 600_000_000)
     assert read == [1, 2]
+
+
+def insert_without(landed: Path, *columns: str) -> None:
+    """Insert a copy of event u1 with the host ``foreign`` and null in the columns."""
+    rows = deltalake.DeltaTable(str(landed)).to_pyarrow_table()
+    rows = rows.filter(pc.equal(rows["uuid"], "u1"))
+    for name in ("host", *columns):
+        field = rows.schema.field(name)
+        value = pa.array([None if name in columns else "foreign"], field.type)
+        rows = rows.set_column(rows.schema.get_field_index(name), field, value)
+    deltalake.write_deltalake(str(landed), rows, mode="append")
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("columns", [("topic", "offset"), ("topic",), ("offset",)])
+@pytest.mark.parametrize("is_foreign", [True, False])
+def test_inserted_row_without_topic_or_offset_has_no_fate(
+    tmp_path: Path, topics: Path, table: HandWritten, columns: tuple[str, ...], is_foreign: bool
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        insert_without(landed, *columns)
+        maintain(proof_worker, table)
+        assert fates(running) == BEFORE
+        if is_foreign:
+            deltalake.DeltaTable(str(landed)).delete("host = 'foreign'")
+        else:
+            compact_table(table.layout.landed)
+            request_deletion(table.layout, REQUESTED, parse_conditions("host = 'foreign'"))
+        request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u4'"))
+        maintain(proof_worker, table)
+        assert not pending_deletions(table.layout)
+        assert fates(running) == {**BEFORE, "landed.event": 4, "deleted.asked": 1}
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        assert current_complaints(table.layout, is_exact=False) == []
+        assert "foreign" not in deltalake.DeltaTable(str(landed)).to_pyarrow_table()["host"].to_pylist()
+        assert differences(table.layout) == []
 
 
 def complaints_at(table: HandWritten) -> list[int]:
