@@ -21,6 +21,8 @@ from penstock.logbuffer import Frame
 
 TOTAL = struct.Struct("<qI")
 HEAD = struct.Struct("<qqII")
+UNREADABLE = (1 << 63) - 1
+"""A position behind all others: frames are saved again rather than dropped."""
 
 
 def write_held_frames(path: Path, frames: Iterable[Frame], total: int) -> None:
@@ -57,6 +59,16 @@ def read_held_frames(path: Path) -> tuple[Iterator[Frame], int]:
     head = file.read(TOTAL.size)
     total, checksum = TOTAL.unpack(head) if len(head) == TOTAL.size else (UNKNOWN, 0)
     return _read_frames(file), total if crc32c.crc32c(head[:8]) == checksum else UNKNOWN
+
+
+def saved_end(path: Path) -> int:
+    """Return the end of the last intact frame; 0 without any, UNREADABLE if the file cannot be read."""
+    try:
+        return max((frame.end for frame in read_held_frames(path)[0]), default=0)
+    except FileNotFoundError:  # the log daemon has stored the frames and removed the file
+        return 0
+    except OSError:
+        return UNREADABLE
 
 
 def _read_frames(file: BinaryIO) -> Iterator[Frame]:

@@ -19,7 +19,7 @@ from penstock.handover.buffer import HandlerPosition, epoch_of, last_frame_metad
 from penstock.handover.dropped_frames import DroppedFrameCounts, Move, last_move
 from penstock.handover.frame import encode_frame, intact_metadata, published
 from penstock.handover.frame_metadata import FrameMetadata
-from penstock.handover.held_frames import read_held_frames, write_held_frames
+from penstock.handover.held_frames import saved_end, write_held_frames
 from penstock.handover.lock_holder import end_holder
 from penstock.handover.lost_position import carried_floor, frames_between, restore_floor, uncertain_frames
 from penstock.handover.paths import LOG, held_file
@@ -88,8 +88,7 @@ class FrameWriter:
         self._locked_since = 0.0
         self._stalled_position, self._stalled_since, self._save_delay = UNKNOWN, 0.0, 0.0
         self._held_mark = UNKNOWN
-        saved, _ = read_held_frames(held_file(publication.path.parent, source))
-        self._saved_end = max((frame.end for frame in saved), default=0)
+        self._saved_end = saved_end(held_file(publication.path.parent, source))
         self._missed = DroppedFrameCounts(page, self.before.missed, {r.name: r.position.floor for r in readers})
         if was_restarted(page):
             self._restore_floors(page)

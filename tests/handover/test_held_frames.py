@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 import tracemalloc
@@ -120,6 +121,24 @@ def test_frames_that_are_saved_after_the_successor_has_begun_are_stored(tmp_path
     assert collected[:3] == [b"first", b"second", b"third"]
     assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (153, 153 - len(collected), 0)
     assert not held_file(tmp_path, "events").exists()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), FileNotFoundError()])
+def test_receiver_starts_beside_saved_frames_that_cannot_be_read(
+    tmp_path: Path, held: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    held.parent.mkdir(parents=True, exist_ok=True)
+    held.write_bytes(b"frames")
+    open_path = Path.open
+
+    def fail(path: Path, *mode: str) -> object:
+        if path == held:
+            raise error
+        return open_path(path, *mode)
+
+    monkeypatch.setattr(Path, "open", fail)
+    assert held_frames.saved_end(held) == (0 if isinstance(error, FileNotFoundError) else held_frames.UNREADABLE)
+    publish(live(tmp_path, LISTENER), b"after the start")
 
 
 def test_messages_dropped_before_saved_frames_are_not_counted_as_corrupt(tmp_path: Path, log: Log) -> None:
