@@ -131,10 +131,10 @@ def test_receiver_starts_beside_saved_frames_that_cannot_be_read(
     held.write_bytes(b"frames")
     open_path = Path.open
 
-    def fail(path: Path, *mode: str) -> object:
+    def fail(path: Path, *mode: str, **options: str) -> object:
         if path == held:
             raise error
-        return open_path(path, *mode)
+        return open_path(path, *mode, **options)
 
     monkeypatch.setattr(Path, "open", fail)
     assert held_frames.saved_end(held) == (0 if isinstance(error, FileNotFoundError) else held_frames.UNREADABLE)

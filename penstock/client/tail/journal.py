@@ -159,8 +159,11 @@ class JournalTailer:
             error = completed.stderr.decode("utf-8", "replace").strip().splitlines()
             raise OSError(f"{PROGRAM}: {error[-1] if error else f'status {completed.returncode}'}")
         reader = ExportReader()
-        reader.feed(completed.stdout)
-        entries = reader.drain()
+        try:
+            reader.feed(completed.stdout)
+            entries = reader.drain()
+        except BadExport as error:
+            raise OSError(f"{PROGRAM}: {error}") from None
         return None if entries is None else str(entries.cursors[0].as_py())
 
     def _is_removed(self, cursor: str) -> bool:

@@ -150,10 +150,14 @@ def _is_after(cursor: str, other: str, boot: str) -> bool:
     match, other_match = _PLACE.match(cursor), _PLACE.match(other)
     if match is None or other_match is None:
         return True  # twice rather than not at all
-    for key, position in (("source", "number"), ("boot", "monotonic")):
-        if match[key] == other_match[key]:
-            return int(other_match[position], 16) > int(match[position], 16)
-    return boot == other_match["boot"] or int(other_match["time"], 16) > int(match["time"], 16)
+    is_of_source = match["source"] == other_match["source"]
+    if match["boot"] == other_match["boot"]:
+        position = "number" if is_of_source else "monotonic"
+        return int(other_match[position], 16) > int(match[position], 16)
+    # Crash: after a power failure journald goes on behind the last number on the disk, so a later boot repeats numbers.
+    is_later = int(other_match["time"], 16) > int(match["time"], 16)
+    has_larger_number = is_of_source and int(other_match["number"], 16) > int(match["number"], 16)
+    return boot == other_match["boot"] or is_later or has_larger_number
 
 
 def is_same_entry(cursor: str, other: str) -> bool:

@@ -152,6 +152,8 @@ def _parse(members: Any, target: LogRecord | Resource | InstrumentationScope, *,
         json_format.ParseDict(plain_fields, target, ignore_unknown_fields=True)
     except RecursionError:
         return TOO_DEEP
+    except ArithmeticError:  # an exponent that no number has room for
+        return "a number is out of range"
     except (NotJson, json_format.ParseError, ValueError, TypeError, AttributeError) as error:
         return str(error).partition("\n")[0]
     return ""

@@ -171,6 +171,18 @@ def test_entries_of_a_lost_journal_s_successor_are_all_read_though_the_clock_was
     assert here.topic.lines == lines(0, 7)
 
 
+@pytest.mark.parametrize("has_other_boot", [False, True])
+def test_entries_whose_numbers_repeat_after_a_power_failure_are_read(here: Follower, has_other_boot: bool) -> None:
+    write(here.journal, 10)
+    here.run_once()
+    here.journal.lose_power(4)
+    for number in range(6):
+        here.journal.write(b"new %d" % number)
+    if has_other_boot:
+        here.journal.reboot()
+    assert here.run_once() == [*lines(0, 10), *(b"new %d" % number for number in range(6))]
+
+
 def test_append_is_made_again_as_another_producer_if_the_log_forgot_it(here: Follower) -> None:
     write(here.journal, 1)
     here.run_once()
