@@ -27,6 +27,8 @@ class DeletedRows:
     RESTORE brought back, leave their offsets only. ``repeated`` is their number, and that of further copies of a row,
     and of another program's rows without topic or offset, which have no fate.
 
+    ``unreadable``: why the rows are unknown; then there are none.
+
     Grows file by file. Owned by one thread.
     """
 
@@ -37,6 +39,7 @@ class DeletedRows:
     runs: dict[str, list[Runs]] = field(default_factory=dict)
     sums: RowSums = field(default_factory=RowSums)
     repeated: int = 0
+    unreadable: str = ""
 
     def add(self, rows: pa.Table) -> None:
         """Add rows (``evidence.ROWS``) of one file."""
@@ -115,10 +118,10 @@ def offsets_of_rows(rows: pa.Table) -> dict[str, Runs]:
     return {topic: runs_of(np.unique(of_topic(rows, topic)["offset"].to_numpy())) for topic in topics}
 
 
-def offsets_by_topic(layout: Layout, files: Sequence[TableFile]) -> dict[str, Runs]:
-    """Return the offsets of the rows of files of the table ``landed``."""
+def offsets_by_topic(layout: Layout, files: Sequence[TableFile], *, strict: bool = False) -> dict[str, Runs]:
+    """Return the offsets of the rows of files of the table ``landed``; ``strict`` as for ``read_rows``."""
     parts: dict[str, list[Runs]] = {}
     for file in files:
-        for topic, runs in offsets_of_rows(read_rows(layout.landed, [file])).items():
+        for topic, runs in offsets_of_rows(read_rows(layout.landed, [file], strict=strict)).items():
             parts.setdefault(topic, []).append(runs)
     return {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}

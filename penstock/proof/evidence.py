@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Name, SourceBucket
+from penstock.files.errors import DamagedFile
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import Commit
 from penstock.landing.offset_runs import (
@@ -55,12 +56,16 @@ CACHE_BYTES = 64 << 20
 """Limit: memory for uuids of recent batches; uuids of older batches are read from their files."""
 
 
-def read_rows(table: TablePath, files: Iterable[TableFile]) -> pa.Table:
-    """Return the rows (ROWS; bucket in seconds) of files of the table. A missing or damaged file has no rows."""
-    return pa.concat_tables([NO_ROWS, *(_read_file(table, name, partition_value(name, "kind")) for name in files)])
+def read_rows(table: TablePath, files: Iterable[TableFile], *, strict: bool = False) -> pa.Table:
+    """Return the rows (ROWS; bucket in seconds) of files of the table.
+
+    A missing or damaged file has no rows; if ``strict``, it raises DamagedFile.
+    """
+    parts = (_read_file(table, name, partition_value(name, "kind"), strict) for name in files)
+    return pa.concat_tables([NO_ROWS, *parts])
 
 
-def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
+def _read_file(table: TablePath, file_name: TableFile, kind: str, strict: bool) -> pa.Table:
     columns = ["topic", "offset", "source", "bucket", "reason", *(["uuid"] if kind in WITH_UUID else [])]
     try:
         with open_rows(table, file_name, _DICTIONARIES) as file:
@@ -68,6 +73,8 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str) -> pa.Table:
     except (pa.ArrowInvalid, OSError) as error:
         if not is_about_content(error) and not isinstance(error, FileNotFoundError):
             raise
+        if strict:
+            raise DamagedFile(f"{table / file_name}: {str(error).partition(chr(10))[0]}") from None
         return NO_ROWS
     count = rows.num_rows
     seconds = pc.divide(rows["bucket"].cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 1_000_000)

@@ -7,7 +7,7 @@ A commit may also repeat rows, or bring deleted ones back: that is no fate, so t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +32,8 @@ from penstock.proof.deleted_rows import (
 )
 from penstock.proof.evidence import read_rows
 
+UNREADABLE = "?"
+"""Mark of a complaint instead of its file: the deleted rows are unknown, because files of the commit cannot be read."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -43,36 +45,35 @@ def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     last_done = table.last_deletion()
     deletions = load_deletions(layout)
     accounted = {deletion.version for deletion in deletions if deletion.number <= last_done}
-    waiting = [
-        deletion.version for deletion in deletions if deletion.number > last_done and deletion.version is not None
-    ]
-    newest, seen = table.version(), version_seen(layout, table)
     # Crash: a deletion that was recorded but not carried out is read again: only the table's log knows its rows.
-    first = min([seen, *(version - 1 for version in waiting)])
-    changes = [
-        deleted for _, deleted in foreign_changes(layout, table, first, newest, DeletionRecord(layout).readable_runs)
-    ]
-    return [deleted for deleted in changes if deleted.rows and deleted.deletion.version not in accounted]
+    waiting = {
+        deletion.version for deletion in deletions if deletion.number > last_done and deletion.version is not None
+    }
+    unseen = {*range(version_seen(layout, table) + 1, table.version() + 1)}
+    versions = sorted((waiting | unseen) - accounted | unreadable_versions(layout))
+    changes = foreign_changes(layout, table, versions, DeletionRecord(layout).readable_runs)
+    return [deleted for _, deleted in changes if deleted.rows]
 
 
 def foreign_changes(
-    layout: Layout, table: DeltaTable, after: int, newest: int, load_counted: Callable[[], Mapping[str, Runs]]
+    layout: Layout, table: DeltaTable, versions: Iterable[int], load_counted: Callable[[], Mapping[str, Runs]]
 ) -> Iterator[tuple[ForeignCommit, DeletedRows]]:
-    """Yield the commits of other programs after version ``after`` up to ``newest``, each with the rows it deleted.
+    """Yield the commits of other programs among ascending versions, each with the rows it deleted.
 
     ``load_counted`` returns the offsets that deletions have counted, by topic.
     """
     counted: Mapping[str, Runs] | None = None
-    for version in range(after + 1, newest + 1):
+    for version in versions:
         if (commit := table.foreign_commit(version)) is not None:
             # Fast path: most looks find commits of our own only.
             counted = load_counted() if counted is None else counted
-            deleted = DeletedRows(Deletion(0, FOREIGN, (), version, commit.engine, commit.operation), counted)
+            deletion = Deletion(0, FOREIGN, (), version, commit.engine, commit.operation)
+            deleted = DeletedRows(deletion, counted)
             try:
                 for file, mask in foreign_masks(layout, table, commit):
-                    deleted.add(read_rows(layout.landed, [file]).filter(pa.array(mask)))
+                    deleted.add(read_rows(layout.landed, [file], strict=True).filter(pa.array(mask)))
             except DamagedFile as error:
-                _LOGGER.warning("the rows that version %d of the table deleted are unknown: %s", version, error)
+                deleted = DeletedRows(deletion, counted, unreadable=str(error))
             yield commit, deleted
             # Limit: joining a million runs takes 46 ms, and most commits delete no row.
             if deleted.runs:
@@ -82,17 +83,17 @@ def foreign_changes(
 def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> Iterator[tuple[TableFile, Mask]]:
     """Yield the files that a commit removed or rewrote, each with a mask of its rows that no file holds after it.
 
-    Raises DamagedFile.
+    Raises DamagedFile, also if a file is missing: without it, rows that are still there would count as deleted.
     """
     before, after = _changed_files(table, commit)
     # Fast path: an OPTIMIZE says that it changes no row. Rows are read only if their number says otherwise.
     if not commit.names and _sum_rows(layout, before) == _sum_rows(layout, after):
         return
-    remaining = offsets_by_topic(layout, after)
+    remaining = offsets_by_topic(layout, after, strict=True)
     masks: list[tuple[TableFile, Mask]] = []
     parts: dict[str, list[Runs]] = {}
     for file in before:
-        rows = read_rows(layout.landed, [file])
+        rows = read_rows(layout.landed, [file], strict=True)
         mask = have_offsets(rows) & ~rows_within(rows, remaining)
         if mask.any():
             masks.append((file, mask))
@@ -100,7 +101,9 @@ def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> I
                 parts.setdefault(topic, []).append(runs)
     removed = {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}
     if masks and (copies := _copies_of(layout, table, commit, removed, {_folder(file) for file, _ in masks})):
-        masks = [(file, mask & ~rows_within(read_rows(layout.landed, [file]), copies)) for file, mask in masks]
+        masks = [
+            (file, mask & ~rows_within(read_rows(layout.landed, [file], strict=True), copies)) for file, mask in masks
+        ]
     yield from ((file, mask) for file, mask in masks if mask.any())
 
 
@@ -119,7 +122,7 @@ def _copies_of(
     copies: dict[str, Runs] = {}
     for file in table.active_within({"offset": bounds}, commit.version):
         if file not in commit.added | commit.removed and _folder(file) in folders:
-            for topic, runs in offsets_by_topic(layout, [file]).items():
+            for topic, runs in offsets_by_topic(layout, [file], strict=True).items():
                 if len(common := intersection(runs, removed.get(topic, NO_RUNS))):
                     copies = joined([copies, {topic: common}])
     return copies
@@ -150,7 +153,7 @@ def _sum_rows(layout: Layout, files: Sequence[TableFile]) -> int:
 class Complaint:
     """A fault of another program's commit, for people; ``time_ms`` is in milliseconds since the epoch.
 
-    ``file`` is a file with rows that are in the table twice; "" for deleted rows that are there again.
+    ``file`` is a file with rows that are in the table twice; "" for deleted rows that are there again; UNREADABLE.
     """
 
     version: int
@@ -160,11 +163,26 @@ class Complaint:
 
 
 def examine_changes(
-    layout: Layout, table: DeltaTable, after: int, newest: int
+    layout: Layout, table: DeltaTable, versions: Iterable[int]
 ) -> Iterator[tuple[ForeignCommit, DeletedRows, list[Complaint]]]:
-    """Yield other programs' commits of files, each with the rows that it deleted and its faults. Raises DamagedFile."""
-    for commit, deleted in foreign_changes(layout, table, after, newest, partial(_known_deletions, layout, table)):
-        yield commit, deleted, list(_find_complaints(layout, table, commit, deleted.counted))
+    """Yield other programs' commits among ascending versions, each with the rows that it deleted and its faults."""
+    for commit, deleted in foreign_changes(layout, table, versions, partial(_known_deletions, layout, table)):
+        if deleted.unreadable:
+            yield commit, deleted, [unreadable_commit(layout, commit, deleted.unreadable)]
+        else:
+            yield commit, deleted, list(_find_complaints(layout, table, commit, deleted.counted))
+
+
+def unreadable_commit(layout: Layout, commit: ForeignCommit, error: str) -> Complaint:
+    """Return the complaint about a commit of which the files cannot be read."""
+    head = f"{layout.landed}: version {commit.version}, {commit.operation} of {commit.engine},"
+    text = f"{head} may have deleted rows, which count once its files can be read again: {error}"
+    return Complaint(commit.version, commit.at, text, UNREADABLE)
+
+
+def unreadable_versions(layout: Layout) -> set[int]:
+    """Return the commits that were looked at, and of which the deleted rows are not known yet."""
+    return {complaint.version for complaint in noted_complaints(layout) if complaint.file == UNREADABLE}
 
 
 def _known_deletions(layout: Layout, table: DeltaTable) -> dict[str, Runs]:
@@ -172,7 +190,7 @@ def _known_deletions(layout: Layout, table: DeltaTable) -> dict[str, Runs]:
     deleted_runs = DeletionRecord(layout).readable_runs()
     for deletion in pending_deletions(layout):
         if deletion.version is not None:
-            for _, deleted in foreign_changes(layout, table, deletion.version - 1, deletion.version, dict):
+            for _, deleted in foreign_changes(layout, table, [deletion.version], dict):
                 deleted_runs = joined([deleted_runs, deleted.offsets()])
     return deleted_runs
 
@@ -273,18 +291,19 @@ def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     if not active or (is_exact and all(file.copies == 1 for file in active)):
         return []
     complaints = noted_complaints(layout)
-    for _, _, faults in examine_changes(layout, table, version_seen(layout, table), table.version()):
-        complaints += faults
+    unseen = {*range(version_seen(layout, table) + 1, table.version() + 1)}
+    for commit, _, faults in examine_changes(layout, table, sorted(unseen | unreadable_versions(layout))):
+        complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
     # Each question is asked once, however many complaints there are: it reads many or all files.
     named = {complaint.file for complaint in complaints}
     holding = {str(file) for file in active if file in named and _count_twice(layout, file, active)}
     if "" in named and _hasrows_within(layout, active, DeletionRecord(layout).runs()):
         holding.add("")
     # A merge, also our own, moves repeated rows into another file: its cause is a commit whose file is gone.
-    gone = named - {"", *map(str, active)}
+    gone = named - {"", UNREADABLE, *map(str, active)}
     if gone and not holding and _has_repeated_rows(layout, active):
         holding = gone
-    return [complaint for complaint in complaints if complaint.file in holding]
+    return [complaint for complaint in complaints if complaint.file in {*holding, UNREADABLE}]
 
 
 def _has_repeated_rows(layout: Layout, files: Sequence[TableFile]) -> bool:

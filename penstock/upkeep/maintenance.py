@@ -186,13 +186,13 @@ class Maintenance:
     def _run_due_deletions(self) -> None:
         """Turn expired retention into deletion requests, then execute open requests if every batch is proved."""
         now = time.monotonic()
-        if now >= self._expire_at:
+        if is_due := now >= self._expire_at:
             self._expire_at = now + RETENTION_INTERVAL_S
             self._clock.store_time()
             self._request_expired_rows()
         # Order: the complaint is noted before its cause is gone. A repair that failed is due at the next step; after a
         # crash the next merge or sweep does it.
-        self._repair_is_due = note_foreign_changes(self._layout) > 0 or self._repair_is_due
+        self._repair_is_due = note_foreign_changes(self._layout, retry=is_due) > 0 or self._repair_is_due
         if self._repair_is_due:
             repair_entries(self._layout)
             self._repair_is_due = False

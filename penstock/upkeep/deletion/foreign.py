@@ -7,46 +7,78 @@ written; it is executed in turn with all others (``removal``), so the ledger cou
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from penstock.files.checked_document import write_document
-from penstock.landing.requests.deletions import FOREIGN, load_deletions, request_deletion
+from penstock.landing.requests.deletions import FOREIGN, load_deletions, pending_deletions, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import examine_changes, has_brought_back, noted_complaints, version_seen
+from penstock.proof.foreign_deletions import (
+    UNREADABLE,
+    Complaint,
+    examine_changes,
+    has_brought_back,
+    noted_complaints,
+    unreadable_commit,
+    version_seen,
+)
 
 MAX_COMPLAINTS = 100
 """Limit: the newest are kept, and reread at each look."""
 _LOGGER = logging.getLogger(__name__)
 
 
-def note_foreign_changes(layout: Layout) -> int:
+def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     """Request the accounting of rows that others deleted since the last call; return the number of such commits.
+
+    ``retry``: also look again at earlier commits of which the files could not be read.
 
     One process at a time: the pipeline, or the holder of its lock.
     """
     table = DeltaTable(layout.landed)
     newest, examined = table.version(), version_seen(layout, table)
-    if newest <= examined:
+    if newest <= examined and not retry:
         return 0
-    requested = {deletion.version for deletion in load_deletions(layout)}
+    noted = noted_complaints(layout)
+    unreadable = {complaint.version for complaint in noted if complaint.file == UNREADABLE}
+    versions = [*(sorted(unreadable) if retry else ()), *range(examined + 1, newest + 1)]
+    if not versions:
+        return 0
+    # A request for an unreadable commit was carried out without rows: its rows are requested again.
+    requested = {deletion.version for deletion in load_deletions(layout)} - unreadable
+    requested |= {deletion.version for deletion in pending_deletions(layout)}
     changes = 0
-    complaints, brought_back = noted_complaints(layout), has_brought_back(layout)
-    for commit, rows, faults in examine_changes(layout, table, examined, newest):
-        complaints += faults
+    complaints, brought_back = noted, has_brought_back(layout)
+    for commit, rows, faults in examine_changes(layout, table, versions):
+        complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
         brought_back |= any(not fault.file for fault in faults)
         for fault in faults:
-            _LOGGER.error("%s", fault.text)
+            if fault not in noted:
+                _LOGGER.error("%s", fault.text)
         if commit.names or rows.runs:
             changes += 1
-            _LOGGER.warning("%s", describe(layout, commit, rows.rows + rows.repeated))
+            if not rows.unreadable:
+                _LOGGER.warning("%s", describe(layout, commit, rows.rows + rows.repeated))
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
     # Order: the requests first, see above.
-    noted = [[fault.version, fault.time_ms, fault.text, fault.file] for fault in complaints[-MAX_COMPLAINTS:]]
-    write_document(layout.foreign, {"version": newest, "complaints": noted, "has_brought_back": brought_back})
+    _write(layout, max(newest, examined), complaints, brought_back)
     return changes
+
+
+def note_unreadable(layout: Layout, commit: ForeignCommit, error: str) -> None:
+    """Note a commit of which the rows are lost until its files can be read again, after its deletion was requested."""
+    complaints = [complaint for complaint in noted_complaints(layout) if complaint.version != commit.version]
+    complaints.append(unreadable_commit(layout, commit, error))
+    _LOGGER.error("%s", complaints[-1].text)
+    _write(layout, version_seen(layout, DeltaTable(layout.landed)), complaints, has_brought_back(layout))
+
+
+def _write(layout: Layout, version: int, complaints: Sequence[Complaint], brought_back: bool) -> None:
+    noted = [[fault.version, fault.time_ms, fault.text, fault.file] for fault in complaints[-MAX_COMPLAINTS:]]
+    write_document(layout.foreign, {"version": version, "complaints": noted, "has_brought_back": brought_back})
 
 
 def describe(layout: Layout, commit: ForeignCommit, deleted: int) -> str:

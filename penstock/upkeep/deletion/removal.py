@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from penstock.files.errors import DamagedFile
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, within_window
 from penstock.landing.event_rules import WITH_UUID, MessageKind
@@ -39,6 +40,7 @@ from penstock.proof.evidence import read_rows
 from penstock.proof.foreign_deletions import foreign_masks, may_hold_deleted_rows
 from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
+from penstock.upkeep.deletion.foreign import note_unreadable
 from penstock.upkeep.deletion.typed_removal import TypedRemoval, apply_vectors_where, delete_typed_rows
 
 TYPE_MARK = "/"
@@ -106,14 +108,22 @@ class Removal:
             table.delete(self.deletion.number, replaced, written)
 
     def _account(self, table: DeltaTable, version: int) -> None:
-        """Record the rows that another program's commit deleted, and commit the deletion's number alone."""
+        """Record the rows that another program's commit deleted, and commit the deletion's number alone.
+
+        If its files cannot be read now, the record has no rows, and the commit is looked at again later: deletions are
+        done in order, so this one would stop all that follow.
+        """
         _, batch = _snapshot(table)
         replaced: list[str] | None = None
         if (commit := table.foreign_commit(version)) is not None:
-            replaced = []
-            for file, mask in foreign_masks(self.layout, table, commit):
-                self._collect(file, mask)
-                replaced.append(str(file))
+            try:
+                masks = list(foreign_masks(self.layout, table, commit))
+                replaced = [str(file) for file, _ in masks]
+                for file, mask in masks:
+                    self._collect(file, mask)
+            except DamagedFile as error:
+                # Order: before the record. Crash: after the note, the deletion is repeated and notes it again.
+                note_unreadable(self.layout, commit, str(error))
         self._record(batch, NO_TYPED_ROWS, replaced)
         table.delete(self.deletion.number, [], [])
 

@@ -22,7 +22,7 @@ from penstock.landing.requests.deletions import (
 )
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import current_complaints
+from penstock.proof.foreign_deletions import current_complaints, noted_complaints
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
@@ -365,6 +365,85 @@ def test_inserted_row_without_topic_or_offset_has_no_fate(
         assert current_complaints(table.layout, is_exact=False) == []
         assert "foreign" not in deltalake.DeltaTable(str(landed)).to_pyarrow_table()["host"].to_pylist()
         assert differences(table.layout) == []
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:200])
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("damage", [Path.unlink, cut_short])
+@pytest.mark.parametrize("is_old_file", [False, True])
+def test_rows_of_a_commit_with_an_unreadable_file_are_unaccounted_until_it_is_back(
+    tmp_path: Path,
+    topics: Path,
+    table: HandWritten,
+    damage: Callable[[Path], None],
+    is_old_file: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        old = file_of(table.layout, "x")
+        deltalake.DeltaTable(str(landed)).delete("uuid = 'u1'")
+        path = landed / (old if is_old_file else file_of(table.layout, "x"))
+        content = path.read_bytes()
+        damage(path)
+        text = f"DELETE of {engine_of(landed)}, may have deleted rows, which count once its files can be read again"
+        assert [text in c.text for c in current_complaints(table.layout, is_exact=False)] == [True]
+        maintain(proof_worker, table)
+        maintain(proof_worker, table)
+        assert fates(running) == BEFORE
+        assert not load_deletions(table.layout)
+        assert [text in c.text and str(path) in c.text for c in noted_complaints(table.layout)] == [True]
+        assert caplog.text.count(text) == 1
+        # A later deletion does not wait for the file.
+        deltalake.DeltaTable(str(landed)).delete("uuid = 'u3'")
+        request_deletion(table.layout, REQUESTED, parse_conditions("kind = 'message'"))
+        maintain(proof_worker, table)
+        later = {"landed.event": 4, "deleted.foreign": 1, "deleted.asked": 1}
+        assert fates(running) == later
+        path.write_bytes(content)
+        counted = {**later, "landed.event": 3, "deleted.foreign": 2}
+        assert rebuilt_sums(topics, table.layout)[0] == counted
+        assert current_complaints(table.layout, is_exact=False) == []
+        maintain(proof_worker, table)
+        assert fates(running) == counted
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        assert current_complaints(table.layout, is_exact=False) == []
+        assert note_foreign_changes(table.layout) == 0
+        assert differences(table.layout) == []
+
+
+def engine_of(landed: Path) -> str:
+    return str(deltalake.DeltaTable(str(landed)).history(1)[0]["engineInfo"])
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+def test_requested_accounting_of_a_commit_whose_file_went_stops_no_later_deletion(
+    tmp_path: Path, topics: Path, table: HandWritten
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        path = landed / file_of(table.layout, "x")
+        deltalake.DeltaTable(str(landed)).delete("uuid = 'u1'")
+        assert note_foreign_changes(table.layout) == 1
+        path.rename(tmp_path / "away")
+        request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u4'"))
+        assert execute_deletions(table.layout, WINDOW) == 2
+        assert proof_worker.step()
+        assert fates(running) == {**BEFORE, "landed.event": 4, "deleted.asked": 1}
+        (complaint,) = current_complaints(table.layout, is_exact=False)
+        assert str(path) in complaint.text
+        (tmp_path / "away").rename(path)
+        maintain(proof_worker, table)
+        assert fates(running) == {"landed.event": 3, "landed.message": 1, "deleted.asked": 1, "deleted.foreign": 1}
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        assert current_complaints(table.layout, is_exact=False) == []
 
 
 def complaints_at(table: HandWritten) -> list[int]:
