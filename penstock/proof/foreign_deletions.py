@@ -55,6 +55,11 @@ def unaccounted_deletions(layout: Layout) -> list[DeletedRows]:
     return [deleted for _, deleted in changes if deleted.rows]
 
 
+def deleted_offsets(layout: Layout) -> dict[str, Runs]:
+    """Return the offsets of all deleted rows by topic, also of other programs' deletions that are not executed yet."""
+    return joined([DeletionRecord(layout).runs(), *(rows.offsets() for rows in unaccounted_deletions(layout))])
+
+
 def foreign_changes(
     layout: Layout, table: DeltaTable, versions: Iterable[int], load_counted: Callable[[], Mapping[str, Runs]]
 ) -> Iterator[tuple[ForeignCommit, DeletedRows]]:

@@ -27,7 +27,6 @@ from penstock.landing.offset_runs import (
     difference,
     intersection,
     is_inside,
-    joined,
     offsets_of,
     runs_of,
 )
@@ -45,7 +44,7 @@ from penstock.proof.evidence import (
     row_sums,
     split_offsets,
 )
-from penstock.proof.foreign_deletions import unaccounted_deletions
+from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.proof.proofs import BackfillProof, Proof, read_proofs
 from penstock.proof.reread import LogRecords, RereadSource, Suspect, is_partition
 from penstock.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, survivors
@@ -319,8 +318,7 @@ def rebuild(
     """Prove all batches again from the table and the log; earlier proofs count only for expired offsets."""
     # Earlier proofs are the only evidence for offsets that expired from the log.
     written = {proofs[0].batch: {p.topic: p for p in proofs} for proofs in read_proofs(layout) if proofs}
-    rows_of, foreign = SnapshotRows(layout), unaccounted_deletions(layout)
-    deleted = joined([DeletionRecord(layout).runs(), *(deletion.offsets() for deletion in foreign)])
+    rows_of, deleted = SnapshotRows(layout), deleted_offsets(layout)
     prover = Prover(
         topics, layout, window=window, event_types=event_types, kafka=kafka, rows_of=rows_of, deleted=deleted
     )

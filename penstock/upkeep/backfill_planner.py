@@ -24,13 +24,13 @@ from penstock.landing.journal import landed_ends
 from penstock.landing.landing_lock import hold_lock
 from penstock.landing.offset_runs import NO_RUNS, Offsets, count_offsets, is_inside, offsets_of, runs_of
 from penstock.landing.requests.backfill_requests import Request, passed_offsets, requests_for_topic, write_request
-from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.spark_checkpoint import newest_commit, read_plan
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.evidence import in_gaps
+from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.proof.proofs import proved_refills, read_proofs
 from penstock.proof.reread import LogRecords, Reread, Suspect
 
@@ -95,7 +95,7 @@ class BackfillPlanner:
         remaining = self._remove_counted(
             plan, Name.LANDED.rstrip("."), remaining, np.isin(remaining, self._load_landed_offsets(plan))
         )
-        self._runs = DeletionRecord(self._layout).runs().get(topic, NO_RUNS)
+        self._runs = deleted_offsets(self._layout).get(topic, NO_RUNS)
         remaining = self._remove_counted(plan, DELETED, remaining, is_inside(remaining, self._runs))
         runs, gaps = in_gaps(runs_of(remaining), reader.gaps())
         for reasons in gaps.values():

@@ -36,7 +36,6 @@ from penstock.landing.offset_runs import (
     intersection,
     runs_of,
 )
-from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import RowReader, TableFile, is_about_content, open_rows
@@ -49,6 +48,7 @@ from penstock.landing.writing.written_file import (
     WrittenFile,
     in_current_columns,
 )
+from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.records import concatenated
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.former_origins import ORIGIN_COLUMNS, with_former_origins
@@ -217,7 +217,7 @@ class _FileRestore:
                 is_named &= (int(partition) if partition else None) in pc.unique(partitions).to_pylist()
             if is_named and REFILL_MARK not in name:
                 possible[name] = intersection(inside, as_runs([(0, end)]))
-        deleted = DeletionRecord(self.layout).runs()
+        deleted = deleted_offsets(self.layout)
         for name, runs in possible.items():
             rest = difference(runs, deleted.get(name, NO_RUNS))
             possible[name] = difference(rest, self.other_rows.offsets(name))

@@ -22,8 +22,7 @@ from penstock.errors import PenstockError
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
 from penstock.landing.journal import Commit, read_journal
-from penstock.landing.offset_runs import NO_RUNS, is_inside
-from penstock.landing.requests.deletions import DeletionRecord
+from penstock.landing.offset_runs import NO_RUNS, Runs, is_inside
 from penstock.landing.rows.payload_fault import find_fault
 from penstock.landing.rows.type_schemas import Schema
 from penstock.landing.table.landed_table import table_of
@@ -31,6 +30,7 @@ from penstock.landing.table.table_file import TableFile
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.topic_reader import TopicReader
+from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.proof.proofs import Proof, proved_refills, read_proofs
 from penstock.proof.prover import requested
 from penstock.proof.reread import is_partition
@@ -286,8 +286,11 @@ class Tracer:
         return {str(file): file for file in table_of(self._layout).active()}
 
     def _was_deleted(self, topic: str, offset: int) -> bool:
-        runs = DeletionRecord(self._layout).runs().get(topic, NO_RUNS)
-        return bool(is_inside(np.array([offset], np.int64), runs)[0])
+        return bool(is_inside(np.array([offset], np.int64), self._deleted.get(topic, NO_RUNS))[0])
+
+    @cached_property
+    def _deleted(self) -> dict[str, Runs]:
+        return deleted_offsets(self._layout)
 
     def _unjournaled_files(self) -> list[TableFile]:
         journaled = set(self._active_files_of(self._commits))

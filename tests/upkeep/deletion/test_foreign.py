@@ -23,10 +23,12 @@ from penstock.landing.requests.deletions import (
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import current_complaints, noted_complaints
+from penstock.upkeep.backfill_planner import BackfillPlanner
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.maintenance import Maintenance, Upkeep
+from penstock.upkeep.trace.tracer import Tracer
 from tests.landing.table.foreign_writer import (
     ENGINE,
     add_without_vector,
@@ -365,6 +367,21 @@ def test_inserted_row_without_topic_or_offset_has_no_fate(
         assert current_complaints(table.layout, is_exact=False) == []
         assert "foreign" not in deltalake.DeltaTable(str(landed)).to_pyarrow_table()["host"].to_pylist()
         assert differences(table.layout) == []
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_row_that_another_program_deleted_is_not_landed_again_by_a_backfill(
+    topics: Path, table: HandWritten, is_noted: bool
+) -> None:
+    worker(topics, table)
+    deltalake.DeltaTable(str(table.layout.landed)).delete("uuid in ('u1', 'u3')")
+    if is_noted:
+        note_foreign_changes(table.layout)
+    plan = BackfillPlanner(topics, table.layout, ["t"], running=False).survey("t", 0, None)
+    assert (plan.lost.tolist(), dict(+plan.fates)) == ([], {"landed": 4, "deleted": 2})
+    tracer = Tracer(topics, table.layout, ["t"])
+    assert (tracer.trace("t", 0).fate, tracer.trace("t", 1).fate) == ("landed.event", "deleted")
 
 
 def cut_short(path: Path) -> None:
