@@ -152,6 +152,10 @@ class BalanceQuery:
             self._quarantined, self._sent_back = quarantined, {}
             # Fast path: counting imports Parquet and DuckDB, half a second of CPU.
             if layout.sent_back.exists():
+                from penstock.upkeep.quarantine.send_back import sent_before
+
+                if not sent_before(layout):
+                    return facts
                 from penstock.sql.quarantined import sent_back_counts
                 from penstock.sql.tables import Tables
 

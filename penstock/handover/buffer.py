@@ -123,8 +123,11 @@ def last_frame_metadata(publication: Publication) -> FrameMetadata | None:
 
 def newest_frame_metadata(folder: Path, listener: str) -> FrameMetadata | None:
     """Return the metadata of the newest frame, during writes too; None when there is none or it is unreadable."""
+    path = position_file(folder, listener, LOG)
+    if not path.exists():
+        return None  # opening it would make it, at another place than its reader does
     try:
-        with ReaderPosition(position_file(folder, listener, LOG)) as position:
+        with ReaderPosition(path) as position:
             newest = position.newest
         with Subscription(buffer_file(folder, listener), newest, in_order=True) as frames:
             return next((intact_metadata(frame) for frame in frames.poll(limit_frames=1)), None)

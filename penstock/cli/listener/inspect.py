@@ -90,7 +90,8 @@ def inspect(
         _show_summaries(folder, listeners_in(folder), as_json)
         return
     listener_file = buffer_file(load_settings(config, override).buffers, file.name)
-    if not file.exists() and listener_file.exists():
+    is_name = file.name == str(file)
+    if is_name and not file.exists() and listener_file.exists():
         if not (batches or is_dump):
             _show_summaries(listener_file.parent, [listener_file.stem], as_json)
             return
@@ -124,17 +125,25 @@ def inspect(
 def _show_summaries(folder: Path, listeners: Sequence[str], as_json: bool) -> None:
     if not listeners:
         fail(f"{folder} has no log buffer: they are made at the start of `penstock up` or `penstock serve`")
-    summaries = []
+    summaries, complaints = [], {}
     for listener in listeners:
+        # One damaged file hides no other listener.
         try:
             summaries.append(summarize(folder, listener))
         except LogBufferError as error:
-            fail(error)
+            complaints[listener] = str(error)
         except OSError as error:
-            fail(f"{buffer_file(folder, listener)}: {error.strerror or error}")
+            complaints[listener] = f"{buffer_file(folder, listener)}: {error.strerror or error}"
     if as_json:
-        print(json.dumps([asdict(summary) for summary in summaries], indent=2))
-        return
+        unreadable = [{"listener": listener, "error": text} for listener, text in complaints.items()]
+        print(json.dumps([*map(asdict, summaries), *unreadable], indent=2))
+    elif summaries:
+        _print_summaries(summaries)
+    if complaints:
+        fail("\n".join(complaints.values()))
+
+
+def _print_summaries(summaries: Sequence[BufferSummary]) -> None:
     rows = [["listener", "messages", "newest (UTC)", "written to", "reader", "read to", "behind"]]
     for summary in summaries:
         first = [summary.listener, f"{summary.messages:,}", _clock(summary.newest_at), f"{summary.end:,}"]
@@ -151,7 +160,10 @@ def summarize(folder: Path, listener: str) -> BufferSummary:
     # Order: the readers' positions before the end, so that a running receiver cannot make them pass it.
     positions = {}
     for name in handlers_in(folder, listener):
-        with ReaderPosition(position_file(folder, listener, name)) as position:
+        # A missing position would be made here, at another place than its reader makes it.
+        if not (path := position_file(folder, listener, name)).exists():
+            continue
+        with ReaderPosition(path) as position:
             positions[name] = position.position, position.reached_mark
     newest = newest_frame_metadata(folder, listener)
     total = newest.total if newest else 0

@@ -93,11 +93,11 @@ def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] |
         return types.StoredAlready(details)
     kind = call.not_found if call is not None and code is grpc.StatusCode.NOT_FOUND else _ERRORS.get(code, ClientError)
     if sizes := _OVERSIZE.search(details):
-        request_bytes, limit_bytes = sizes.groups()
-        return kind(
-            f"a call of {request_bytes} bytes is larger than the {limit_bytes} bytes that one call may have: "
-            "send fewer or smaller messages at a time"
-        )
+        message_bytes, limit_bytes = sizes.groups()
+        # gRPC's words for an answer that this client refuses; a daemon refuses what it received.
+        is_answer = details.startswith("CLIENT: Received")
+        text = f"{message_bytes} bytes are more than the {limit_bytes} bytes that one call may have"
+        return kind(f"{text}: {'ask for fewer entries' if is_answer else 'send fewer or smaller messages'} at a time")
     return kind(details or code.name)
 
 

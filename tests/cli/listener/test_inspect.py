@@ -17,7 +17,7 @@ from penstock.cli.listener.inspect import inspect as command
 from penstock.cli.options import Commands
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
-from penstock.handover.paths import buffer_file
+from penstock.handover.paths import buffer_file, position_file
 from penstock.logbuffer import Parameters, Publication, Subscription, mtu_for
 from tests.ingest.ingest_life import live
 
@@ -161,6 +161,23 @@ def test_file_of_a_listener_is_dumped_as_by_loginspector_without_options(listene
     file = listeners / "buffers" / "events.logbuffer"
     assert inspect(file)[1] == inspect(file, "--dump")[1]
     assert "Inspection dump for" in inspect(file)[1]
+
+
+def test_damaged_file_of_one_listener_hides_no_other(listeners: Path) -> None:
+    position = position_file(listeners / "buffers", "events", "log")
+    position.write_bytes(b"short")
+    status, printed, complaint = inspect("-o", f"data_dir={listeners}", "--json")
+    quiet, events = json.loads(printed)
+    assert (status, quiet["listener"], events["listener"]) == (1, "quiet", "events")
+    assert events["error"] in complaint.replace("\n", "")
+    assert [line[:5] for line in inspect("-o", f"data_dir={listeners}")[1].splitlines()[1:2]] == ["quiet"]
+    position.unlink()
+    assert inspect("events", "-o", f"data_dir={listeners}")[0] == 0
+    assert not position.exists(), "inspecting makes no position"
+
+
+def test_name_in_another_folder_is_no_listener_of_the_data_directory(listeners: Path) -> None:
+    assert inspect(listeners / "elsewhere" / "events", "-o", f"data_dir={listeners}")[0] != 0
 
 
 def test_summary_without_buffers_names_the_next_step(tmp_path: Path) -> None:

@@ -60,11 +60,17 @@ def test_number_stored_with_other_rows_has_its_own_error(
     assert (type(error), str(error)) == (kind, details)
 
 
-def test_error_of_an_oversize_call_names_both_sizes_and_the_next_step() -> None:
-    details = "CLIENT: Sent message larger than max (90000053 vs. 67108864)"
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("CLIENT: Sent message", "send fewer or smaller messages"),
+        ("SERVER: Received message", "send fewer or smaller messages"),
+        ("CLIENT: Received message", "ask for fewer entries"),
+    ],
+)
+def test_error_of_an_oversize_call_names_both_sizes_and_the_next_step(words: str, advice: str) -> None:
+    details = f"{words} larger than max (90000053 vs. 67108864)"
     error = calls.failure(grpc.StatusCode.RESOURCE_EXHAUSTED, details, "127.0.0.1:1")
     assert type(error) is Exhausted
-    assert str(error) == (
-        "a call of 90000053 bytes is larger than the 67108864 bytes that one call may have: "
-        "send fewer or smaller messages at a time"
-    )
+    limit = "90000053 bytes are more than the 67108864 bytes that one call may have"
+    assert str(error) == f"{limit}: {advice} at a time"
