@@ -8,7 +8,7 @@ its count, by topic and reason, remains.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -129,12 +129,13 @@ def _find_outcomes(tables: Tables, rows: list[SentRow], ask: Ask) -> list[str]:
     if not successors:
         return [WAITING] * len(rows)
     of_log = 'FROM landed WHERE "partition" IS NULL'
-    landed = ask(f'SELECT topic, "offset", kind {of_log}{_position_condition(successors)}')
-    kinds = {(row["topic"], row["offset"]): row["kind"] for row in landed}
     topics = ", ".join(sorted({sql_literal(topic) for topic, _ in successors}))
+    # Order: the ends first. Rows that a batch lands in between are behind them, and wait until the next look.
     newest = ask(f'SELECT topic, max("offset") AS newest {of_log} AND topic IN ({topics}) GROUP BY ALL')
     # A batch of duplicates alone has no row; the journal knows that the topic has landed so far.
     ends = Counter(landed_ends(tables.layout)) | Counter({row["topic"]: row["newest"] + 1 for row in newest})
+    landed = ask(f'SELECT topic, "offset", kind {of_log}{_position_condition(successors)}')
+    kinds = {(row["topic"], row["offset"]): row["kind"] for row in landed}
     deleted = _deleted_positions(tables, successors)
 
     def find_outcome(row: SentRow) -> str:
@@ -152,10 +153,13 @@ def _find_outcomes(tables: Tables, rows: list[SentRow], ask: Ask) -> list[str]:
 
 
 def _deleted_positions(tables: Tables, positions: Iterable[Position]) -> set[Position]:
-    deleted: set[Position] = set()
-    for topic, runs in DeletionRecord(tables.layout).runs().items():
-        offsets = np.array([offset for position_topic, offset in positions if position_topic == topic], np.int64)
-        deleted.update((topic, offset) for offset in offsets[is_inside(offsets, runs)].tolist())
+    deleted, offsets_of = set[Position](), defaultdict[str, list[int]](list)
+    for topic, offset in positions:
+        offsets_of[topic].append(offset)
+    runs = DeletionRecord(tables.layout).readable_runs()
+    for topic in offsets_of.keys() & runs.keys():
+        offsets = np.array(offsets_of[topic], np.int64)
+        deleted.update((topic, offset) for offset in offsets[is_inside(offsets, runs[topic])].tolist())
     return deleted
 
 

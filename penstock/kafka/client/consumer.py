@@ -278,8 +278,9 @@ class Consumer:
             return self._state.commit_offsets(explicit)
         if self._config.stores_offsets:
             return self._state.commit_offsets(self._stored)
-        commits = self._state.commit(list(self._plain.assigned), self._plain.position)
-        return commits | self._state.commit_before(self._first_collected())
+        first_collected = self._first_collected()
+        returned = [partition for partition in self._plain.assigned if partition not in first_collected]
+        return self._state.commit(returned, self._plain.position) | self._state.commit_before(first_collected)
 
     def _first_collected(self) -> dict[TopicAndPartition, int]:
         """Return the offset of the first message of each partition that is not returned yet."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from penstock.kafka.errors import NoCommittedOffset, Partition, RecordFailed, RecordsFailed
+from penstock.kafka.errors import NoCommittedOffset, OffsetNotTracked, Partition, RecordFailed, RecordsFailed
 from penstock.kafka.large.assembler import AssemblerSnapshot
 from penstock.kafka.large.record_processor import Committed, Processor
 from penstock.kafka.large.safe_offsets import TopicAndPartition, metadata_in, offset_in, wrap_metadata
@@ -160,13 +160,17 @@ class ConsumerState:
         return Committed(min(safe, offset), wrap_metadata(watermark, requested.metadata))
 
     def commit_before(self, offsets: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, Committed]:
-        """Return the commits from which everything from ``offsets`` on is delivered. Raises OffsetNotTracked.
+        """Return the commits from which everything from ``offsets`` on is delivered.
 
-        ``commit_offsets`` is the Java library's, which in front of the first message passes chunks of later ones.
+        Partitions whose offset is no longer tracked have none: their last commit stays. ``commit_offsets`` is the Java
+        library's, which in front of the first message passes chunks of later ones.
         """
         commits = {}
         for partition, offset in offsets.items():
-            safe = self._tracker.safe_before(partition, offset)
+            try:
+                safe = self._tracker.safe_before(partition, offset)
+            except OffsetNotTracked:
+                continue
             safe = self._safe_commit_offset(partition, offset) if safe is None else safe
             commits[partition] = Committed(min(safe, offset), wrap_metadata(offset, ""))
         return commits

@@ -131,6 +131,12 @@ def test_commit_before_any_offset_loses_no_later_message(first: int) -> None:
     assert offsets(Consumer(consumer.broker).poll()) == [offset for offset in DELIVERED if offset >= first]
 
 
+def test_commit_before_an_offset_that_is_no_longer_tracked_is_left_out() -> None:
+    consumer = Consumer(_broker(), tracked=2)
+    assert offsets(consumer.poll()) == DELIVERED
+    assert consumer.state.commit_before({TP: 4}) == {}
+
+
 @pytest.mark.parametrize("sought", range(11))
 @pytest.mark.parametrize("tracked", [500, 4, 2])
 def test_seek_to_any_offset_loses_no_later_message(sought: int, tracked: int) -> None:
