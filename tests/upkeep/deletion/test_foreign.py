@@ -463,6 +463,23 @@ def test_requested_accounting_of_a_commit_whose_file_went_stops_no_later_deletio
         assert current_complaints(table.layout, is_exact=False) == []
 
 
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+def test_expired_log_of_a_requested_accounting_stops_no_later_deletion(topics: Path, table: HandWritten) -> None:
+    landed = table.layout.tables / "landed"
+    worker(topics, table)
+    delta = deltalake.DeltaTable(str(landed))
+    delta.delete("uuid = 'u1'")
+    assert note_foreign_changes(table.layout) == 1
+    delta.create_checkpoint()
+    for path in (landed / "_delta_log").glob("*.json"):
+        if int(path.stem) < delta.version():
+            path.unlink()
+    request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u4'"))
+    assert execute_deletions(table.layout, WINDOW) == 2
+    assert complaints_at(table) == [delta.version()]
+    assert rebuilt_sums(topics, table.layout)[0] == {"landed.event": 3, "landed.message": 1, "deleted.asked": 1}
+
+
 def complaints_at(table: HandWritten) -> list[int]:
     """Return the versions about which there are complaints if the balance does not add up."""
     return [complaint.version for complaint in current_complaints(table.layout, is_exact=False)]
