@@ -25,7 +25,9 @@ LISTENERS = SMALL + listener("forward", "tcp", 'codec = "forward"') + listener("
 PLAIN = {"body": {"stringValue": "an order"}}
 KNOWN = PLAIN | {"attributes": [{"key": "log.record.uid", "value": {"stringValue": "01JD"}}]}
 
-HEC_WITH_BAD_EVENT = b'{"event":"a"}{"event":"a"}{"event":null}{"event":"b"}'
+HEC_WITH_BAD_EVENT = b"".join(
+    b'{"time":1764360000.5,"event":%s}' % event for event in (b'"a"', b'"a"', b"null", b'"b"')
+)
 
 
 @pytest.fixture
