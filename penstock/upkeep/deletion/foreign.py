@@ -52,7 +52,8 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     complaints, brought_back = noted, has_brought_back(layout)
     for commit, rows, faults in examine_changes(layout, table, versions):
         complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
-        brought_back |= any(not fault.file for fault in faults)
+        # A commit whose files cannot be read may have brought rows back, too.
+        brought_back |= any(fault.file in {"", UNREADABLE} for fault in faults)
         for fault in faults:
             if fault not in noted:
                 _LOGGER.error("%s", fault.text)
