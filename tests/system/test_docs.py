@@ -74,7 +74,7 @@ SAID = {
     "penstock doctor || true": "disk",
     """penstock explain --via gelf '{"short_message": "hello", "host": "web-1"}'""": "tables landed, messages",
     "penstock consume notes --from earliest -n 1": "straight into the log",
-    "penstock inspect": "print bytes:  penstock inspect events-udp --dump",
+    "penstock inspect": "print bytes:  penstock inspect ",
     "penstock inspect events-udp --batches": "accepted 1",
     "penstock inspect events-udp 48 --format ascii --skip-default-header": "DATA Header{frame-length=",
     "penstock stress --listener events-udp --stop-after 200 --rate 2000": "200",
