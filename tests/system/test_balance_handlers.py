@@ -221,7 +221,7 @@ def test_slow_handler_drops_by_policy_without_cost_for_other_handlers(stuck: Pip
     set_mode(folder, "good")
     stuck.signal(process, signal.SIGCONT)
     wait_until(lambda: f"{process} was silent for" in timeline(stuck), what="its return is recorded")
-    assert stuck.balance()["silent"] == {}
+    assert process not in stuck.balance()["silent"]
     wayward_route = route(stuck.settled(60), "wayward")
     assert (
         wayward_route["accepted"],
