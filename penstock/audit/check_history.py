@@ -30,6 +30,9 @@ MAX_RANGES, MAX_HOURS = 20, 48
 MAX_AUDITS = 1000
 NO_VERSION = "a file of no version that was searched"
 CAUTION = "check before you add such a file: a writer may be about to commit it, or an expired version had it"
+"""Advice: a file that is added and then committed by its writer doubles its rows; rows of an expired version may have
+been deleted.
+"""
 UNREADABLE = (OSError, DamagedFile, UnknownFormat, KeyError, TypeError, ValueError, AttributeError)
 
 

@@ -14,9 +14,6 @@ from penstock.landing.offset_runs import Runs, count_offsets
 MAX_RANGES = 20
 """Ranges and files of one kind that the text lists; the JSON document has all."""
 MAX_BYTES = 60
-"""Advice: a file that is added and then committed by its writer doubles its rows; rows of an expired version may have
-been deleted.
-"""
 ABSENCES = {
     "control": "control records",
     "aborted": "records of aborted transactions",

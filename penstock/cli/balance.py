@@ -154,13 +154,12 @@ class BalanceQuery:
             if layout.sent_back.exists():
                 from penstock.upkeep.quarantine.send_back import sent_before
 
-                if not sent_before(layout):
-                    return facts
-                from penstock.sql.quarantined import sent_back_counts
-                from penstock.sql.tables import Tables
+                if sent_before(layout):
+                    from penstock.sql.quarantined import sent_back_counts
+                    from penstock.sql.tables import Tables
 
-                with contextlib.suppress(PenstockError, OSError):
-                    self._sent_back = sent_back_counts(Tables(layout))
+                    with contextlib.suppress(PenstockError, OSError):
+                        self._sent_back = sent_back_counts(Tables(layout))
         return facts | ({"sent_back": self._sent_back} if self._sent_back else {})
 
     def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, SourceBucket
-from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, intersection, is_inside, runs_of
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, intersection, is_inside, joined, runs_of
 from penstock.landing.requests.deletions import Deletion, TopicDeletions
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table.table_file import Mask, TableFile
@@ -120,8 +120,4 @@ def offsets_of_rows(rows: pa.Table) -> dict[str, Runs]:
 
 def offsets_by_topic(layout: Layout, files: Sequence[TableFile], *, strict: bool = False) -> dict[str, Runs]:
     """Return the offsets of the rows of files of the table ``landed``; ``strict`` as for ``read_rows``."""
-    parts: dict[str, list[Runs]] = {}
-    for file in files:
-        for topic, runs in offsets_of_rows(read_rows(layout.landed, [file], strict=strict)).items():
-            parts.setdefault(topic, []).append(runs)
-    return {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}
+    return joined(offsets_of_rows(read_rows(layout.landed, [file], strict=strict)) for file in files)

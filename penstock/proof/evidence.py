@@ -31,7 +31,7 @@ from penstock.landing.offset_runs import (
 )
 from penstock.landing.row_sums import RowSums, with_partitions
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.table_file import TableFile, is_about_content, open_rows
+from penstock.landing.table.table_file import TableFile, is_missing_or_damaged, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.store.gaps import Gap
 
@@ -71,7 +71,7 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str, strict: bool) 
         with open_rows(table, file_name, _DICTIONARIES) as file:
             rows = file.read([*columns, "partition", "timestamp"])
     except (pa.ArrowInvalid, OSError) as error:
-        if not is_about_content(error) and not isinstance(error, FileNotFoundError):
+        if not is_missing_or_damaged(error):
             raise
         if strict:
             raise DamagedFile(f"{table / file_name}: {str(error).partition(chr(10))[0]}") from None

@@ -11,15 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, count_offsets, intersection, joined
+from penstock.landing.offset_runs import NO_RUNS, Runs, count_offsets, intersection, joined
 from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions, pending_deletions
 from penstock.landing.table.delta_table import DeltaTable
-from penstock.landing.table.table_file import Mask, TableFile, count_rows, is_about_content
+from penstock.landing.table.table_file import Mask, TableFile, count_rows, is_missing_or_damaged
 from penstock.landing.table.table_reader import ForeignCommit, TableReader
 from penstock.landing.table_paths import Layout
 from penstock.proof.deleted_rows import (
@@ -95,17 +94,15 @@ def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> I
     if not commit.names and _sum_rows(layout, before) == _sum_rows(layout, after):
         return
     remaining = offsets_by_topic(layout, after, strict=True)
-    masks: list[tuple[TableFile, Mask]] = []
-    parts: dict[str, list[Runs]] = {}
+    masks, removed_by_file = list[tuple[TableFile, Mask]](), list[dict[str, Runs]]()
     for file in before:
         rows = read_rows(layout.landed, [file], strict=True)
         mask = have_offsets(rows) & ~rows_within(rows, remaining)
         if mask.any():
             masks.append((file, mask))
-            for topic, runs in offsets_of_rows(rows.filter(pa.array(mask))).items():
-                parts.setdefault(topic, []).append(runs)
-    removed = {topic: as_runs(np.concatenate(runs)) for topic, runs in parts.items()}
-    if masks and (copies := _copies_of(layout, table, commit, removed, {_folder(file) for file, _ in masks})):
+            removed_by_file.append(offsets_of_rows(rows.filter(pa.array(mask))))
+    folders = {_folder(file) for file, _ in masks}
+    if masks and (copies := _copies_of(layout, table, commit, joined(removed_by_file), folders)):
         masks = [
             (file, mask & ~rows_within(read_rows(layout.landed, [file], strict=True), copies)) for file, mask in masks
         ]
@@ -124,13 +121,13 @@ def _copies_of(
     An earlier commit repeated these rows, and this one undoes it. A copy is in the same folder: its kind and day are.
     """
     bounds = min(runs[0, 0] for runs in removed.values()), max(runs[-1, 1] for runs in removed.values()) - 1
-    copies: dict[str, Runs] = {}
+    copies = []
     for file in table.active_within({"offset": bounds}, commit.version):
         if file not in commit.added | commit.removed and _folder(file) in folders:
             for topic, runs in offsets_by_topic(layout, [file], strict=True).items():
                 if len(common := intersection(runs, removed.get(topic, NO_RUNS))):
-                    copies = joined([copies, {topic: common}])
-    return copies
+                    copies.append({topic: common})
+    return joined(copies)
 
 
 def _changed_files(table: TableReader, commit: ForeignCommit) -> tuple[list[TableFile], list[TableFile]]:
@@ -148,7 +145,7 @@ def _sum_rows(layout: Layout, files: Sequence[TableFile]) -> int:
             deleted = 0 if file.live is None else int((~file.live).sum())
             total += file.written_rows - deleted if file.written_rows else count_rows(layout.landed, file)
         except (pa.ArrowInvalid, OSError) as error:
-            if not is_about_content(error) and not isinstance(error, FileNotFoundError):
+            if not is_missing_or_damaged(error):
                 raise
             raise DamagedFile(f"{layout.landed / file}: {error}") from None
     return total
@@ -302,7 +299,7 @@ def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     # Each question is asked once, however many complaints there are: it reads many or all files.
     named = {complaint.file for complaint in complaints}
     holding = {str(file) for file in active if file in named and _count_twice(layout, file, active)}
-    if "" in named and _hasrows_within(layout, active, DeletionRecord(layout).runs()):
+    if "" in named and _has_rows_within(layout, active, DeletionRecord(layout).runs()):
         holding.add("")
     # A merge, also our own, moves repeated rows into another file: its cause is a commit whose file is gone.
     gone = named - {"", UNREADABLE, *map(str, active)}
@@ -316,7 +313,7 @@ def _has_repeated_rows(layout: Layout, files: Sequence[TableFile]) -> bool:
     return rows > sum(map(count_offsets, offsets_by_topic(layout, files).values()))
 
 
-def _hasrows_within(layout: Layout, files: Sequence[TableFile], runs: Mapping[str, Runs]) -> bool:
+def _has_rows_within(layout: Layout, files: Sequence[TableFile], runs: Mapping[str, Runs]) -> bool:
     return any(rows_within(read_rows(layout.landed, [file]), runs).any() for file in files)
 
 

@@ -38,7 +38,7 @@ from penstock.landing.offset_runs import (
 )
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
-from penstock.landing.table.table_file import RowReader, TableFile, is_about_content, open_rows
+from penstock.landing.table.table_file import RowReader, TableFile, is_about_content, is_missing_or_damaged, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.typed.columns import TypedTable
@@ -145,7 +145,7 @@ class _FileRestore:
         try:
             file = open_rows(self.table.folder, self.damaged)
         except (pa.ArrowInvalid, OSError) as error:
-            if not is_about_content(error) and not isinstance(error, FileNotFoundError):
+            if not is_missing_or_damaged(error):
                 raise
             yield self._restore_group(self._lost_file())
             return

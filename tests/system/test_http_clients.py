@@ -253,7 +253,6 @@ def test_senders_wait_without_acknowledgements_while_the_log_is_stopped(shared: 
     assert pipe.settled()["unaccounted"] == 0
 
 
-@pytest.mark.survives("requests", "changed configuration")
 def status_during_reload(pipe: Pipe, content: bytes) -> int:
     """Return the status of an answer; 0 if the receiver that ends has closed the connection before."""
     try:
@@ -262,6 +261,7 @@ def status_during_reload(pipe: Pipe, content: bytes) -> int:
         return 0
 
 
+@pytest.mark.survives("requests", "changed configuration")
 def test_listeners_are_added_changed_and_removed_at_run_time(pipe: Pipe) -> None:
     assert by_json(pipe, 1)
     # Before the reload: it may be done before the first request of the wait below.

@@ -276,6 +276,11 @@ def is_about_content(error: Exception) -> bool:
     return not isinstance(error, OSError) or error.errno is None
 
 
+def is_missing_or_damaged(error: Exception) -> bool:
+    """Report whether an error of reading a file is about the file, and not about the disk or the store."""
+    return isinstance(error, FileNotFoundError) or is_about_content(error)
+
+
 def open_rows(table: TablePath, file: TableFile, dictionaries: Sequence[str] = ()) -> RowReader:
     """Open a file of a table; the columns ``dictionaries`` are read as dictionaries.
 

@@ -206,7 +206,8 @@ class FlightSqlServer:
             yield bytes_field(1, bytes_field(1, handle.encode()))
             return
 
-    def _list_actions(self, _: bytes, __: grpc.ServicerContext) -> Iterator[bytes]:
+    def _list_actions(self, _: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        self._admit(_credentials(context)[0], context)
         for name, description in ACTIONS.items():
             yield bytes_field(1, name.encode()) + bytes_field(2, description.encode())
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from penstock.files.checked_document import write_document
-from penstock.landing.requests.deletions import FOREIGN, load_deletions, pending_deletions, request_deletion
+from penstock.landing.requests.deletions import FOREIGN, load_deletions, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
@@ -46,8 +46,11 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     if not versions:
         return 0
     # A request for an unreadable commit was carried out without rows: its rows are requested again.
-    requested = {deletion.version for deletion in load_deletions(layout)} - unreadable
-    requested |= {deletion.version for deletion in pending_deletions(layout)}
+    requested = {
+        deletion.version
+        for deletion in load_deletions(layout)
+        if deletion.version not in unreadable or deletion.number > table.last_deletion()
+    }
     changes = 0
     complaints, brought_back = noted, has_brought_back(layout)
     for commit, rows, faults in examine_changes(layout, table, versions):

@@ -12,7 +12,7 @@ from penstock.landing.event_rules import FOREIGN_CODECS, MessageKind
 from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.rows.table_rows import protocol_uuids
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.table_file import RowReader, TableFile, is_about_content, open_rows
+from penstock.landing.table.table_file import RowReader, TableFile, is_missing_or_damaged, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.segment_view import StoredBatch
@@ -83,7 +83,7 @@ def _find_row(
                 row = _find_in_file(file, columns, column_and_value, matches)
         # Maintenance rewrote the file since the listing, or it is damaged.
         except (pa.ArrowInvalid, OSError) as error:
-            if not is_about_content(error) and not isinstance(error, FileNotFoundError):
+            if not is_missing_or_damaged(error):
                 raise
             continue
         if row is not None:

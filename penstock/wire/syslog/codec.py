@@ -152,7 +152,7 @@ def _formatted_times(header: Headers, received: Ints, zone: tzinfo | None) -> pa
     if (runs := _runs_of_texts(header, received)) is not None:
         firsts, run_of_row = runs
         timestamps = Spans(timestamps.begins[firsts], timestamps.ends[firsts])
-        texts = _format_few(header.octets, timestamps, int(received[0]), zone) if len(firsts) <= MAX_FEW_TIMES else None
+        texts = _format_few(header.octets, timestamps, int(received[0]), zone)
         if texts is None:
             texts = _rfc3339(header.octets, timestamps, read_times(header.octets, timestamps, received, zone))
         return texts.take(from_numpy(run_of_row))
@@ -160,7 +160,9 @@ def _formatted_times(header: Headers, received: Ints, zone: tzinfo | None) -> pa
 
 
 def _format_few(octets: Octets, timestamps: Spans, received: int, zone: tzinfo | None) -> pa.Array[Any] | None:
-    """Return the times as RFC 3339; None if one has another form than most programs send."""
+    """Return the times as RFC 3339; None if they are many, or one has another form than most programs send."""
+    if len(timestamps.begins) > MAX_FEW_TIMES:
+        return None
     texts = values_of(octets.texts(timestamps.begins, timestamps.ends))
     times = [format_time(text, received, zone) for text in texts]
     return None if None in times else pa.array(times, pa.string())

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from penstock.sql.postgres.server import Server
-from tests.sql.postgres.postgres_server import fill, serving
+from tests.sql.postgres.postgres_server import connect, fill, serving
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,12 @@ def sql_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     fill(folder / "topics")
     with serving(folder) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
+    with connect(sql_server) as connection:
+        yield connection
 
 
 @pytest.fixture(scope="session")

@@ -38,3 +38,9 @@ def connect(server: Server, **options: Any) -> psycopg.Connection[Any]:
         port=port,
         **{"user": "ann", "dbname": "penstock", "autocommit": True, "connect_timeout": 60, **options},
     )
+
+
+def simple(connection: psycopg.Connection[Any], text: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a simple query."""
+    with psycopg.ClientCursor(connection) as cursor:
+        return cursor.execute(text).fetchall()

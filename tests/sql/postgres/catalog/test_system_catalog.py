@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -12,15 +11,8 @@ import sqlalchemy as sa
 from penstock.sql.catalog import Catalog
 from penstock.sql.postgres.catalog.system_catalog import SystemCatalog
 from penstock.sql.postgres.server import Server
-from tests.sql.postgres.postgres_server import connect
 
 CATALOG = Catalog({"events": {"n": "BIGINT", "d": "DECIMAL(12,4)"}}, ("a-topic",), {"payload": "BLOB"})
-
-
-@pytest.fixture(scope="module")
-def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
-    with connect(sql_server) as connection:
-        yield connection
 
 
 def test_number_of_an_object_depends_on_its_name_only() -> None:

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
 from penstock.sql.postgres.catalog.system_columns import INFORMATION_SCHEMA_TABLES, TABLES
-from penstock.sql.postgres.server import Server
-from tests.sql.postgres.postgres_server import connect
 
 # The server of the tests is newer than the one whose catalog is shown.
 LATER_TABLES = {"pg_aios", "pg_shmem_allocations_numa", "pg_stat_checkpointer", "pg_wait_events"}
 EARLIER_COLUMNS = {"attcacheoff", "colliculocale", "daticulocale", "domain_default", "parent"}
 SYSTEM_COLUMNS = {"tableoid", "xmin"}
-
-
-@pytest.fixture(scope="module")
-def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
-    with connect(sql_server) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import adbc_driver_postgresql.dbapi
@@ -17,13 +16,6 @@ from penstock.sql.postgres.server import Server
 from penstock.sql.postgres.session.copying import read_copy
 from penstock.sql.postgres.session.preparation import StatementFailed
 from penstock.sql.postgres.statements.statement import split
-from tests.sql.postgres.postgres_server import connect
-
-
-@pytest.fixture(scope="module")
-def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
-    with connect(sql_server) as connection:
-        yield connection
 
 
 def copied(connection: psycopg.Connection[Any], statement: str | sql.Composed) -> list[bytes]:

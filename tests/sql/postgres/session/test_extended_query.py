@@ -6,7 +6,6 @@ import asyncio
 import datetime as dt
 import decimal
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
@@ -17,12 +16,6 @@ from penstock.sql.postgres.server import Server
 from tests.sql.postgres.postgres_server import connect
 
 UTC = dt.UTC
-
-
-@pytest.fixture(scope="module")
-def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
-    with connect(sql_server) as connection:
-        yield connection
 
 
 VALUES: list[Any] = [

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import errors
 
-from penstock.sql.postgres.server import Server
-from tests.sql.postgres.postgres_server import connect
-
-
-@pytest.fixture(scope="module")
-def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
-    with connect(sql_server) as connection:
-        yield connection
-
-
-def simple(connection: psycopg.Connection[Any], text: str) -> list[tuple[Any, ...]]:
-    with psycopg.ClientCursor(connection) as cursor:
-        return cursor.execute(text).fetchall()
+from tests.sql.postgres.postgres_server import simple
 
 
 def test_columns_are_known_without_rows(connection: psycopg.Connection[Any]) -> None:

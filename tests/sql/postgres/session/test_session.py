@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -13,18 +12,7 @@ import pytest
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.messages import Incoming
 from penstock.sql.postgres.server import Server
-from tests.sql.postgres.postgres_server import connect
-
-
-@pytest.fixture(scope="module")
-def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
-    with connect(sql_server) as connection:
-        yield connection
-
-
-def simple(connection: psycopg.Connection[Any], text: str) -> list[tuple[Any, ...]]:
-    with psycopg.ClientCursor(connection) as cursor:
-        return cursor.execute(text).fetchall()
+from tests.sql.postgres.postgres_server import simple
 
 
 def test_simple_query_answers_the_rows_of_tables_and_log(connection: psycopg.Connection[Any]) -> None:

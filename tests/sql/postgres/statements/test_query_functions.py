@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -10,9 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.sql.postgres.server import Server
 from penstock.sql.postgres.statements.query_functions import duckdb_format
-from tests.sql.postgres.postgres_server import connect
 
 TIME = "timestamp '2026-03-07 04:05:06.789012'"
 EXPRESSIONS = [
@@ -47,12 +44,6 @@ EXPRESSIONS = [
     "date_bin('1 day', timestamp '2026-01-01 05:00', timestamp '2026-01-01')",
     "clock_timestamp() >= now() - interval '1 day'",
 ]
-
-
-@pytest.fixture(scope="module")
-def connection(sql_server: Server) -> Iterator[psycopg.Connection[Any]]:
-    with connect(sql_server) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
