@@ -118,24 +118,38 @@ class Kafka:
                 rows_of_topic = pc.equal(topics, topic)
                 yield topic, batch.filter(rows_of_topic), refused_requests.filter(rows_of_topic)
 
-    def _partitions_of(self, topic: str, keys: Sequence[bytes | None]) -> list[int | None]:
-        """Return Flink's partition of each message with a key; None if the producer chooses."""
+    def _partitions_of(self, topic: str, keys: Sequence[bytes | None], deadline: float) -> list[int | None] | None:
+        """Return Flink's partition of each message with a key, None if the producer chooses; nothing at the deadline
+        if the broker has not told the number of partitions.
+        """
         chosen: list[int | None] = [None] * len(keys)
         keyed = [row for row, key in enumerate(keys) if key is not None]
         if self._handler.max_parallelism and keyed:
-            partitions = partitions_of(
-                [keys[row] or b"" for row in keyed], self._partition_count(topic), self._handler.max_parallelism
-            )
+            if not (count := self._partition_count(topic, deadline)):
+                return None
+            partitions = partitions_of([keys[row] or b"" for row in keyed], count, self._handler.max_parallelism)
             for row, partition in zip(keyed, partitions.tolist(), strict=True):
                 chosen[row] = partition
         return chosen
 
-    def _partition_count(self, topic: str) -> int:
-        """Return the number of partitions of a topic."""
+    def _partition_count(self, topic: str, deadline: float) -> int:
+        """Return the number of partitions of a topic; 0 if the broker has not told it at the deadline."""
         count, expiry = self._partitions.get(topic, (0, 0.0))
-        if time.monotonic() > expiry:
-            count = len(self._producer.list_topics(topic, METADATA_TIMEOUT_S).topics[topic].partitions) or 1
-            self._partitions[topic] = count, time.monotonic() + PARTITION_CACHE_S
+        while time.monotonic() > expiry:
+            timeout_s = min(METADATA_TIMEOUT_S, max(deadline - time.monotonic(), POLL_S))
+            try:
+                metadata = self._producer.list_topics(topic, timeout_s).topics[topic]
+            except Exception as error:  # noqa: BLE001 - confluent_kafka.KafkaException: no broker answers
+                # An old number is better than none: partitions are rarely added.
+                metadata = None
+                _LOGGER.warning("Kafka: %s", _reason(error))
+            # A topic that is being created has no partitions yet: this is not its number of them.
+            if metadata is not None and metadata.partitions:
+                count = len(metadata.partitions)
+                self._partitions[topic] = count, time.monotonic() + PARTITION_CACHE_S
+            if count or time.monotonic() > deadline:
+                break
+            self._wait()
         return count
 
     # Sending
@@ -144,7 +158,11 @@ class Kafka:
         self, topic: str, rows: pa.RecordBatch, headers: list[Headers | None], outcome: _Outcome, deadline: float
     ) -> None:
         keys = rows.column("key").to_pylist()
-        payloads, partitions = rows.column("payload").to_pylist(), self._partitions_of(topic, keys)
+        payloads, partitions = rows.column("payload").to_pylist(), self._partitions_of(topic, keys, deadline)
+        if partitions is None:
+            # Not raised: the forwarder would deliver the batch again, with the messages of other topics.
+            outcome.failed += rows.num_rows
+            return
         for payload, key, partition, header in zip(payloads, keys, partitions, headers, strict=True):
             record_value = self._encrypt(payload or b"")
             if record_value is None or not self._produce(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -21,6 +22,7 @@ from penstock.kafka.client.java_partitioner import partition_of
 from penstock.records import ANNOTATIONS, body
 from penstock.sinks import BadSettings, Delivered
 from penstock.sinks.kafka import Kafka
+from tests.conftest import QUICK_JAVA
 from tests.kafka.kafka_helpers import Topics
 
 ORIGIN = Origin("events", 60, 0, 0)
@@ -152,3 +154,30 @@ def test_keys_choose_the_partitions(kafka_broker: Broker, topic: Callable[[int],
     flink = partitions_of(keys, 4, parallelism or 1).tolist()
     assert partitions == {key: flink[row] if parallelism else partition_of(key, 4) for row, key in enumerate(keys)}
     kafka.close()
+
+
+@pytest.fixture
+def creating_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker that creates each topic that is asked for, with four partitions."""
+    broker = Broker(tmp_path / "broker", memory="256m", options=(QUICK_JAVA,), settings={"num.partitions": "4"})
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def test_keys_choose_the_partitions_of_a_topic_that_is_being_created(creating_broker: Broker) -> None:
+    keys = [b"user-%d" % number for number in range(40)]
+    kafka = handler({"bootstrap.servers": creating_broker.address}, default_topic="created", max_parallelism=128)
+    batch = messages(*(f"pk:{key.decode()}" for key in keys), payloads=keys)
+    assert kafka.deliver(batch, ORIGIN) == Delivered(40)
+    partitions = {m.key(): m.partition() for m in stored(creating_broker, "created", 40, 4)}
+    assert partitions == dict(zip(keys, partitions_of(keys, 4, 128).tolist(), strict=True))
+    kafka.close()
+
+
+@pytest.mark.survives("handlers", "peer away")
+def test_batch_is_not_repeated_if_the_partitions_of_a_topic_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.sinks.kafka.BATCH_SLACK_S", 1.0)
+    kafka = handler(UNREACHABLE, default_topic="x", max_parallelism=128)
+    # An exception would make the forwarder deliver all topics of the batch again.
+    assert kafka.deliver(messages("kt:y", "pk:k", "kt:z"), ORIGIN) == Delivered(0, failed=3)
