@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from penstock.cli.common import console, fail
 from penstock.cli.completion import topic_names
@@ -35,7 +33,7 @@ from penstock.sql.quarantined import (
 )
 from penstock.sql.tables import Tables
 from penstock.upkeep.quarantine.fixes import BadFix, Fix, describe_fix, keep_payload, load_fix, replace_text, set_field
-from penstock.upkeep.quarantine.preview import SAMPLES, Sample, preview
+from penstock.upkeep.quarantine.preview import SAMPLES, preview
 from penstock.upkeep.quarantine.send_back import Row, SendBack, hold_send_lock, rows_sent_back
 
 quarantine = Commands(no_args_is_help=True, help="Inspect and replay messages that are not valid events.")
@@ -65,10 +63,11 @@ def show_groups(
         documents = [{**group._asdict(), "newest": group.newest.isoformat()} for group in matches]
         print(json.dumps(documents, indent=2))
         return
-    table = Table("reason", "messages", "newest (UTC)", "shape", box=None)
     for group in matches:
-        table.add_row(group.reason, f"{group.messages:,}", f"{group.newest:%Y-%m-%d %H:%M:%S}", _shorten(group.shape))
-    console.print(table if matches else "the quarantine is empty")
+        messages = f"{group.messages:,} message{'s' * (group.messages != 1)}"
+        _print_entry(f"{group.reason}: {messages}, newest {_utc(group.newest)}", group.shape)
+    if not matches:
+        print("the quarantine is empty")
     if resolved := sum(counts.total() for counts in sent_back_counts(tables).values()):
         console.print(f"{resolved:,} more were sent back: penstock pipeline quarantine list --state resolved")
 
@@ -98,11 +97,9 @@ def list_rows(
     if as_json:
         print(json.dumps([row.document() for row in matches], indent=2))
         return
-    # Two lines for each message: as columns of 80 characters in all, each would break into many.
     for row in matches:
         header = f"{row.position}  {row.timestamp:%m-%d %H:%M:%S} UTC  {row.source or 'no source'}  {row.reason}"
-        print(visible(f"{header}: {row.fault.text}"))
-        print(f"    {_shorten(row.payload.decode(errors='replace'))}")
+        _print_entry(f"{header}: {row.fault.text}", row.payload.decode(errors="replace"))
     if not matches:
         print("the quarantine is empty")
 
@@ -121,11 +118,11 @@ def _show_history(actions: list[Action], as_json: bool) -> None:
     if as_json:
         print(json.dumps([action.document() for action in actions], indent=2))
         return
-    table = Table("when (UTC)", "action", "topic", "messages", "how", "outcome", box=None)
     for action in actions:
-        when, words = f"{action.at:%Y-%m-%d %H:%M:%S}", action.state.replace("_", " ")
-        table.add_row(when, words, action.topic, f"{action.messages:,}", _shorten(action.how), action.outcome_text())
-    console.print(table if actions else "nothing was done yet")
+        words = f"{action.messages:,} {action.state.replace('_', ' ')}"
+        _print_entry(f"{_utc(action.at)}  {action.topic}  {words}: {action.outcome_text()}", action.how)
+    if not actions:
+        print("nothing was done yet")
 
 
 def _show_sent_back(tables: Tables, matches: list[Row], as_json: bool) -> None:
@@ -135,13 +132,13 @@ def _show_sent_back(tables: Tables, matches: list[Row], as_json: bool) -> None:
         documents = [row.document() | asdict(sent[row.topic, row.offset]) for row in matches]
         print(json.dumps(documents, indent=2))
         return
-    table = Table("message", "reason", "sent back (UTC)", "as", "fix", box=None)
     for row in matches:
         sent_row = sent[row.topic, row.offset]
-        moment = datetime.fromtimestamp(sent_row.sent_at / 1000, UTC)
-        successor = "" if sent_row.successor is None else f"{row.topic}:{sent_row.successor}"
-        table.add_row(row.position, row.reason, f"{moment:%Y-%m-%d %H:%M:%S}", successor, _shorten(sent_row.fix))
-    console.print(table if matches else "no message was sent back")
+        moment = _utc(datetime.fromtimestamp(sent_row.sent_at / 1000, UTC))
+        successor = "" if sent_row.successor is None else f" as {row.topic}:{sent_row.successor}"
+        _print_entry(f"{row.position}  {row.reason}  sent back {moment}{successor}", sent_row.fix or "unchanged")
+    if not matches:
+        print("no message was sent back")
 
 
 @quarantine.command()
@@ -229,24 +226,26 @@ def _parse_fix(function: str, replace: Pair, field: Pair) -> Fix:
 def _preview(tables: Tables, selection: Selection, counts: Extent, correction: Fix) -> None:
     """Print the number of messages to send, and a sample with its new fate."""
     samples = preview(newest(tables, selection, SAMPLES), correction, tables.rules.events)
-    table = Table("message", "before", "after", "becomes", box=None)
     for sample in samples:
-        table.add_row(
-            sample.row.position, _shorten(sample.row.payload.decode(errors="replace")), _after(sample), sample.becomes
-        )
-    if samples:
-        console.print(table)
+        _print_entry(f"{sample.row.position}  becomes: {sample.becomes}", sample.row.payload.decode(errors="replace"))
+        if sample.after and sample.after != sample.row.payload:
+            print(f"    {_shorten(sample.after.decode(errors='replace'))}")
     console.print(
         f"{counts.of_log - counts.before:,} messages would be sent again ({selection.words()}); send them with --yes"
     )
 
 
-def _after(sample: Sample) -> Text:
-    changed = sample.after is not None and sample.after != sample.row.payload
-    return _shorten(sample.after.decode(errors="replace")) if sample.after and changed else Text("")
+def _print_entry(header: str, detail: str) -> None:
+    """Print an entry as two lines: as columns of 80 characters in all, each would break into many."""
+    print(visible(header))
+    print(f"    {_shorten(detail)}")
 
 
-def _shorten(text: str) -> Text:
+def _utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _shorten(text: str) -> str:
     # A payload comes from the network and must not control the terminal.
     printable = visible(text)
-    return Text(printable if len(printable) <= MAX_TEXT_LENGTH else printable[:MAX_TEXT_LENGTH] + "...")
+    return printable if len(printable) <= MAX_TEXT_LENGTH else printable[:MAX_TEXT_LENGTH] + "..."

@@ -38,7 +38,11 @@ def test_quarantine_groups_and_lists_messages(folder: Path) -> None:
     assert (first["reason"], first["messages"], second["messages"]) == ("bad_json", 3, 1)
     listed = json.loads(invoke(folder, "list", "--json", "--shape", first["shape"], "-n", "2"))
     assert [entry["reason"] for entry in listed] == ["bad_json"] * 2
-    assert "bad_json" in invoke(folder, "groups")
+    groups = invoke(folder, "groups").splitlines()
+    assert groups[0].startswith("bad_json: 3 messages, newest ")
+    assert groups[1].startswith("    {")
+    assert groups[2].startswith("missing_uuid: 1 message, newest ")
+    assert max(map(len, groups)) <= 80
     header, payload, *_ = invoke(folder, "list").splitlines()
     assert "  events-udp  " in header
     assert payload.startswith("    {")
@@ -53,7 +57,13 @@ def test_unknown_reason_is_rejected(folder: Path) -> None:
 def test_replay_previews_and_then_sends(folder: Path, running: Running) -> None:
     to = ["replay", "--replace", ",}", "}", "-o", f"log.grpc={running.bound.grpc}"]
     seen = invoke(folder, *to)
-    assert "skipped by the fix" in seen
+    assert "t:3  becomes: skipped by the fix\n" in seen
+    preview = seen.splitlines()
+    index = preview.index("t:0  becomes: event")
+    assert preview[index + 1 : index + 3] == [
+        '    {"type": "a", "uuid": "0", "timestamp": 1,}',
+        '    {"type": "a", "uuid": "0", "timestamp": 1}',
+    ]
     assert "4 messages would be sent again (all reasons, all topics); send them with --yes" in seen
     assert running.request("GET", "/topic/t/logs")[0] == 404
     assert "3 sent again, 1 skipped by the fix, 0 sent before" in invoke(folder, *to, "--yes")
@@ -68,7 +78,15 @@ def test_replay_previews_and_then_sends(folder: Path, running: Running) -> None:
     assert [(row["offset"], row["successor"], row["fix"]) for row in resolved] == [
         (n, n, "replaced ',}' by '}'") for n in (2, 1, 0)
     ]
-    assert "t:2" in invoke(folder, "list", "--state", "sent_back")
+    header, fix_line = invoke(folder, "list", "--state", "sent_back").splitlines()[:2]
+    assert header.startswith("t:2  bad_json  sent back ")
+    assert (header.endswith(" UTC as t:2"), fix_line) == (True, "    replaced ',}' by '}'")
+    header, fix_line = invoke(folder, "history").splitlines()
+    assert (header.partition(" UTC")[2], fix_line) == (
+        "  t  3 sent back: 3 quarantined again",
+        "    replaced ',}' by '}'",
+    )
+    assert len(header) <= 80
     (first, *_) = running.request_json("GET", "/topic/t/logs")[1]["logs"]
     assert first["annotations"] == {"replay_of": "t:0"}
 
