@@ -23,13 +23,13 @@ from bench.timing import fastest
 from penstock.console.pages.senders import hosts_html
 from penstock.counts import Counts, Origin, bucket_of
 from penstock.handover.dropped_frames import MAX_BUCKETS
-from penstock.ledger import kafka_hosts
-from penstock.ledger.book import Covered, TierCounts, TopicFates
-from penstock.ledger.bucket_tables import RowTable
-from penstock.ledger.checkpoint import write
-from penstock.ledger.host_posts import HostPost, ListenerReport
-from penstock.ledger.hosts import FOLDER, HostRegister
-from penstock.ledger.kafka_hosts import KafkaHostRegister, KafkaPost, KafkaReport
+from penstock.ledger.book.book import Covered, TierCounts, TopicFates
+from penstock.ledger.book.bucket_tables import RowTable
+from penstock.ledger.book.checkpoint import write
+from penstock.ledger.hosts import kafka_hosts
+from penstock.ledger.hosts.host_posts import HostPost, ListenerReport
+from penstock.ledger.hosts.hosts import FOLDER, HostRegister
+from penstock.ledger.hosts.kafka_hosts import KafkaHostRegister, KafkaPost, KafkaReport
 from penstock.log import Log
 from penstock.records import body
 from penstock.testing.pipe import Pipe, wait_until

@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.timing import fastest
 from penstock.counts import BUCKET_SECONDS, Counts, Origin
-from penstock.ledger.book_from_topics import resume
+from penstock.ledger.book.book_from_topics import resume
 from penstock.log import Log, TopicSettings
 from penstock.logbuffer import AdminAction, BackPressured, Parameters, Publication, mtu_for
 from penstock.records import binary_array, body

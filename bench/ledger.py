@@ -11,7 +11,7 @@ from typing import Any
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Origin, bucket_of
 from penstock.handover.drain import Drain
-from penstock.ledger.checkpoint import FILE
+from penstock.ledger.book.checkpoint import FILE
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, StoredBatch, TopicSettings
 from penstock.records import body

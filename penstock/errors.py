@@ -98,7 +98,7 @@ PenstockError
     BadTransform  (landing.transform.rules)
     TypedTableAhead  (landing.typed.typed_tables)
     TableMovedOn  (landing.writing.batch_commit)
-    BadCheckpoint  (ledger.checkpoint)
+    BadCheckpoint  (ledger.book.checkpoint)
     BadPost  (ledger.posts)
     LogError  (log.errors)
         CorruptBatch

@@ -22,7 +22,7 @@ from penstock.landing.journal import read_journal
 from penstock.landing.table.table_file import as_written
 from penstock.landing.table_paths import Layout
 from penstock.ledger.balance import balance
-from penstock.ledger.book_from_topics import recompute, usable
+from penstock.ledger.book.book_from_topics import recompute, usable
 from penstock.log import Limits, Log, ProducerSequence, TopicReader
 from penstock.proof.evidence import read_rows
 from penstock.proof.proofs import proved_refills, read_proofs

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from penstock.counts import Counts
 from penstock.ledger.balance import Within, inside
-from penstock.ledger.book import TierCounts
-from penstock.ledger.daily_rollup import rolled_key, widened
+from penstock.ledger.book.book import TierCounts
+from penstock.ledger.book.daily_rollup import rolled_key, widened
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 from penstock.counts import Counts, Name, OpenBook, SourceBucket, bucket_of, open_books, summed
 from penstock.handover.paths import LOG
-from penstock.ledger.book import TierCounts, TopicFates
-from penstock.ledger.daily_rollup import roll_counts, roll_rows, rolled_key, widened
-from penstock.ledger.hosts import HostState, OnHost, on_host
-from penstock.ledger.over_kafka import OverKafka
+from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.daily_rollup import roll_counts, roll_rows, rolled_key, widened
+from penstock.ledger.book.source_totals import SourceTotals
+from penstock.ledger.hosts.hosts import HostState, OnHost, on_host
+from penstock.ledger.hosts.over_kafka import OverKafka
 from penstock.ledger.posts import ROWS, SUM, is_partition
-from penstock.ledger.source_totals import SourceTotals
 
 Value = TypeVar("Value")
 

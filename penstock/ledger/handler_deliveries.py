@@ -17,7 +17,7 @@ from penstock.handover.paths import LOG, accounts_in, handlers_in, position_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
 from penstock.ledger.balance import Route, Within, inside
-from penstock.ledger.daily_rollup import roll_counts, widened
+from penstock.ledger.book.daily_rollup import roll_counts, widened
 from penstock.ledger.in_buffer import waiting_for
 from penstock.logbuffer import LogBufferError
 

@@ -21,7 +21,6 @@ from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
 from penstock.files.file_system import OS, FileSystem
 from penstock.handover.paths import listeners_in, senders_file
 from penstock.handover.sender_reading import Senders, read_senders
-from penstock.ledger import checkpoint, hosts, kafka_hosts, over_kafka
 from penstock.ledger.audit_counts import Audited, audited
 from penstock.ledger.balance import (
     Balance,
@@ -33,15 +32,18 @@ from penstock.ledger.balance import (
     with_hosts,
     with_kafka_hosts,
 )
-from penstock.ledger.book import TierCounts, TopicFates
-from penstock.ledger.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
-from penstock.ledger.bucket_tables import CountTable
-from penstock.ledger.daily_rollup import horizon, roll_counts
+from penstock.ledger.book import checkpoint
+from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
+from penstock.ledger.book.bucket_tables import CountTable
+from penstock.ledger.book.daily_rollup import horizon, roll_counts
+from penstock.ledger.book.senders import SenderState, changes, silent_hosts, states
 from penstock.ledger.handler_deliveries import handler_deliveries, routes
-from penstock.ledger.host_posts import HOST_TIER
-from penstock.ledger.hosts import HostRegister
+from penstock.ledger.hosts import hosts, kafka_hosts, over_kafka
+from penstock.ledger.hosts.host_posts import HOST_TIER
+from penstock.ledger.hosts.hosts import HostRegister
+from penstock.ledger.hosts.kafka_hosts import ENDS_TIER, KAFKA_HOST_TIER, KafkaHostRegister
 from penstock.ledger.in_buffer import BufferedCounts
-from penstock.ledger.kafka_hosts import ENDS_TIER, KAFKA_HOST_TIER, KafkaHostRegister
 from penstock.ledger.posts import (
     AuditPost,
     BadPost,
@@ -55,7 +57,6 @@ from penstock.ledger.posts import (
     parse,
 )
 from penstock.ledger.receipt import Losses, losses_of
-from penstock.ledger.senders import SenderState, changes, silent_hosts, states
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
 from penstock.log import (

@@ -7,9 +7,9 @@ from typing import Any
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book import TierCounts
-from penstock.ledger.bucket_tables import ROWS
-from penstock.ledger.daily_rollup import day_of, roll_counts
+from penstock.ledger.book.book import TierCounts
+from penstock.ledger.book.bucket_tables import ROWS
+from penstock.ledger.book.daily_rollup import day_of, roll_counts
 
 PENDING = "pending"
 LOGGED = "logged"

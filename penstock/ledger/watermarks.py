@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost, summed
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book import TierCounts, TopicFates
-from penstock.ledger.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
+from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}
 STAMP_DELAY_S = 5

@@ -18,7 +18,7 @@ from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.partitions import KafkaPartitions
-from penstock.ledger.kafka_hosts import ENDS_TIER
+from penstock.ledger.hosts.kafka_hosts import ENDS_TIER
 from penstock.proof.ledger_posts import LedgerRefused
 
 POST_INTERVAL_S = 5.0

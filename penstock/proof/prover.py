@@ -33,7 +33,7 @@ from penstock.landing.offset_runs import (
 from penstock.landing.requests.backfill_requests import Request, load_requests, requests_for_topic
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table_paths import Layout
-from penstock.ledger.daily_rollup import roll_counts
+from penstock.ledger.book.daily_rollup import roll_counts
 from penstock.proof.evidence import (
     NO_ROWS,
     LandedUuids,

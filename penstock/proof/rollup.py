@@ -20,7 +20,7 @@ from penstock.landing.history import SUFFIX, Stretch, days, read_day, read_sum, 
 from penstock.landing.journal import Commit
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table_paths import Layout
-from penstock.ledger.daily_rollup import roll_counts
+from penstock.ledger.book.daily_rollup import roll_counts
 from penstock.proof.proofs import Proof, ProvedBatch
 
 ROLL_AT = 1000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.config import Settings
 from penstock.counts import Counts
 from penstock.ledger.audit_counts import Audited, audited
-from penstock.ledger.book import Book
+from penstock.ledger.book.book import Book
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import AuditPost
 from penstock.log import Log

@@ -17,7 +17,7 @@ from penstock.ledger.balance import (
     minutes,
     promoted_by_minute,
 )
-from penstock.ledger.book import Book, TopicFates
+from penstock.ledger.book.book import Book, TopicFates
 from penstock.ledger.posts import ClientPost, LandedPost
 
 SOURCE, BUCKET = "events-udp", 60

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.counts import Counts, Origin, elsewhere
-from penstock.ledger.book_from_topics import load
+from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.ledger import Ledger, balance_of
 from penstock.log import Log, TopicSettings
 from penstock.records import EMPTY_BODY, body

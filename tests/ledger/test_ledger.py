@@ -13,9 +13,9 @@ import pytest
 
 from penstock.counts import Counts, Origin, bucket_of
 from penstock.files.file_system import OS
-from penstock.ledger import checkpoint
-from penstock.ledger.book_from_topics import load
-from penstock.ledger.daily_rollup import day_of
+from penstock.ledger.book import checkpoint
+from penstock.ledger.book.book_from_topics import load
+from penstock.ledger.book.daily_rollup import day_of
 from penstock.ledger.ledger import CURSOR, Ledger, balance_of
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.ledger.receipt import losses_of

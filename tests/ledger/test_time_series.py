@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.counts import Counts
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book import TierCounts, TopicFates
-from penstock.ledger.bucket_tables import CountTable, RowTable
+from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.bucket_tables import CountTable, RowTable
 from penstock.ledger.time_series import document, series, whole_step
 
 PAGES = TierCounts(

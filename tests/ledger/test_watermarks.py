@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from penstock.counts import Counts
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book import TierCounts, TopicFates
-from penstock.ledger.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
+from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
 from penstock.ledger.watermarks import Watermark, watermarks
 
 NOW = 10_000.0

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.kafka.broker import Broker
 from penstock.landing.from_kafka import partitions
-from penstock.ledger import kafka_hosts
-from penstock.ledger.kafka_hosts import KafkaPost, KafkaReport
+from penstock.ledger.hosts import kafka_hosts
+from penstock.ledger.hosts.kafka_hosts import KafkaPost, KafkaReport
 from penstock.proof import ends_posts
 from penstock.proof.ends_posts import IDLE_INTERVAL_S, POST_INTERVAL_S, EndsPosts, pipeline_id
 from penstock.proof.ledger_posts import LedgerClient

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.ledger.book import Book
-from penstock.ledger.book_from_topics import load
+from penstock.ledger.book.book import Book
+from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.ledger import balance_of
 from penstock.ledger.posts import ClientPost, LandedPost
 from penstock.proof.ledger_posts import LedgerClient

@@ -13,8 +13,8 @@ from penstock.counts import Counts
 from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED
 from penstock.handover.dropped_frames import MAX_BUCKETS
 from penstock.ledger.handler_deliveries import HandlerDelivery, handler_deliveries
-from penstock.ledger.host_posts import MAX_LISTENERS
-from penstock.ledger.kafka_hosts import KafkaPost, KafkaReport
+from penstock.ledger.hosts.host_posts import MAX_LISTENERS
+from penstock.ledger.hosts.kafka_hosts import KafkaPost, KafkaReport
 
 
 class KafkaCounts:

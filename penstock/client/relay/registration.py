@@ -26,7 +26,7 @@ from penstock.counts import Counts
 from penstock.errors import PenstockError
 from penstock.handover.disk_id import load_disk_id
 from penstock.handover.paths import RELAYS_FOLDER
-from penstock.ledger.host_posts import HostPost, ListenerReport, add_report
+from penstock.ledger.hosts.host_posts import HostPost, ListenerReport, add_report
 from penstock.ledger.receipt import losses_of
 
 POST_INTERVAL_S = 5.0

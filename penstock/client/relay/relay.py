@@ -39,7 +39,7 @@ from penstock.handover.disk_id import hop_of, load_disk_id
 from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import RELAYS_FOLDER, relay_state_file
 from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, StatePage
-from penstock.ledger.host_posts import ListenerReport
+from penstock.ledger.hosts.host_posts import ListenerReport
 from penstock.log import CorruptBatch, LogError, TopicReader
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.counts import Origin
-from penstock.ledger.host_posts import FURTHER, MAX_LISTENERS
+from penstock.ledger.hosts.host_posts import FURTHER, MAX_LISTENERS
 from penstock.log import Gap
 from penstock.log.store.gaps import DELETED, EXPIRED_READ
 

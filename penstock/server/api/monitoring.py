@@ -21,10 +21,10 @@ from penstock.handover.paths import account_file, pipeline_state_files, relay_st
 from penstock.handover.sender_table import MAX_SENDERS
 from penstock.handover.state_page import PIPELINE_TEXTS, RELAY_TEXTS, STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, minutes
+from penstock.ledger.book.senders import new_senders, silent_senders
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
-from penstock.ledger.senders import new_senders, silent_senders
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import ANONYMOUS, Principal
 from penstock.server.metrics.prometheus import Family, statistics_families

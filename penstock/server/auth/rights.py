@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from penstock.config import SecurityConfig, TokenConfig
-from penstock.ledger.host_posts import HOST_TIER
-from penstock.ledger.kafka_hosts import KAFKA_HOST_TIER
+from penstock.ledger.hosts.host_posts import HOST_TIER
+from penstock.ledger.hosts.kafka_hosts import KAFKA_HOST_TIER
 from penstock.ledger.ledger import CURSOR as PIPELINE_CURSOR
 from penstock.log import TopicSettings
 from penstock.slogd.errors import NotAllowed, Unauthenticated

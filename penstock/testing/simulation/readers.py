@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from penstock.counts import Counts, SourceBucket
 from penstock.files.file_system import OS
-from penstock.ledger.book_from_topics import gap_rows
+from penstock.ledger.book.book_from_topics import gap_rows
 from penstock.ledger.posts import BadPost, LandedPost, dump
 from penstock.log import CorruptBatch, Topic, TopicReader
 from penstock.log.store.batch_format import PREAMBLE

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.files.file_system import OS, map_file
-from penstock.ledger.book_from_topics import TOPIC as LEDGER_TOPIC
+from penstock.ledger.book.book_from_topics import TOPIC as LEDGER_TOPIC
 from penstock.ledger.rebuild import differences, rebuild_balance
 from penstock.log import CorruptBatch, Gap, LogError, TopicReader, TopicSettings
 from penstock.log.cursors import Cursors

@@ -15,9 +15,9 @@ from penstock.handover.accounts import Account, Accounts
 from penstock.handover.dropped_frames import MAX_BUCKETS, DroppedFrameCounts, Move
 from penstock.handover.paths import state_file
 from penstock.handover.state_page import StatePage
-from penstock.ledger import over_kafka
 from penstock.ledger.handler_deliveries import HandlerDelivery
-from penstock.ledger.kafka_hosts import KafkaHostRegister, KafkaPost, KafkaReport, parse_kafka_post
+from penstock.ledger.hosts import over_kafka
+from penstock.ledger.hosts.kafka_hosts import KafkaHostRegister, KafkaPost, KafkaReport, parse_kafka_post
 
 PRODUCER = {"bootstrap.servers": "127.0.0.1:1"}
 M = 1_795_806_960

@@ -16,9 +16,9 @@ from penstock.client.relay.registration import Registration
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.ledger.balance import HostListener
-from penstock.ledger.host_posts import FURTHER, ListenerReport
-from penstock.ledger.kafka_hosts import FOLDER as KAFKA_FOLDER
-from penstock.ledger.kafka_hosts import KafkaHostRegister
+from penstock.ledger.hosts.host_posts import FURTHER, ListenerReport
+from penstock.ledger.hosts.kafka_hosts import FOLDER as KAFKA_FOLDER
+from penstock.ledger.hosts.kafka_hosts import KafkaHostRegister
 from penstock.ledger.ledger import Ledger
 from penstock.testing.pipe import free_ports
 from tests.server import certificates

@@ -10,7 +10,7 @@ import pytest
 from penstock.client.relay import tally
 from penstock.client.relay.tally import ListenerTally, TopicTally, relayed_listener, relayed_origin
 from penstock.counts import Origin
-from penstock.ledger.host_posts import FURTHER
+from penstock.ledger.hosts.host_posts import FURTHER
 from penstock.log import Log, Topic, TopicSettings
 from penstock.records import body
 

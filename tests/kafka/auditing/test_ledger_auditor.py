@@ -17,7 +17,7 @@ from penstock.kafka.auditing.ledger_auditor import MAX_AGE_S, MAX_AHEAD_S, MAX_E
 from penstock.kafka.client.plugins import CannotLoad, load_auditor
 from penstock.landing.event_rules import MAX_TIMESTAMP, MAX_UUID_BYTES
 from penstock.ledger.audit_counts import audited
-from penstock.ledger.book import Book
+from penstock.ledger.book.book import Book
 from penstock.ledger.posts import BadPost, parse
 from penstock.testing import FakeClock, wait_until
 

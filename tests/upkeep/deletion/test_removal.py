@@ -33,7 +33,7 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable, configured_tables
 from penstock.landing.writing.batch_commit import load_landed_keys
-from penstock.ledger.book import Book
+from penstock.ledger.book.book import Book
 from penstock.ledger.receipt import receipt
 from penstock.log.store.gaps import Gap, encode_gap
 from penstock.proof.ledger_posts import LedgerAway, LedgerClient

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.ledger.kafka_hosts import MINUTE_OVER_S, Closed, KafkaHost, KafkaReport
+from penstock.ledger.hosts.kafka_hosts import MINUTE_OVER_S, Closed, KafkaHost, KafkaReport
 
 Arrived = Mapping[int, int]
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ledger import balance, over_kafka
+from penstock.ledger import balance
 from penstock.ledger import ledger as ledger_module
-from penstock.ledger.host_files import MAX_NEW_DISKS
-from penstock.ledger.hosts import MAX_CLOSED
-from penstock.ledger.kafka_hosts import (
+from penstock.ledger.hosts import over_kafka
+from penstock.ledger.hosts.host_files import MAX_NEW_DISKS
+from penstock.ledger.hosts.hosts import MAX_CLOSED
+from penstock.ledger.hosts.kafka_hosts import (
     FOLDER,
     MAX_PIPELINES,
     PIPELINE_SILENCE_S,
@@ -24,8 +25,8 @@ from penstock.ledger.kafka_hosts import (
     KafkaReport,
     parse_kafka_post,
 )
+from penstock.ledger.hosts.over_kafka import OverKafka
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.over_kafka import OverKafka
 from penstock.ledger.posts import BadPost
 from penstock.log import Log
 

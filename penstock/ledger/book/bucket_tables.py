@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Self, TypeVar
 
 from penstock.counts import Counts, SourceBucket
-from penstock.ledger.daily_rollup import DAY, day_of
+from penstock.ledger.book.daily_rollup import DAY, day_of
 from penstock.ledger.posts import LARGEST, SUM
 
 Value = TypeVar("Value")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.counts import Counts, Name, SourceBucket
-from penstock.ledger.bucket_tables import ROWS, CountTable, RowTable
+from penstock.ledger.book.bucket_tables import ROWS, CountTable, RowTable
 from penstock.ledger.posts import LARGEST, SUM, is_partition
 
 Totals = dict[str, dict[str, int]]

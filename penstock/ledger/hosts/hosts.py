@@ -16,8 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from penstock.counts import BUCKET_SECONDS
-from penstock.ledger.host_files import HOUR_MS, MAX_FORMER_DISKS, HostFiles, refuse_former_disk, with_new_disk
-from penstock.ledger.host_posts import FURTHER, HostPost, ListenerReport, add_report, checked_text, parse_host_post
+from penstock.ledger.hosts.host_files import HOUR_MS, MAX_FORMER_DISKS, HostFiles, refuse_former_disk, with_new_disk
+from penstock.ledger.hosts.host_posts import (
+    FURTHER,
+    HostPost,
+    ListenerReport,
+    add_report,
+    checked_text,
+    parse_host_post,
+)
 from penstock.ledger.posts import BadPost
 
 FOLDER = "hosts"

@@ -23,11 +23,11 @@ from penstock.handover.sender_table import (
     sender_counts,
 )
 from penstock.ingest.slots import SENDER
-from penstock.ledger.book_from_topics import load
-from penstock.ledger.bucket_tables import RowTable
+from penstock.ledger.book.book_from_topics import load
+from penstock.ledger.book.bucket_tables import RowTable
+from penstock.ledger.book.senders import NO_TABLE, SenderPages, added, silent_hosts, totals_of
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import SenderTotals
-from penstock.ledger.senders import NO_TABLE, SenderPages, added, silent_hosts, totals_of
 from penstock.log import Log
 
 NOW_US = 1_800_000_000_000_000

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from penstock.files import checked_document
 from penstock.files.checked_document import write_document
-from penstock.ledger import host_files
-from penstock.ledger.host_files import HostFiles, Storable
-from penstock.ledger.host_posts import HostPost, ListenerReport
-from penstock.ledger.hosts import HostRegister, HostState
-from penstock.ledger.kafka_hosts import KafkaHost, KafkaHostRegister, KafkaPost, KafkaReport
+from penstock.ledger.hosts import host_files
+from penstock.ledger.hosts.host_files import HostFiles, Storable
+from penstock.ledger.hosts.host_posts import HostPost, ListenerReport
+from penstock.ledger.hosts.hosts import HostRegister, HostState
+from penstock.ledger.hosts.kafka_hosts import KafkaHost, KafkaHostRegister, KafkaPost, KafkaReport
 from penstock.ledger.posts import BadPost
 from tests.fuzzed import objects
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from penstock.counts import SourceBucket
-from penstock.ledger import checkpoint
-from penstock.ledger.book import Book, Covered, TierCounts
-from penstock.ledger.checkpoint import BadCheckpoint
-from penstock.ledger.daily_rollup import DAY
+from penstock.ledger.book import checkpoint
+from penstock.ledger.book.book import Book, Covered, TierCounts
+from penstock.ledger.book.checkpoint import BadCheckpoint
+from penstock.ledger.book.daily_rollup import DAY
 from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, SenderPost, parse
 from penstock.log import CorruptBatch, Gap, StoredBatch, TopicReader, UnknownFormat
 from penstock.log.read.glance import IntactTopic

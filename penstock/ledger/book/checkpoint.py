@@ -20,12 +20,12 @@ from crc32c import crc32c
 from penstock.counts import Counts
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, FileSystem, replace_durably
-from penstock.ledger.book import Covered, TierCounts, TopicFates
-from penstock.ledger.bucket_tables import BucketTable, RowTable, SourceColumns
+from penstock.ledger.book.book import Covered, TierCounts, TopicFates
+from penstock.ledger.book.bucket_tables import BucketTable, RowTable, SourceColumns
+from penstock.ledger.book.senders import SenderPages
 from penstock.ledger.posts import ClientPost, EventPost, SenderTotals
 from penstock.ledger.posts import dump as dump_post
 from penstock.ledger.posts import parse as parse_post
-from penstock.ledger.senders import SenderPages
 
 FILE = "LEDGER"
 """File name; topic names are lower case, so no topic can collide with it."""

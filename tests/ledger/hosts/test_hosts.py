@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.files.checked_document import read_document, write_document
-from penstock.ledger import host_files, hosts
 from penstock.ledger.balance import HostListener, balance, with_hosts
-from penstock.ledger.book import TierCounts
-from penstock.ledger.host_posts import HostPost, ListenerReport, parse_host_post
-from penstock.ledger.hosts import HostRegister, OnHost
+from penstock.ledger.book.book import TierCounts
+from penstock.ledger.hosts import host_files, hosts
+from penstock.ledger.hosts.host_posts import HostPost, ListenerReport, parse_host_post
+from penstock.ledger.hosts.hosts import HostRegister, OnHost
 from penstock.ledger.posts import BadPost
 from tests.fuzzed import JSON, objects
 

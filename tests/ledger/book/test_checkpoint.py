@@ -17,9 +17,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts
-from penstock.ledger.book import Covered, TierCounts, TopicFates
-from penstock.ledger.bucket_tables import CountTable, RowTable
-from penstock.ledger.checkpoint import BadCheckpoint, dump, parse, read, write
+from penstock.ledger.book.book import Covered, TierCounts, TopicFates
+from penstock.ledger.book.bucket_tables import CountTable, RowTable
+from penstock.ledger.book.checkpoint import BadCheckpoint, dump, parse, read, write
 from penstock.ledger.posts import ClientPost
 
 NAMES = st.text(max_size=6)

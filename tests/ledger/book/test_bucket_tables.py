@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, SourceBucket
-from penstock.ledger import bucket_tables
-from penstock.ledger.book import Book
-from penstock.ledger.bucket_tables import MAX_COLUMNS, ROWS, CountTable, RowTable, SourceColumns
-from penstock.ledger.daily_rollup import DAY, roll_counts, roll_rows
+from penstock.ledger.book.book import Book, bucket_tables
+from penstock.ledger.book.bucket_tables import MAX_COLUMNS, ROWS, CountTable, RowTable, SourceColumns
+from penstock.ledger.book.daily_rollup import DAY, roll_counts, roll_rows
 from penstock.ledger.posts import LARGEST, LandedPost
 
 KEYS = st.tuples(st.sampled_from(("a", "host/b")), st.integers(0, 4 * DAY // 600).map(lambda step: 600 * step))

@@ -16,15 +16,15 @@ from typing import Any
 
 from penstock.counts import BUCKET_SECONDS
 from penstock.handover.dropped_frames import MAX_BUCKETS
-from penstock.ledger.host_files import (
+from penstock.ledger.hosts.host_files import (
     MAX_FORMER_DISKS,
     HostFiles,
     how_to_forget,
     refuse_former_disk,
     with_new_disk,
 )
-from penstock.ledger.host_posts import checked_count, checked_text, post_fields
-from penstock.ledger.hosts import MAX_CLOSED
+from penstock.ledger.hosts.host_posts import checked_count, checked_text, post_fields
+from penstock.ledger.hosts.hosts import MAX_CLOSED
 from penstock.ledger.posts import LAST_SECOND, BadPost
 
 KAFKA_HOST_TIER, ENDS_TIER = "kafka_host", "kafka_ends"

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
 from penstock.ledger.balance import Balance, with_hosts, with_kafka_hosts
-from penstock.ledger.book import Book, TierCounts
-from penstock.ledger.book_from_topics import load
-from penstock.ledger.checkpoint import FILE
+from penstock.ledger.book.book import Book, TierCounts
+from penstock.ledger.book.book_from_topics import load
+from penstock.ledger.book.checkpoint import FILE
+from penstock.ledger.book.source_totals import SourceTotals
 from penstock.ledger.ledger import Ledger, balance_of
 from penstock.ledger.posts import LandedPost
 from penstock.ledger.rebuild import rebuild_balance
-from penstock.ledger.source_totals import SourceTotals
 from penstock.log import Log, LogError, Topic, TopicSettings
 from penstock.records import body
 from penstock.testing import Crashed, CrashingFileSystem, FakeClock

@@ -14,8 +14,8 @@ from penstock.counts import Counts, Origin
 from penstock.handover.dropped_frames import MAX_BUCKETS
 from penstock.ledger.audit_counts import audited
 from penstock.ledger.balance import UnlandedTail, balance, minutes
-from penstock.ledger.book import Book
-from penstock.ledger.daily_rollup import DAY, MIN_DETAIL_S, horizon, roll_counts, roll_rows, widened
+from penstock.ledger.book.book import Book
+from penstock.ledger.book.daily_rollup import DAY, MIN_DETAIL_S, horizon, roll_counts, roll_rows, widened
 from penstock.ledger.handler_deliveries import HandlerDelivery, routes
 from penstock.ledger.posts import AuditPost, LandedPost
 from penstock.ledger.time_series import series

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.book import TierCounts
-from penstock.ledger.book_from_topics import load, recompute, resume
-from penstock.ledger.checkpoint import FILE, read, write
+from penstock.ledger.book.book import TierCounts
+from penstock.ledger.book.book_from_topics import load, recompute, resume
+from penstock.ledger.book.checkpoint import FILE, read, write
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Topic, TopicReader, TopicSettings

@@ -16,7 +16,7 @@ import numpy as np
 from penstock.counts import BUCKET_SECONDS, Counts
 from penstock.handover.sender_reading import Senders, are_silent
 from penstock.handover.sender_table import COUNT_NAMES, MAX_SENDERS, OTHERS, SILENT_PAUSES
-from penstock.ledger.bucket_tables import RowTable
+from penstock.ledger.book.bucket_tables import RowTable
 from penstock.ledger.posts import MAX_POSTED, SenderTotals, Totals
 
 GONE = ""

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket
-from penstock.ledger.bucket_tables import CountTable, RowTable
-from penstock.ledger.daily_rollup import (
+from penstock.ledger.book.bucket_tables import CountTable, RowTable
+from penstock.ledger.book.daily_rollup import (
     CLOSED,
     MIN_DETAIL_S,
     day_of,
@@ -21,6 +21,8 @@ from penstock.ledger.daily_rollup import (
     roll_audit,
     rolled_key,
 )
+from penstock.ledger.book.senders import SenderPages
+from penstock.ledger.book.source_totals import SourceTotals
 from penstock.ledger.posts import (
     LARGEST,
     SUM,
@@ -32,8 +34,6 @@ from penstock.ledger.posts import (
     SenderPost,
     is_partition,
 )
-from penstock.ledger.senders import SenderPages
-from penstock.ledger.source_totals import SourceTotals
 from penstock.log.store.gaps import Gap
 
 
