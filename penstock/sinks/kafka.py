@@ -40,7 +40,7 @@ BATCH_SLACK_S = 10.0
 POLL_S = 0.05
 METADATA_TIMEOUT_S = 5.0
 PARTITION_CACHE_S = 60.0
-"""Time for which the number of a topic's partitions is cached."""
+"""Time for which the number of a topic's partitions is cached, and a missing topic is not waited for."""
 _LOGGER = logging.getLogger(__name__)
 # A mapping, because the messages of a batch share it: the producer appends ``_t`` to a list in place.
 Headers = dict[str, str | bytes | None]
@@ -119,8 +119,8 @@ class Kafka:
                 yield topic, batch.filter(rows_of_topic), refused_requests.filter(rows_of_topic)
 
     def _partitions_of(self, topic: str, keys: Sequence[bytes | None], deadline: float) -> list[int | None] | None:
-        """Return Flink's partition of each message with a key, None if the producer chooses; nothing at the deadline
-        if the broker has not told the number of partitions.
+        """Return Flink's partition of each message with a key, None if the producer chooses; nothing if
+        the topic is missing, or the broker is away until the deadline.
         """
         chosen: list[int | None] = [None] * len(keys)
         keyed = [row for row, key in enumerate(keys) if key is not None]
@@ -133,24 +133,29 @@ class Kafka:
         return chosen
 
     def _partition_count(self, topic: str, deadline: float) -> int:
-        """Return the number of partitions of a topic; 0 if the broker has not told it at the deadline."""
+        """Return the number of partitions of a topic; 0 if it is missing, or the broker is away until the deadline."""
         count, expiry = self._partitions.get(topic, (0, 0.0))
-        while time.monotonic() > expiry:
+        is_cached = time.monotonic() <= expiry
+        if count and is_cached:
+            return count
+        # Limit: a missing topic, which senders name, may not take the time of the batch's other topics, or of each
+        # batch; ``deadline`` is longer than the timeout of messages by the slack.
+        missing_end = 0.0 if is_cached else deadline - self.patience + BATCH_SLACK_S
+        while True:
             timeout_s = min(METADATA_TIMEOUT_S, max(deadline - time.monotonic(), POLL_S))
             try:
-                metadata = self._producer.list_topics(topic, timeout_s).topics[topic]
+                partitions = self._producer.list_topics(topic, timeout_s).topics[topic].partitions
             except Exception as error:  # noqa: BLE001 - confluent_kafka.KafkaException: no broker answers
-                # An old number is better than none: partitions are rarely added.
-                metadata = None
                 _LOGGER.warning("Kafka: %s", _reason(error))
-            # A topic that is being created has no partitions yet: this is not its number of them.
-            if metadata is not None and metadata.partitions:
-                count = len(metadata.partitions)
-                self._partitions[topic] = count, time.monotonic() + PARTITION_CACHE_S
+            else:
+                # A topic that is being created has no partitions yet: this is not its number of them.
+                if partitions or (not count and time.monotonic() > missing_end):
+                    self._partitions[topic] = len(partitions), time.monotonic() + PARTITION_CACHE_S
+                    return len(partitions)
+            # An old number is better than none: partitions are rarely added.
             if count or time.monotonic() > deadline:
-                break
+                return count
             self._wait()
-        return count
 
     # Sending
 

@@ -181,3 +181,17 @@ def test_batch_is_not_repeated_if_the_partitions_of_a_topic_are_unknown(monkeypa
     kafka = handler(UNREACHABLE, default_topic="x", max_parallelism=128)
     # An exception would make the forwarder deliver all topics of the batch again.
     assert kafka.deliver(messages("kt:y", "pk:k", "kt:z"), ORIGIN) == Delivered(0, failed=3)
+
+
+def test_missing_topic_costs_no_messages_of_other_topics(kafka_broker: Broker, topic: Callable[[int], str]) -> None:
+    name, missing = topic(1), f"sinks-{uuid.uuid4().hex}"
+    settings = {"bootstrap.servers": kafka_broker.address, "allow.auto.create.topics": False}
+    kafka = handler({**settings, "message.timeout.ms": 2_000}, default_topic=name, max_parallelism=128)
+    batch = messages(f"kt:{missing}\0pk:k", None, "pk:k")
+    assert kafka.deliver(batch, ORIGIN) == Delivered(2, failed=1)
+    assert [m.value() for m in stored(kafka_broker, name, 2)] == [b"1", b"2"]
+    waits: list[float] = []
+    kafka.on_wait = lambda: waits.append(time.monotonic())
+    assert kafka.deliver(messages(f"kt:{missing}\0pk:k"), ORIGIN) == Delivered(0, failed=1)
+    assert waits == [], "the next batch does not wait for it"
+    kafka.close()
