@@ -111,7 +111,7 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     if report.stopped_pid:
         running = f"stopped (continue it: kill -CONT {report.stopped_pid})"
     batch = f", last batch {report.last_batch}" if report.last_batch >= 0 else ""
-    age = "" if report.last_batch_age is None else f" {report.last_batch_age:.0f} s ago"
+    age = "" if report.last_batch_age is None else f" ({report.last_batch_age:.0f} s ago)"
     console.print(f"{running}{batch}{age}, {report.rate:,} rows/s", markup=False)
     for process, silent_s in silent.items():
         console.print(f"{process} stopped for {silent_s:.0f} s: its messages wait", markup=False)

@@ -68,8 +68,8 @@ def show_groups(
         _print_entry(f"{group.reason}: {messages}, newest {_utc(group.newest)}", group.shape)
     if not matches:
         print("the quarantine is empty")
-    if resolved := sum(counts.total() for counts in sent_back_counts(tables).values()):
-        console.print(f"{resolved:,} more were sent back: penstock pipeline quarantine list --state resolved")
+    if sent_back := sum(counts.total() for counts in sent_back_counts(tables).values()):
+        print(f"sent back so far: {sent_back:,} (penstock pipeline quarantine history says what became of them)")
 
 
 @quarantine.command("list")
@@ -230,9 +230,7 @@ def _preview(tables: Tables, selection: Selection, counts: Extent, correction: F
         _print_entry(f"{sample.row.position}  becomes: {sample.becomes}", sample.row.payload.decode(errors="replace"))
         if sample.after and sample.after != sample.row.payload:
             print(f"    {_shorten(sample.after.decode(errors='replace'))}")
-    console.print(
-        f"{counts.of_log - counts.before:,} messages would be sent again ({selection.words()}); send them with --yes"
-    )
+    console.print(f"to be sent again: {counts.of_log - counts.before:,} ({selection.words()}); send them with --yes")
 
 
 def _print_entry(header: str, detail: str) -> None:

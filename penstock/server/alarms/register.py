@@ -90,6 +90,7 @@ class AlarmRegister:
         self._lock = threading.Lock()
         self._in_flight: list[Alarm] = []
         self._pending: list[dict[str, Any]] = []
+        self._current: list[dict[str, Any]] = []
         self._state = self._read()
 
     def deliver_by(self, deliver: Callable[[dict[str, Any]], bool] | None, *, is_changed: bool) -> None:
@@ -107,11 +108,16 @@ class AlarmRegister:
         with self._lock:
             return [alarm.message for alarm in self._state.firing]
 
-    def enter(self, changes: Iterable[Mapping[str, Any]], pending: Iterable[dict[str, Any]]) -> None:
-        """Enter begins and ends, and what holds but not for long enough; deliver what is due."""
+    def enter(
+        self,
+        changes: Iterable[Mapping[str, Any]],
+        pending: Iterable[dict[str, Any]],
+        current: Iterable[dict[str, Any]] = (),
+    ) -> None:
+        """Enter begins and ends, what holds but not for long enough, and current values; deliver what is due."""
         with self._lock:
             changed = False
-            self._pending = list(pending)
+            self._pending, self._current = list(pending), list(current)
             for message in map(dict, changes):
                 changed = True
                 self._remember(message["state"], message, "", "")
@@ -221,7 +227,7 @@ class AlarmRegister:
     def _rule_document(self, rule: Rule, now: float) -> dict[str, Any]:
         firing = [
             {
-                **{key: alarm.message[key] for key in ("labels", "value", "summary")},
+                **{key: self._current_message(alarm)[key] for key in ("labels", "value", "summary")},
                 "since": alarm.message["at"],
                 "acknowledged": alarm.acknowledged,
                 "muted": self._mute_of(alarm.message) is not None,
@@ -253,6 +259,10 @@ class AlarmRegister:
                 if mute.alarm == rule.name and mute.until > now
             ],
         }
+
+    def _current_message(self, alarm: FiringAlarm) -> Mapping[str, Any]:
+        """Return the message with the current value; the first one before the first evaluation after a restart."""
+        return next((message for message in self._current if _is_same(message, alarm.message)), alarm.message)
 
     def _mute_of(self, message: Mapping[str, Any]) -> Mute | None:
         now = self._time()

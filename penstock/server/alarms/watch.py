@@ -43,6 +43,7 @@ class RuleState:
         """Create the state; ``firing`` are the messages of alarms that fired before a restart."""
         self.rule, self._evaluation = rule, Evaluation(rule.condition)
         self._since: dict[Key, float] = {}
+        self._values: dict[Key, float] = {}
         names = labels_of(rule.condition)
         self._reported: dict[Key, float] = {
             tuple(message["labels"][name] for name in names): message["value"]
@@ -53,7 +54,7 @@ class RuleState:
 
     def changes(self, families: dict[str, Family], now: Moment) -> Iterable[dict[str, Any]]:
         """Yield each alarm once when it has lasted long enough, and once when it ends."""
-        holds = self._evaluation.holds(families, now)
+        self._values = holds = self._evaluation.holds(families, now)
         # A label for which the condition no longer holds starts its ``hold`` again.
         self._since = {key: self._since.get(key, now.monotonic) for key in holds}
         for key, value in holds.items():
@@ -79,6 +80,12 @@ class RuleState:
                 labels = dict(zip(labels_of(self.rule.condition), key, strict=True))
                 yield {"alarm": self.rule.name, "labels": labels, "since": stamp(now.time - now.monotonic + since)}
 
+    def current(self, now: Moment) -> Iterable[dict[str, Any]]:
+        """Yield the messages of alarms that fire, with the values of the last evaluation."""
+        for key, value in self._values.items():
+            if key in self._reported:
+                yield self._message(BEGINS, key, value, now)
+
     def _message(self, state: str, key: Key, value: float, now: Moment) -> dict[str, Any]:
         labels = dict(zip(labels_of(self.rule.condition), key, strict=True))
         return {
@@ -100,8 +107,9 @@ def stamp(time: float) -> str:
 
 
 class AlarmWatch(threading.Thread):
-    """Thread that evaluates all rules every ``every`` seconds. ``enter`` gets the changes with the receipt, and what
-    is pending; ``firing`` are the messages of alarms that fired before a restart.
+    """Thread that evaluates all rules every ``every`` seconds. ``enter`` gets the changes with the receipt, what is
+    pending, and the current messages of alarms that fire; ``firing`` are the messages of alarms that fired before a
+    restart.
     """
 
     def __init__(
@@ -110,7 +118,7 @@ class AlarmWatch(threading.Thread):
         clock: WatchClock,
         families: Callable[[], Iterable[Family]],
         make_receipt: Callable[[], str],
-        enter: Callable[[list[dict[str, Any]], list[dict[str, Any]]], None],
+        enter: Callable[[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]], None],
         firing: Iterable[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(name="alarms", daemon=True)
@@ -139,17 +147,18 @@ class AlarmWatch(threading.Thread):
         """Evaluate all rules once. A rule that fails, and a receipt that cannot be made, lose no change."""
         now = Moment(self._clock.monotonic(), self._clock.expected())
         families = {family.name: family for family in self._families()}
-        changes, pending = list[dict[str, Any]](), list[dict[str, Any]]()
+        changes, pending, current = list[dict[str, Any]](), list[dict[str, Any]](), list[dict[str, Any]]()
         for state in self._states:
             # Changes before the error are reported, so they are entered, too.
             try:
                 changes.extend(state.changes(families, now))
                 pending.extend(state.pending(now))
+                current.extend(state.current(now))
             except Exception:
                 _LOGGER.exception("alarms: rule %s cannot be evaluated", state.rule.name)
         # Order: all rules are evaluated before the receipt is made, which takes time.
         receipt_text = self._receipt_text() if changes else ""
-        self._enter([{**change, "receipt": receipt_text} for change in changes], pending)
+        self._enter([{**change, "receipt": receipt_text} for change in changes], pending, current)
 
     def _receipt_text(self) -> str:
         try:

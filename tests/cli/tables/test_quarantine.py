@@ -64,7 +64,7 @@ def test_replay_previews_and_then_sends(folder: Path, running: Running) -> None:
         '    {"type": "a", "uuid": "0", "timestamp": 1,}',
         '    {"type": "a", "uuid": "0", "timestamp": 1}',
     ]
-    assert "4 messages would be sent again (all reasons, all topics); send them with --yes" in seen
+    assert "to be sent again: 4 (all reasons, all topics); send them with --yes" in seen
     assert running.request("GET", "/topic/t/logs")[0] == 404
     assert "3 sent again, 1 skipped by the fix, 0 sent before" in invoke(folder, *to, "--yes")
     change = ChangeLog(folder).newest()[0]
@@ -73,7 +73,7 @@ def test_replay_previews_and_then_sends(folder: Path, running: Running) -> None:
     assert "0 sent again, 1 skipped by the fix, 3 sent before" in invoke(folder, *to, "--yes")
     groups = invoke(folder, "groups")
     assert "bad_json" not in groups
-    assert "3 more were sent back: penstock pipeline quarantine list --state resolved" in groups
+    assert "sent back so far: 3 (penstock pipeline quarantine history " in groups
     resolved = json.loads(invoke(folder, "list", "--state", "sent_back", "--json"))
     assert [(row["offset"], row["successor"], row["fix"]) for row in resolved] == [
         (n, n, "replaced ',}' by '}'") for n in (2, 1, 0)

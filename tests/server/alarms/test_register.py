@@ -88,6 +88,22 @@ def test_rules_are_quiet_pending_or_firing(deliveries: Deliveries) -> None:
     assert [entry["state"] for entry in deliveries.register.document()["history"]] == ["ends", "begins"]
 
 
+def test_firing_alarm_shows_its_current_number_since_its_begin(deliveries: Deliveries) -> None:
+    deliveries.enter("begins")
+    later = change("begins", "web") | {
+        "value": 20_000,
+        "summary": "the kernel dropped 20,000 of web",
+        "at": "2026-11-22T01:20:00+00:00",
+    }
+    deliveries.register.enter([], [], [change("begins", "other"), later])
+    firing = deliveries.firing()
+    assert (firing["value"], firing["summary"]) == (20_000, "the kernel dropped 20,000 of web")
+    assert firing["since"] == "2026-11-22T01:15:20+00:00"
+    assert deliveries.delivered == [("begins", "web")]
+    deliveries.restarted()
+    assert deliveries.firing()["value"] == 3
+
+
 def test_acknowledged_alarm_is_delivered_again_only_after_it_ended_and_began(deliveries: Deliveries) -> None:
     deliveries.enter("begins")
     assert deliveries.register.acknowledge(DROPS, {"listener": "web"}, "ann", "cable") == 1

@@ -47,9 +47,11 @@ def test_alarm_begins_after_its_hold_and_ends_once() -> None:
     assert (begins["summary"], begins["value"]) == ("1,200 are gone", 1200)
     assert begins["at"] == "1970-01-01T00:01:00+00:00"
     assert list(state.changes(unaccounted(1300), moment(70))) == []
+    assert [message["summary"] for message in state.current(moment(70))] == ["1,300 are gone"]
     (ends,) = state.changes(unaccounted(0), moment(80))
     assert ends["state"] == "ends"
     assert list(state.changes(unaccounted(0), moment(90))) == []
+    assert list(state.current(moment(90))) == []
 
 
 def test_short_condition_is_not_reported() -> None:
@@ -107,7 +109,7 @@ def test_alarm_carries_receipt_and_rules_without_metrics_are_silent() -> None:
         clock,
         lambda: unaccounted(3).values(),
         lambda: "3 messages are unaccounted for",
-        lambda changes, _: messages.extend(changes),
+        lambda changes, *_: messages.extend(changes),
     )
     for clock.passed in (0, 299, 300, 301):
         watch.evaluate()
@@ -135,7 +137,7 @@ def entered(families: Iterable[Family], receipt: Callable[[], str]) -> list[tupl
     """Return the names and receipts of alarms that a watch enters in two rounds of five minutes each."""
     messages: list[dict[str, Any]] = []
     clock = WatchClock()
-    watch = AlarmWatch(1, clock, lambda: families, receipt, lambda changes, _: messages.extend(changes))
+    watch = AlarmWatch(1, clock, lambda: families, receipt, lambda changes, *_: messages.extend(changes))
     for clock.passed in (0, 300, 600):
         watch.evaluate()
     return [(message["alarm"], message["receipt"]) for message in messages]
