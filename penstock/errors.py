@@ -2,9 +2,9 @@
 
 PenstockError
     NoOffsets  (audit.columns)
-    BadDecoder  (audit.decoder)
     BadField  (audit.fields)
-    UnreadableReceipt  (audit.receipt)
+    BadDecoder  (audit.matching.decoder)
+    UnreadableReceipt  (audit.reports.receipt)
     SourceUnavailable  (audit.source)
     TableUnreadable  (audit.tables.table)
         FileIsGone

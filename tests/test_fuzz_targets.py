@@ -54,12 +54,12 @@ REDACTION = "landing/transform/test_any_payload.py::test_any_payload_stays_one_r
 ANY_OTLP = "wire/otlp/test_records.py::test_any_bytes_are_records_or_malformed"
 ANY_CLIENT = "sql/postgres/test_server.py::test_any_bytes_end_one_connection_at_most"
 TARGETS = {
-    "audit/check_history.py": "audit/test_check_history.py::test_any_bytes_are_a_record_or_left_out",
+    "audit/reports/check_history.py": "audit/reports/test_check_history.py::test_any_bytes_are_a_record_or_left_out",
     "audit/columns.py": "audit/test_columns.py::test_any_text_is_a_column_or_refused",
     "audit/fields.py": "audit/test_fields.py::test_any_text_is_a_pair_or_refused",
-    "audit/dead_letters.py": "audit/test_dead_letters.py::test_any_headers_name_a_record_or_none",
+    "audit/sources/dead_letters.py": "audit/sources/test_dead_letters.py::test_any_headers_name_a_record_or_none",
     "audit/tables/parquet_folder.py": "audit/tables/test_parquet_folder.py::test_any_log_of_spark_is_read_or_refused",
-    "audit/receipt.py": "audit/test_receipt.py::test_any_bytes_are_a_receipt_or_refused",
+    "audit/reports/receipt.py": "audit/reports/test_receipt.py::test_any_bytes_are_a_receipt_or_refused",
     "cli/listener/ctl.py": CTL,
     "cli/listener/listeners.py": CTL,
     "cli/log/connect.py": TOKEN,

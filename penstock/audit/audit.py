@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.audit.by_counts import count_by_hour, count_proof
-from penstock.audit.by_ids import id_proof, judge_by_ids
 from penstock.audit.columns import FILE_NAME, NoOffsets, OffsetColumns, find_columns
-from penstock.audit.content import compare_content
+from penstock.audit.matching.by_counts import count_by_hour, count_proof
+from penstock.audit.matching.by_ids import id_proof, judge_by_ids
+from penstock.audit.matching.content import compare_content
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.outcome import PartitionReport, Proof, Report, Request
 from penstock.audit.pace import Pace

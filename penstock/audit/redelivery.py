@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from penstock.audit.kafka_source import KafkaSource
 from penstock.audit.outcome import Report
 from penstock.audit.source import SourceUnavailable
+from penstock.audit.sources.kafka_source import KafkaSource
 from penstock.landing.offset_runs import count_offsets
 
 ORIGIN_HEADER = "penstock_audit_origin"

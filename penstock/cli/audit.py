@@ -31,8 +31,8 @@ from penstock.files.errors import UnsafeFile
 from penstock.process.terminal import visible
 
 if TYPE_CHECKING:
-    from penstock.audit.check_history import CheckHistory
     from penstock.audit.outcome import Report, Request
+    from penstock.audit.reports.check_history import CheckHistory
 
 MIN_SECRET_CHARS = 3
 """Shorter values are in too many words."""
@@ -148,7 +148,7 @@ def audit(
     complete, 1 if records are missing, doubled, unexplained or different, and 2 if that could not be decided.
     """
     try:
-        from penstock.audit.receipt import document, read_receipt, repeated_request
+        from penstock.audit.reports.receipt import document, read_receipt, repeated_request
     except ModuleNotFoundError as error:
         fail(f"this needs {error.name}: pip install 'penstock-pipe[sql,kafka]'", UNDECIDED)
     kafka = {**_read_properties(properties), **parse_properties(setting or [])}
@@ -249,11 +249,11 @@ class _Run:
 
     def __call__(self, request: Request, version: str = "") -> Report:
         from penstock.audit.audit import audit as run_audit
-        from penstock.audit.html_report import INTERVALS, bars, interval_lines, render
-        from penstock.audit.kafka_source import KafkaSource
-        from penstock.audit.open_source import open_source
         from penstock.audit.redelivery import redeliver
+        from penstock.audit.reports.html_report import INTERVALS, bars, interval_lines, render
         from penstock.audit.source import SourceUnavailable
+        from penstock.audit.sources.kafka_source import KafkaSource
+        from penstock.audit.sources.open_source import open_source
         from penstock.audit.tables.table import open_table
 
         if self.by and self.by not in INTERVALS:
@@ -304,8 +304,8 @@ class _History:
         self._history: CheckHistory | None = None
         if folder is None:
             return
-        from penstock.audit.check_history import CheckHistory
-        from penstock.audit.open_source import topic_name
+        from penstock.audit.reports.check_history import CheckHistory
+        from penstock.audit.sources.open_source import topic_name
         from penstock.audit.tables.table import SECRET_KEY, identity_of, without_credentials
 
         self._topic = topic_name(run.source)
@@ -332,10 +332,10 @@ class _History:
 
 
 def _repeat(run: _Run, request: Request, every: str, listen: str, folder: Path | None) -> NoReturn:
-    from penstock.audit.open_source import topic_name
-    from penstock.audit.report import verdict
+    from penstock.audit.reports.report import verdict
+    from penstock.audit.reports.watch import MetricsServer
+    from penstock.audit.sources.open_source import topic_name
     from penstock.audit.tables.table import without_credentials
-    from penstock.audit.watch import MetricsServer
 
     try:
         interval_s = float(str(parse_time(every)))
@@ -370,14 +370,14 @@ def _repeated_decoder(receipt: Mapping[str, Any], decoder: str) -> str:
 
 
 def _print(report: Report) -> None:
-    from penstock.audit.report import lines
+    from penstock.audit.reports.report import lines
 
     for line in lines(report):
         console.print(Text(visible(line)), soft_wrap=True)
 
 
 def _print_differences(receipt: Mapping[str, Any], report: Report) -> None:
-    from penstock.audit.receipt import differences
+    from penstock.audit.reports.receipt import differences
 
     changes = list(differences(receipt, report))
     for line in changes or ["the check agrees with the receipt"]:

@@ -23,11 +23,11 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from penstock.audit import kafka_source
 from penstock.audit.audit import audit as run_whole_audit
-from penstock.audit.kafka_source import KafkaSource
 from penstock.audit.outcome import Request
 from penstock.audit.source import SourceUnavailable
+from penstock.audit.sources import kafka_source
+from penstock.audit.sources.kafka_source import KafkaSource
 from penstock.audit.tables import delta
 from penstock.audit.tables.delta import DeltaTable
 from penstock.audit.tables.parquet_folder import ParquetFolder

@@ -21,8 +21,8 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.expressions import EqualTo
 
 from penstock.audit.audit import audit
-from penstock.audit.kafka_source import KafkaSource
 from penstock.audit.outcome import Request
+from penstock.audit.sources.kafka_source import KafkaSource
 from penstock.audit.tables.table import open_table
 from penstock.kafka.broker import Broker
 from tests.audit.audited import Row, copy_file, filled_topic, rows_table, run_audit

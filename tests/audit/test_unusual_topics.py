@@ -12,8 +12,8 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import TopicPartition
 
-from penstock.audit import kafka_source
-from penstock.audit.kafka_source import KafkaSource
+from penstock.audit.sources import kafka_source
+from penstock.audit.sources.kafka_source import KafkaSource
 from penstock.landing.offset_runs import as_runs
 from penstock.testing.pipe import wait_until
 from tests.audit.audited import filled_topic, run_audit, send_transactions, write_delta, write_parquet

@@ -9,7 +9,7 @@ from typing import Any
 
 from nicegui import ui
 
-from penstock.audit.check_history import CAUTION, NO_VERSION, read_histories
+from penstock.audit.reports.check_history import CAUTION, NO_VERSION, read_histories
 from penstock.config import Settings
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.pages.alarms import time_words

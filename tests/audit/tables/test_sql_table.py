@@ -21,15 +21,15 @@ import pytest
 
 from penstock.audit.audit import audit as run_whole_audit
 from penstock.audit.columns import OffsetColumns
-from penstock.audit.html_report import render
-from penstock.audit.kafka_source import KafkaSource
 from penstock.audit.outcome import Request
+from penstock.audit.reports.html_report import render
+from penstock.audit.reports.watch import MetricsServer
+from penstock.audit.sources.kafka_source import KafkaSource
 from penstock.audit.tables import sql_table
 from penstock.audit.tables.table import AuditedTable, TableUnreadable, open_table
-from penstock.audit.watch import MetricsServer
 from tests.audit.audited import Row, filled_topic, run_audit, run_for_people
+from tests.audit.matching.test_by_counts import EVENTS, events_topic
 from tests.audit.mysql_server import MySqlServer
-from tests.audit.test_by_counts import EVENTS, events_topic
 from tests.debian_packages import CannotFetchDebian
 from tests.kafka.kafka_helpers import Topics
 

@@ -48,7 +48,7 @@ class CheckHistory:
 
     def record(self, report: Report) -> None:
         """Record a finished check. Raises OSError."""
-        from penstock.audit.report import verdict, warnings
+        from penstock.audit.reports.report import verdict, warnings
 
         parts = sorted(report.partitions, key=lambda part: (not part.has_findings, part.partition))
         outcome = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.audit import check_history
-from penstock.audit.check_history import CheckHistory, read_histories
+from penstock.audit.reports import check_history
+from penstock.audit.reports.check_history import CheckHistory, read_histories
 from tests.audit.audited import run_audit, write_parquet
 
 ROWS = [(0, offset) for offset in range(60)]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.audit.fields import FieldPair
+from penstock.audit.matching.staging import Staging
 from penstock.audit.outcome import HourCount, PartitionReport, Proof, Report, Request
 from penstock.audit.pace import Pace
 from penstock.audit.source import UNREAD, AuditSource, Period
-from penstock.audit.staging import Staging
 from penstock.audit.tables.table import AuditedTable
 from penstock.kafka.absent_offsets import Absence, ClassifiedRange
 from penstock.landing.offset_runs import as_runs

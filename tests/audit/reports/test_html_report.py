@@ -9,9 +9,9 @@ from pathlib import Path
 import confluent_kafka
 
 from penstock.audit.audit import audit as run
-from penstock.audit.html_report import bars, render
-from penstock.audit.kafka_source import KafkaSource
 from penstock.audit.outcome import Request
+from penstock.audit.reports.html_report import bars, render
+from penstock.audit.sources.kafka_source import KafkaSource
 from penstock.audit.tables.table import open_table
 from tests.audit.audited import write_parquet
 from tests.kafka.kafka_helpers import Topics

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.audit.dead_letters import SPRING_NUMBERS, SPRING_TOPIC, TEXT_ORIGINS, dead_letter_origin
+from penstock.audit.sources.dead_letters import SPRING_NUMBERS, SPRING_TOPIC, TEXT_ORIGINS, dead_letter_origin
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from penstock.audit.fields import parse_pair
 from penstock.audit.outcome import PartitionReport, Report, Request
-from penstock.audit.report import verdict
+from penstock.audit.reports.report import verdict
 from penstock.errors import PenstockError
 
 FORMAT = 1

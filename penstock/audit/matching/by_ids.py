@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.audit.content import compare_staged, content_pairs
 from penstock.audit.fields import FieldPair
+from penstock.audit.matching.content import compare_staged, content_pairs
+from penstock.audit.matching.staging import Staging
 from penstock.audit.outcome import PartitionReport, Proof, Report
 from penstock.audit.pace import Pace
 from penstock.audit.source import UNREAD, AuditSource
-from penstock.audit.staging import Staging
 from penstock.audit.tables.table import AuditedTable
 from penstock.kafka.absent_offsets import Absence, ClassifiedRange
 from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, count_offsets, runs_of

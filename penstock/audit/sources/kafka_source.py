@@ -18,8 +18,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # documented there
 
-from penstock.audit.dead_letters import dead_letter_origin
 from penstock.audit.source import RECORDS, AuditSource, Expected, Lag, Period, Record, SourceUnavailable
+from penstock.audit.sources.dead_letters import dead_letter_origin
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange, watermarks
 from penstock.kafka.client.broker_answers import (

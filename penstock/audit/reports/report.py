@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.audit.check_history import CAUTION, NO_VERSION
 from penstock.audit.outcome import PartitionReport, Report
+from penstock.audit.reports.check_history import CAUTION, NO_VERSION
 from penstock.audit.source import Record
 from penstock.landing.offset_runs import Runs, count_offsets
 

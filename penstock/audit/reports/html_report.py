@@ -11,7 +11,7 @@ from html import escape
 import numpy as np
 
 from penstock.audit.outcome import Report
-from penstock.audit.report import lines
+from penstock.audit.reports.report import lines
 from penstock.audit.source import AuditSource
 from penstock.landing.offset_runs import as_runs, count_below
 

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.audit.columns import OffsetColumns
-from penstock.audit.decoder import decode_values, load_decoder
 from penstock.audit.fields import BadField, FieldPair
+from penstock.audit.matching.decoder import decode_values, load_decoder
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.pace import Pace
 from penstock.audit.source import AuditSource, SourceUnavailable

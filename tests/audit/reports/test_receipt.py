@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from penstock.audit.receipt import UnreadableReceipt, read_receipt
+from penstock.audit.reports.receipt import UnreadableReceipt, read_receipt
 from penstock.cli.audit import audit
 from tests.audit.audited import filled_topic, rows_table, run_audit, write_delta
 from tests.kafka.kafka_helpers import Topics

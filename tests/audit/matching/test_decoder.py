@@ -10,9 +10,9 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.struct_pb2 import Struct
 
-from penstock.audit.decoder import BadDecoder, decode_values, load_decoder
+from penstock.audit.matching.decoder import BadDecoder, decode_values, load_decoder
 from tests.audit.audited import run_audit
-from tests.audit.test_receipt import verify
+from tests.audit.reports.test_receipt import verify
 from tests.kafka.kafka_helpers import Topics
 
 FRAME = b"\0\0\0\0\7\0"

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.audit.audited import run_audit
-from tests.audit.test_receipt import verify
+from tests.audit.reports.test_receipt import verify
 from tests.kafka.kafka_helpers import Topics
 
 HOUR_MS = 3_600_000

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from penstock.audit.kafka_source import KafkaSource, records_of
+from penstock.audit.sources.kafka_source import KafkaSource, records_of
 from penstock.landing.offset_runs import as_runs
 from tests.audit.audited import run_audit
 from tests.kafka.kafka_helpers import Topics

@@ -7,11 +7,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from penstock.audit.columns import find_columns
-from penstock.audit.kafka_source import KafkaSource
-from penstock.audit.log_source import LogSource, is_topic_folder
 from penstock.audit.outcome import Request
 from penstock.audit.source import AuditSource, SourceUnavailable
-from penstock.audit.table_source import ID_FILES, IdSource, TableSource
+from penstock.audit.sources.kafka_source import KafkaSource
+from penstock.audit.sources.log_source import LogSource, is_topic_folder
+from penstock.audit.sources.table_source import ID_FILES, IdSource, TableSource
 from penstock.audit.tables.table import open_table, without_credentials
 from penstock.landing.daemon_connection import DaemonConnection
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from penstock.audit.fields import BadField, FieldPair
+from penstock.audit.matching.staging import Staging
 from penstock.audit.outcome import ALL, Report
 from penstock.audit.pace import Pace
 from penstock.audit.source import AuditSource
-from penstock.audit.staging import Staging
 from penstock.audit.tables.table import AuditedTable
 from penstock.landing.offset_runs import NO_RUNS, Runs, count_offsets, offsets_of, runs_of
 

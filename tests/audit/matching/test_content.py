@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.audit.content import _sample
+from penstock.audit.matching.content import _sample
 from penstock.audit.tables import sql_table
 from penstock.landing.offset_runs import as_runs, count_offsets, difference
 from tests.audit.audited import run_audit
