@@ -37,7 +37,8 @@ On the receiver's state page: the *epoch* names a period in which positions are 
 buffer's file is created or the machine is restarted, because positions may then be reused for other frames. Each
 frame's metadata contains it, and the log stores batches under (listener, epoch, position), and skips duplicates.
 After a restart of the machine readers wait for the epoch: the writer repairs the buffer first, and restores floors
-that a power failure took back, from the moves on this page and from the frames that carry the counts.
+that a power failure took back, from the moves on this page and from the frames that carry the counts. A frame names
+lost frames that were to carry its counts; the log enters them only if it has stored none of these.
 The page also contains *routes* (the topic of frames, by position), the counts of *missed* frames (``dropped_frames``),
 the refused *topic requests*, and the listener's statistics.
 """

@@ -11,10 +11,13 @@ neither loses these counts nor enters them twice:
     riding   a frame with this number carries them (the number in the last frame's metadata decides)
 
 A power failure may take back this text or the floor, and spare the frame. The frame therefore names the floor as well.
+It may also take the frame after the log has stored it, and the reader's position with it: only the topics tell. The
+next frame that carries the counts therefore names the lost one (``Carrier``).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -24,6 +27,18 @@ from penstock.handover.state_page import SKIPPED, StatePage
 
 MAX_BUCKETS = 40
 """Limit of separate minutes, because one frame's document carries all of them."""
+
+MAX_CARRIERS_BYTES = 8 << 10
+"""Limit of the lost frames that a frame names, because their counts are in its document a second time."""
+
+
+class Carrier(NamedTuple):
+    """A frame that was to carry ``counts``: at ``begin``, or in the term behind it, in this ``epoch`` of positions."""
+
+    epoch: str
+    begin: int
+    has_messages: bool
+    counts: Mapping[str, int]
 
 
 class Move(NamedTuple):
@@ -45,17 +60,21 @@ class DroppedFrameCounts:
         riding, skip = saved.get("riding"), saved.get("skip")
         # Crash: the newest text is damaged or was not on the disk, and this is an older one.
         is_carried = rode > saved.get("number", rode)
+        self._lost: tuple[Carrier, ...] = tuple(Carrier(*entry) for entry in saved.get("lost", ()) if not is_carried)
         self._dropped: dict[str, Any] = saved.get("dropped", {})
         self._number = max(rode, riding["number"] if riding else 0)
         if is_carried:
             self._owed = Counts()
         elif riding and riding["number"] > rode:
             self._owed.absorb(riding["counts"])
+            self._lost = _lost_carriers(riding)
         if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
             self._enter(skip | {"counts": {}} if is_carried and skip["reader"] == LOG else skip)
         self._riding: dict[str, Any] | None = None
         self.carried = Move()
         """The last move of the log whose counts the last ``ride`` returned; an empty one without counts."""
+        self.lost_carriers: tuple[Carrier, ...] = ()
+        """The lost frames, newest first, that may have carried these counts; a frame's include an older frame's."""
         self._skip: dict[str, Any] | None = None
         if saved:
             self._write()
@@ -94,13 +113,18 @@ class DroppedFrameCounts:
             move = move._replace(begin=last.begin)
         self._dropped[skip["reader"]] = {**move._asdict(), "counts": fold(total).pruned()}
 
-    def ride(self) -> dict[str, int]:
-        """Return the counts for the next frame, under a new ``number``."""
-        self.carried = self.owed_move
+    def ride(self, epoch: str = "", begin: int = 0, *, has_messages: bool = False) -> dict[str, int]:
+        """Return the counts for the next frame, under a new ``number``.
+
+        The frame is at ``begin`` or, in the next term, behind it, in this ``epoch`` of positions.
+        """
+        self.carried, self.lost_carriers, self._lost = self.owed_move, self._lost, ()
         if not self._owed:
             return {}
         self._number += 1
-        self._riding = {"number": self._number, "counts": self._owed.pruned()}
+        counts = self._owed.pruned()
+        carriers = [Carrier(epoch, begin, has_messages, counts), *self.lost_carriers] if epoch else []
+        self._riding = {"number": self._number, "counts": counts, "carriers": carriers}
         self._owed = Counts()
         self._write()
         return dict(self._riding["counts"])
@@ -114,7 +138,15 @@ class DroppedFrameCounts:
     def _write(self) -> None:
         self._owed = fold(self._owed)
         document = {"owed": self._owed.pruned(), "riding": self._riding, "skip": self._skip, "number": self._number}
-        self._page.write(SKIPPED, {**document, "dropped": self._dropped})
+        self._page.write(SKIPPED, {**document, "lost": self._lost, "dropped": self._dropped})
+
+
+def _lost_carriers(riding: Mapping[str, Any]) -> tuple[Carrier, ...]:
+    """Return the frames that were to carry these counts, the newest ones within the limit."""
+    carriers = tuple(Carrier(*entry) for entry in riding.get("carriers", ()))
+    while len(json.dumps(carriers)) > MAX_CARRIERS_BYTES:
+        carriers = carriers[:-1]
+    return carriers
 
 
 def fold(counts: Counts) -> Counts:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.counts import Origin
+from penstock.counts import Counts, Origin
+from penstock.handover.dropped_frames import Carrier
 from penstock.records import BadBatch
 
 
@@ -20,7 +21,8 @@ class FrameMetadata:
     of the last counts of missed frames that a frame carried (``dropped_frames``). Positions of one ``epoch`` are never
     reused. ``slots``: the round, and the slot before which it is published; None without slots. ``floor`` and
     ``floor_mark``: a frame that carries counts of frames that the log missed names the floor behind them, and the total
-    there; 0 in other frames.
+    there; 0 in other frames. ``carriers``: frames that a power failure took, newest first; if the log has stored one,
+    its counts are entered already, and are not entered again from this frame.
     """
 
     origin: Origin
@@ -35,6 +37,7 @@ class FrameMetadata:
     slots: tuple[int, int] | None = None
     floor: int = 0
     floor_mark: int = 0
+    carriers: tuple[Carrier, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return a mapping for JSON."""
@@ -49,7 +52,9 @@ class FrameMetadata:
             "epoch": self.epoch,
             "slots": self.slots,
         }
-        return document | {"floor": [self.floor, self.floor_mark]} if self.floor else document
+        if self.floor:
+            document["floor"] = [self.floor, self.floor_mark]
+        return document | {"carriers": self.carriers} if self.carriers else document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> FrameMetadata:
@@ -72,6 +77,10 @@ class FrameMetadata:
                 (int(slots[0]), int(slots[1])) if slots else None,
                 int(floor),
                 int(floor_mark),
+                tuple(
+                    Carrier(str(epoch), int(begin), bool(has_messages), Counts(counts))
+                    for epoch, begin, has_messages, counts in document.get("carriers", ())
+                ),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadBatch(f"invalid frame metadata: {error!r}") from None

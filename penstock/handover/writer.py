@@ -150,7 +150,8 @@ class FrameWriter:
         bucket, last = self.clock.stamp()
         self.total += counts[Name.ACCEPTED]
         self._on_counts(counts)
-        carried = {**counts, **self._missed.ride()}
+        begin, has_messages = self._publication.position, bool(counts[Name.ACCEPTED])
+        carried = {**counts, **self._missed.ride(self._epoch, begin, has_messages=has_messages)}
         origin = Origin(self._source, bucket, first or last, last, codec or self._codec, carried)
         metadata = FrameMetadata(
             origin,
@@ -163,6 +164,7 @@ class FrameWriter:
             published(reserved),
             self._missed.carried.to,
             self._missed.carried.mark,
+            self._missed.lost_carriers,
         )
         if arrivals and self.senders is not None:
             self.senders.stage(arrivals, self._publication.position, last)

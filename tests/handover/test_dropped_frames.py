@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handover.dropped_frames import MAX_BUCKETS, DroppedFrameCounts, Move
+from penstock.handover.dropped_frames import MAX_BUCKETS, Carrier, DroppedFrameCounts, Move
 from penstock.handover.state_page import SKIPPED, StatePage
 
 
@@ -104,6 +104,29 @@ def test_oldest_minutes_are_merged(page: StatePage) -> None:
     assert len(carried) == 2 * MAX_BUCKETS
     assert sum(count for name, count in carried.items() if name.endswith("accepted")) == 1000
     assert carried["59940@accepted"] == 1
+
+
+def test_next_ride_names_the_lost_frames_that_carried_its_counts(page: StatePage) -> None:
+    missed = DroppedFrameCounts(page)
+    missed.skip("log", Move(to=100), COUNTS)
+    missed.confirm_skip()
+    missed.ride("a", 320)
+    assert missed.lost_carriers == ()
+    DroppedFrameCounts(page, rode=0)
+    missed = DroppedFrameCounts(page, rode=0)
+    missed.ride("b", 64, has_messages=True)
+    assert missed.lost_carriers == (Carrier("a", 320, False, COUNTS),)
+    missed = DroppedFrameCounts(page, rode=0)
+    missed.ride("c", 96)
+    assert missed.lost_carriers == (Carrier("b", 64, True, COUNTS), Carrier("a", 320, False, COUNTS))
+    assert not DroppedFrameCounts(page, rode=3).ride("d", 0)
+
+
+def test_text_of_an_earlier_version_lets_counts_ride_again(page: StatePage) -> None:
+    page.write(SKIPPED, {"owed": {}, "riding": {"number": 1, "counts": COUNTS}, "skip": None, "number": 1})
+    missed = DroppedFrameCounts(page, rode=0)
+    assert missed.ride("a", 0) == COUNTS
+    assert missed.lost_carriers == ()
 
 
 @pytest.mark.parametrize("rode", [0, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 import time
@@ -20,10 +21,10 @@ from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain import Drain
 from penstock.handover.held_frames import read_held_frames
-from penstock.handover.paths import held_file, state_file
+from penstock.handover.paths import buffer_file, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup
-from penstock.handover.state_page import EPOCH, StatePage
+from penstock.handover.state_page import EPOCH, SKIPPED, StatePage
 from penstock.handover.writer import FrameWriter
 from penstock.log import Log
 from penstock.logbuffer import Frame
@@ -384,6 +385,41 @@ def test_dropped_frames_are_not_stored_if_a_power_failure_takes_the_floor(
     drain(tmp_path, log)
     total = counts(log)
     assert total["accepted"] == published == len(payloads(log)) + total["policy_drop.log"]
+    assert not total["corrupt"]
+
+
+@pytest.mark.survives("log buffer", "power cut")
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("messages", [(), (b"last",)])
+def test_counts_of_dropped_frames_are_entered_once_if_power_failures_take_the_frames_that_carry_them(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, messages: tuple[bytes, ...], is_stored: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    on_disk = {path: path.read_bytes() for path in (life.position.path, buffer_file(tmp_path, "events"))}
+    while not life.publisher.owes:
+        publish(life, b"x" * 1000)
+    for boot in range(3):
+        assert life.publisher.owes
+        publish(life, *messages)
+        if boot == 0:
+            dropped = life.totals()["policy_drop.log"]
+        life.end()
+        if boot == 1 or is_stored:
+            drain(tmp_path, log)
+        for path, content in on_disk.items():
+            path.write_bytes(content)
+        with contextlib.closing(StatePage(state_file(tmp_path, "events"))) as page:
+            # The text that the frame is in the buffer is lost as well.
+            page._map[page._half_offset(SKIPPED, page._newest(SKIPPED)[0] & 1) + 20] ^= 1
+        monkeypatch.setattr(buffer, "boot_id", f"after power failure {boot}".format)
+        life = live(tmp_path, LISTENER)
+    publish(life)
+    life.end()
+    drain(tmp_path, log)
+    total, stored = counts(log), payloads(log) if log.names() else []
+    assert total["policy_drop.log"] == dropped > 0
+    assert total["accepted"] == len(stored) + dropped
     assert not total["corrupt"]
 
 

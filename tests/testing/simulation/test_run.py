@@ -47,6 +47,9 @@ CASES: list[dict[str, Any]] = [
     {"seed": 20001437, "steps": 281, "messages": 16, "faults": [0, 1, *range(3, 7), *range(8, 12), 14, 18, 21, 23, 30]},
     {"seed": 20001651},
     {"seed": 20000836},
+    {"seed": 20001318},
+    {"seed": 30001436},
+    {"seed": 532},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
