@@ -108,7 +108,8 @@ def test_each_offset_must_be_a_row_or_in_a_gap() -> None:
     with pytest.raises(Broken, match="an unexpected gap"):
         promises().check_topic("t", {}, [Gap(0, 1, "expired_read")], 1)
     with pytest.raises(Broken, match="an unexpected gap"):
-        Promises(frozenset(["t"]), damages=1, has_lies=True).check_topic("t", {}, [Gap(0, 1, "deleted")], 1)
+        Promises(frozenset(["t"]), damages=1).check_topic("t", {}, [Gap(0, 1, "deleted")], 1)
+    Promises(frozenset(["t"]), damages=1, has_lies=True).check_topic("t", {}, [Gap(0, 1, "deleted")], 1)
     Promises(frozenset(["t"])).check_topic("t", {}, [Gap(0, 1, "expired_read")], 1)
 
 

@@ -50,6 +50,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 20001318},
     {"seed": 30001436},
     {"seed": 532},
+    {"seed": 30001476},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
