@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -99,7 +100,8 @@ def list_rows(
         return
     for row in matches:
         header = f"{row.position}  {row.timestamp:%m-%d %H:%M:%S} UTC  {row.source or 'no source'}  {row.reason}"
-        _print_entry(f"{header}: {row.fault.text}", row.payload.decode(errors="replace"))
+        _print_entry(header, row.payload.decode(errors="replace"))
+        print(textwrap.fill(visible(row.fault.text), 80, initial_indent="    ", subsequent_indent="    "))
     if not matches:
         print("the quarantine is empty")
 

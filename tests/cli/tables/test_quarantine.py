@@ -43,10 +43,12 @@ def test_quarantine_groups_and_lists_messages(folder: Path) -> None:
     assert groups[1].startswith("    {")
     assert groups[2].startswith("missing_uuid: 1 message, newest ")
     assert max(map(len, groups)) <= 80
-    header, payload, *_ = invoke(folder, "list").splitlines()
-    assert "  events-udp  " in header
+    header, payload, fault, *_ = invoke(folder, "list").splitlines()
+    assert header.endswith("  events-udp  missing_uuid")
+    assert fault.startswith("    ")
+    assert "uuid" in fault
+    assert max(map(len, invoke(folder, "list").splitlines())) <= 80
     assert payload.startswith("    {")
-    assert ": " in header.partition("  events-udp  ")[2]
 
 
 def test_unknown_reason_is_rejected(folder: Path) -> None:
