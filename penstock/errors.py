@@ -48,7 +48,7 @@ PenstockError
             NotAFile
     RoutesUnknown  (handover.drain)
     GaveUp  (handover.writer)
-    ClientLeft  (ingest.large_requests)
+    ClientLeft  (ingest.requests.large_requests)
     CannotListen  (ingest.sockets)
     CannotFetch  (java.jars)
     NoJava  (java.runtime)

@@ -104,7 +104,9 @@ TARGETS = {
     "handover/sender_table.py": "handover/test_sender_table.py::test_arbitrary_file_is_a_table_or_none",
     "handover/state_page.py": "handover/test_state_page.py::test_changed_byte_leaves_an_intact_text",
     "handover/topic_requests.py": "handover/test_topic_requests.py::test_last_kt_tag_is_the_request",
-    "ingest/admission.py": "ingest/test_admission.py::test_any_body_is_unpacked_within_bounds_or_refused",
+    "ingest/requests/admission.py": (
+        "ingest/requests/test_admission.py::test_any_body_is_unpacked_within_bounds_or_refused"
+    ),
     "ingest/slots.py": ("ingest/test_slots.py::test_any_bytes_give_no_slot_longer_than_a_datagram"),
     "ingest/tcp.py": "ingest/test_tcp.py::test_any_bytes_close_the_books",
     "ingest/udp.py": DATAGRAMS,
@@ -336,7 +338,7 @@ NO_PARSERS = {
     "cli/balance.py": "what the daemon answered, parsed in client and config",
     "cli/common.py": "what the daemon answered, parsed in client and config",
     "cli/log/topic_list.py": "what the daemon answered, parsed in client and config",
-    "ingest/otlp_grpc.py": "files of certificates, for gRPC; requests go to wire",
+    "ingest/requests/otlp_grpc.py": "files of certificates, for gRPC; requests go to wire",
     "wire/request_protocols.py": "the table of protocols",
     "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
     "upkeep/deletion/certificate.py": "documents beneath a checksum that ``files.checked_document`` has checked",

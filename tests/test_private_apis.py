@@ -68,7 +68,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
     ("grpcio", "grpc._cython.cygrpc", "server/grpc/call_server.py"): {
         "CompletionType.queue_timeout": (None, "reports that nothing happened"),
     },
-    ("grpcio", "grpc._cython.cygrpc", "ingest/otlp_grpc.py"): {
+    ("grpcio", "grpc._cython.cygrpc", "ingest/requests/otlp_grpc.py"): {
         "auth_context": ("call", "returns the names in the client's certificate"),
     },
     ("grpcio", "grpc._cython.cygrpc", "server/grpc/calls.py"): {

@@ -96,7 +96,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/wire/source_annotations.py": "one rule of all listeners",
     "penstock/ingest/acknowledgements.py": "one invariant, apart from the sockets",
     "penstock/ingest/handler_statistics.py": "a file format of other processes",
-    "penstock/ingest/large_requests.py": "a thread of its own, for two receivers",
+    "penstock/ingest/requests/large_requests.py": "a thread of its own, for two receivers",
     "penstock/audit/redelivery.py": "the only part of an audit that writes",
     "penstock/audit/columns.py": "one list of names, without Arrow",
     "penstock/audit/fields.py": "one syntax, without Arrow",
@@ -190,7 +190,7 @@ SHORT_FILES: dict[str, str] = {
 
 TESTED_BY: dict[str, str] = {
     "penstock/ingest/line_publisher.py": "tests/ingest/test_tcp.py",
-    "penstock/ingest/otlp_export.py": "tests/ingest/test_otlp_grpc.py",
+    "penstock/ingest/requests/otlp_export.py": "tests/ingest/requests/test_otlp_grpc.py",
     "penstock/client/relay/clients.py": "tests/client/relay/test_relay.py",
     "penstock/handover/sender_reading.py": "tests/handover/test_sender_table.py",
     "penstock/process/call_queue.py": "tests/server/grpc/test_call_server.py",

@@ -1,9 +1,8 @@
 """The receiver process of a listener: from its sockets through the decoders of ``wire`` into its log buffer.
 
 Read ``local_sockets``, ``sockets`` and ``slots`` (inherited from the supervisor), ``networks`` (who may send), ``udp``
-and ``tcp`` with ``connections``, ``acknowledgements``, ``line_publisher`` and ``tls`` (a receive round),
-``request_writer`` (requests whose senders wait) with ``submissions``, ``admission``, ``large_requests``, ``http``,
-``otap``, ``otlp_export`` and ``otlp_grpc``, ``plog_commands`` with ``handler_statistics`` (PING, STAT, ENVI, KILL) and
+and ``tcp`` with ``connections``, ``acknowledgements``, ``line_publisher`` and ``tls`` (a receive round), the folder
+``requests`` (requests whose senders wait), ``plog_commands`` with ``handler_statistics`` (PING, STAT, ENVI, KILL) and
 ``loss_reports``, then ``receiver`` (the process). Imports ``config``, ``counts``, ``records``, ``errors``, ``process``,
 ``wire`` and ``handover``; only ``supervise`` and ``cli`` import it.
 """
@@ -19,14 +18,7 @@ __all__ = [  # noqa: RUF022 reading order
     "line_publisher",
     "tls",
     "tcp",
-    "request_writer",
-    "submissions",
-    "admission",
-    "large_requests",
-    "http",
-    "otap",
-    "otlp_export",
-    "otlp_grpc",
+    "requests",
     "plog_commands",
     "handler_statistics",
     "loss_reports",

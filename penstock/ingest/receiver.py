@@ -98,11 +98,11 @@ class Receiver:
     def _make_request_receiver(self, listener: ListenerConfig, readers: Sequence[HandlerPosition]) -> Io | None:
         # Imported here: receivers without a server stay smaller by its libraries.
         if listener.protocol == "http":
-            from penstock.ingest.http import HttpReceiver
+            from penstock.ingest.requests.http import HttpReceiver
 
             return HttpReceiver(listener, self._sock, self._publisher, readers, self._wake)
         if listener.protocol == "otlp_grpc":
-            from penstock.ingest.otlp_grpc import OtlpGrpcReceiver
+            from penstock.ingest.requests.otlp_grpc import OtlpGrpcReceiver
 
             return OtlpGrpcReceiver(listener, self._sock, self._publisher, readers, self._wake)
         return None

@@ -13,8 +13,8 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.frame import decode_frame
 from penstock.handover.paths import buffer_file
-from penstock.ingest.http import HttpReceiver
-from penstock.ingest.otlp_grpc import OtlpGrpcReceiver
+from penstock.ingest.requests.http import HttpReceiver
+from penstock.ingest.requests.otlp_grpc import OtlpGrpcReceiver
 from penstock.ingest.sockets import open_socket
 from penstock.logbuffer import Subscription
 from tests.ingest.ingest_life import live

@@ -1,4 +1,4 @@
-"""OTLP's logs: ``/v1/logs`` in protobuf or JSON, and the same request over gRPC (``ingest.otlp_grpc``)."""
+"""OTLP's logs: ``/v1/logs`` in protobuf or JSON, and the same request over gRPC (``ingest.requests.otlp_grpc``)."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from penstock.handover import stored_waits
-from penstock.ingest.large_requests import INLINE_BYTES
-from penstock.ingest.otlp_export import MAX_READS
-from penstock.ingest.otlp_grpc import MAX_STREAMS, OtlpGrpcReceiver
+from penstock.ingest.requests.large_requests import INLINE_BYTES
+from penstock.ingest.requests.otlp_export import MAX_READS
+from penstock.ingest.requests.otlp_grpc import MAX_STREAMS, OtlpGrpcReceiver
 from penstock.process.calls import address_of
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.handover.stored_waits import Fate
-from penstock.ingest.request_writer import RequestWriter, Sender, frame_size, split_into_frames
+from penstock.ingest.requests.request_writer import RequestWriter, Sender, frame_size, split_into_frames
 from penstock.records import Body, Rows, as_batch, body
 from penstock.wire.requests import Answer, Received
 from tests.ingest.ingest_life import live

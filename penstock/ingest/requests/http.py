@@ -18,11 +18,11 @@ from penstock.config import ListenerConfig
 from penstock.config.nearest_name import nearest
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
-from penstock.ingest.admission import check_token, decompress, decompress_if_small
-from penstock.ingest.large_requests import INLINE_BYTES, LEFT, ClientLeft, LargeRequests
 from penstock.ingest.networks import networks_of
-from penstock.ingest.request_writer import Sender
-from penstock.ingest.submissions import Submissions
+from penstock.ingest.requests.admission import check_token, decompress, decompress_if_small
+from penstock.ingest.requests.large_requests import INLINE_BYTES, LEFT, ClientLeft, LargeRequests
+from penstock.ingest.requests.request_writer import Sender
+from penstock.ingest.requests.submissions import Submissions
 from penstock.ingest.tls import ListenerTls
 from penstock.process.http_limits import (
     CHUNKS,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.ingest.request_writer import Sender
-from penstock.ingest.submissions import Submissions
+from penstock.ingest.requests.request_writer import Sender
+from penstock.ingest.requests.submissions import Submissions
 from penstock.records import body
 from penstock.wire.requests import Answer, Received, Refused
 from tests.ingest.ingest_life import Life, live

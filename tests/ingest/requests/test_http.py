@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.handover import stored_waits
-from penstock.ingest.http import HttpReceiver
+from penstock.ingest.requests.http import HttpReceiver
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates

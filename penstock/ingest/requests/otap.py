@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.handover.stored_waits import Fate
-from penstock.ingest.large_requests import LEFT
-from penstock.ingest.request_writer import BUSY, Sender, refusal_of
+from penstock.ingest.requests.large_requests import LEFT
+from penstock.ingest.requests.request_writer import BUSY, Sender, refusal_of
 from penstock.process.calls import StreamCall
 from penstock.wire.otap import batches
 from penstock.wire.otap.streams import (

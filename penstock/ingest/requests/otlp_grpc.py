@@ -20,12 +20,12 @@ from penstock.config import ListenerConfig
 from penstock.config.keys.renewed_tls import Pem, renewed_server_credentials
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
-from penstock.ingest.admission import check_token, decompress, decompress_if_small
-from penstock.ingest.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.networks import networks_of
-from penstock.ingest.otap import METHOD, ArrowBatch, ArrowStream, max_streams
-from penstock.ingest.otlp_export import Export, Reads
-from penstock.ingest.request_writer import BUSY, RequestWriter, Sender
+from penstock.ingest.requests.admission import check_token, decompress, decompress_if_small
+from penstock.ingest.requests.large_requests import INLINE_BYTES, LargeRequests
+from penstock.ingest.requests.otap import METHOD, ArrowBatch, ArrowStream, max_streams
+from penstock.ingest.requests.otlp_export import Export, Reads
+from penstock.ingest.requests.request_writer import BUSY, RequestWriter, Sender
 from penstock.ingest.sockets import CannotListen
 from penstock.ingest.tls import admitted_name
 from penstock.process.bounded_calls import BoundedCalls

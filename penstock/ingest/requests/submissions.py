@@ -9,7 +9,7 @@ from penstock.config import ListenerConfig
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.stored_waits import Fate
 from penstock.handover.writer import FrameWriter
-from penstock.ingest.request_writer import RequestWriter, Sender, refusal_of
+from penstock.ingest.requests.request_writer import RequestWriter, Sender, refusal_of
 from penstock.wire.requests import Received
 
 CALM_TURNS = 3

@@ -13,12 +13,12 @@ import grpc
 import pytest
 
 from penstock.handover import stored_waits
-from penstock.ingest.otap import MAX_UNANSWERED, STREAMS_PER_UNFINISHED_BODY
-from penstock.ingest.otlp_grpc import OtlpGrpcReceiver
+from penstock.ingest.requests.otap import MAX_UNANSWERED, STREAMS_PER_UNFINISHED_BODY
+from penstock.ingest.requests.otlp_grpc import OtlpGrpcReceiver
 from penstock.testing.pipe import wait_until
 from penstock.wire.otap.streams import INVALID_ARGUMENT, OK, UNAVAILABLE, BatchArrowRecords, BatchStatus
+from tests.ingest.requests.test_otlp_grpc import code_of, export
 from tests.ingest.requests_life import Requests, requests_to
-from tests.ingest.test_otlp_grpc import code_of, export
 from tests.server.http2_attacker import Attacker
 from tests.wire.otap.otap_batches import ArrowSender, tables_of
 from tests.wire.otlp.otlp_requests import request

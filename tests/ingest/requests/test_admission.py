@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ingest.admission import ENCODINGS, check_token, decompress
+from penstock.ingest.requests.admission import ENCODINGS, check_token, decompress
 from penstock.wire.requests import Refused
 from tests.fuzzed import RAW
 
