@@ -110,6 +110,11 @@ class FrameWriter:
                 frames = frames_between(self._publication, position.position, self._publication.position)
                 floor, mark = max((owed.to, owed.mark), carried_floor(frames))
             restore_floor(position, floor, mark)
+            is_held = held_file(position.path.parent, self._source).exists()
+            if reader.name == LOG and position.was_advanced and position.mark != UNKNOWN and not is_held:
+                # Order: the mark before the position, and both before the epoch, for which the daemon waits. If its
+                # frames are saved, the floor mark is replaced, and the dropped messages would be corrupt as well.
+                position.mark, position.position = position.reached_mark, position.floor
 
     @property
     def position(self) -> int:

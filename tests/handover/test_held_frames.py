@@ -389,6 +389,28 @@ def test_dropped_frames_are_not_stored_if_a_power_failure_takes_the_floor(
 
 
 @pytest.mark.survives("log buffer", "power cut")
+def test_frames_dropped_before_saved_ones_are_not_corrupt_as_well_after_a_power_failure(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    on_disk = life.position.path.read_bytes()
+    while not life.publisher.owes:
+        publish(life, b"x" * 1000)
+    publish(life)
+    life.end()
+    life.position.path.write_bytes(on_disk)  # the page with the floor was not on the disk
+    monkeypatch.setattr(buffer, "boot_id", lambda: "next")
+    life = live(tmp_path, LISTENER)
+    overflow(life)
+    assert held_file(tmp_path, "events").exists()
+    drain(tmp_path, log)
+    total = counts(log)
+    assert total["accepted"] == life.publisher.total == len(payloads(log)) + total["policy_drop.log"]
+    assert not total["corrupt"]
+
+
+@pytest.mark.survives("log buffer", "power cut")
 @pytest.mark.parametrize("is_stored", [False, True])
 @pytest.mark.parametrize("messages", [(), (b"last",)])
 def test_counts_of_dropped_frames_are_entered_once_if_power_failures_take_the_frames_that_carry_them(
