@@ -88,8 +88,9 @@ class Exporter:
         self._failure, self._batch, self._upkeep_at = "", -1, time.monotonic() + UPKEEP_INTERVAL_S
         self._deletion = 0
         self._applied = AppliedDeletions.load(layout, config.name)
-        # Until the first step, the export counts as up to date at its start.
-        self._exported_at = time.time()
+        # Of the previous run: a start must not end the alarm about a target that is away. A first run counts as up to
+        # date until its first step.
+        self._exported_at = _stored_time(layout, config)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"export-{config.name}", daemon=True)
 
@@ -131,14 +132,14 @@ class Exporter:
         """Bring the target up to date; return the number of added rows. Raises TargetAway, TargetMoved."""
         started_at = time.time()
         if not has_landed_table(self._layout):
-            return 0
+            return self._finish_early(started_at)
         with open_target(self._config, self._layout) as target:
             position = target.position()
             try:
                 changes = read_changes(self._layout, self._config.source, position)
             except NoSuchSource:
                 if self._config.source.startswith("events_"):
-                    return 0  # the pipeline creates a typed table before its first batch
+                    return self._finish_early(started_at)  # the pipeline creates a typed table before its first batch
                 raise
             applied = self._applied or AppliedDeletions(unknown=(position and position.deletion) or 0)
             self._applied = applied
@@ -163,6 +164,12 @@ class Exporter:
         self._deletion = changes.next.deletion or 0
         self._store()
         return rows
+
+    def _finish_early(self, started_at: float) -> int:
+        """Store the time of a step without anything to export: no row is late."""
+        self._exported_at, self._failure = started_at, ""
+        self._store()
+        return 0
 
     @property
     def _is_database(self) -> bool:
@@ -223,6 +230,15 @@ class Exporters:
             exporter.request_stop()
         ended = [exporter.join(max(0.0, deadline - time.monotonic())) for exporter in self._exporters]
         return all(ended)
+
+
+def _stored_time(layout: Layout, config: ExportConfig) -> float:
+    """Return the time (seconds since the epoch) up to which an export has all rows; now without a state."""
+    try:
+        state = read_document(layout.exports / f"{config.name}.json")
+        return min(float(state["at"]), time.time()) if state["source"] == config.source else time.time()
+    except (DamagedFile, KeyError, TypeError, ValueError, OverflowError, OSError):
+        return time.time()
 
 
 def read_state(layout: Layout, name: str) -> dict[str, Any]:

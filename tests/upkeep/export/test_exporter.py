@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from hypothesis.strategies import binary
 
 from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.tree import Settings
+from penstock.files.checked_document import write_document
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import RETENTION, request_deletion
 from penstock.landing.table.delta_table import VectorNotApplicable
@@ -390,6 +392,28 @@ def test_target_that_is_away_is_reported_once_and_retried(
     assert exporters.stop(60)
     assert read_state(life.layout, "copy")["failure"] == ""
     assert sum("not up to date" in message for message in caplog.messages) == 1
+
+
+def test_restart_calls_no_export_up_to_date_whose_target_is_away(life: typed_life.Life, tmp_path: Path) -> None:
+    (tmp_path / "no").write_text("a file, and no folder")
+    config = ExportConfig(name="away", to=f"duckdb:{tmp_path}/no/copy.duckdb", every=3600)
+    life.layout.exports.mkdir(parents=True)
+    write_document(life.layout.exports / "away.json", {"at": 1_770_000_000.5, "source": config.source})
+    exporters = Exporters(life.layout, [config], lambda hours: None)
+    exporters.start()
+    until = read_state(life.layout, "away")["until"]
+    assert exporters.stop(30)
+    assert (until, read_state(life.layout, "away")["until"]) == ("2026-02-02T02:40:00+00:00",) * 2
+
+
+def test_export_is_up_to_date_while_nothing_has_landed(tmp_path: Path) -> None:
+    layout = Layout.for_tables(tmp_path / "tables")
+    config = ExportConfig(name="early", to=f"duckdb:{tmp_path}/copy.duckdb")
+    layout.exports.mkdir(parents=True)
+    write_document(layout.exports / "early.json", {"at": 1_770_000_000.5, "source": config.source})
+    start = int(time.time())
+    assert Exporter(layout, config, lambda hours: None).step() == 0
+    assert datetime.fromisoformat(read_state(layout, "early")["until"]).timestamp() >= start
 
 
 def test_thread_exports_what_landed_last_before_it_stops(life: typed_life.Life, tmp_path: Path) -> None:
