@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, SourceBucket
-from penstock.ledger.book.book import Book, bucket_tables
+from penstock.ledger.book import bucket_tables
+from penstock.ledger.book.book import Book
 from penstock.ledger.book.bucket_tables import MAX_COLUMNS, ROWS, CountTable, RowTable, SourceColumns
 from penstock.ledger.book.daily_rollup import DAY, roll_counts, roll_rows
 from penstock.ledger.posts import LARGEST, LandedPost
