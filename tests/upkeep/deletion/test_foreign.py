@@ -158,6 +158,24 @@ def test_balance_names_optimize_that_repeats_rows(
         assert [c.text for c in current_complaints(table.layout, is_exact=False)] == [event.cause]
 
 
+@pytest.mark.parametrize(("rows", "is_removed"), [([0, 1, 1, 2], True), ([0, 1, 2], False)])
+def test_requested_deletion_removes_all_copies_of_a_row_and_counts_it_once(
+    tmp_path: Path, topics: Path, table: HandWritten, rows: list[int], is_removed: bool
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        optimize_rows(landed, file_of(table.layout, "x"), rows, is_removed)
+        request_deletion(table.layout, REQUESTED, parse_conditions("uuid in ('u0', 'u1', 'u2')"))
+        maintain(proof_worker, table)
+        uuids = deltalake.DeltaTable(str(landed)).to_pyarrow_table()["uuid"].drop_null()
+        assert sorted(uuids.to_pylist()) == ["u3", "u4"]
+        assert fates(running) == {**BEFORE, "landed.event": 2, "deleted.asked": 3}
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        assert current_complaints(table.layout, is_exact=False) == []
+
+
 @pytest.mark.survives("merge, deletion, restore", "foreign writer")
 @pytest.mark.parametrize("is_noted", [False, True])
 def test_undo_of_a_commit_that_repeated_rows_is_no_deletion(
