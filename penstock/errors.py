@@ -195,6 +195,7 @@ PenstockError
     UnknownWay  (upkeep.explain)
     NotComparable  (upkeep.export.check)
     TargetAway  (upkeep.export.target)
+    TargetInUse  (upkeep.export.target)
     TargetMoved  (upkeep.export.target)
     NotMirrored  (upkeep.iceberg.mirrored_table)
         ForeignFiles

@@ -64,12 +64,12 @@ def check(settings: ConfiguredData, name: Name, as_json: AsJson = False) -> None
 def run(settings: ConfiguredData, name: Name) -> None:
     """Copy what landed since the last step, once; a running pipeline does it by itself."""
     from penstock.upkeep.export.exporter import Exporter
-    from penstock.upkeep.export.target import TargetAway, TargetMoved
+    from penstock.upkeep.export.target import TargetAway, TargetInUse, TargetMoved
 
     layout, config = _select_export(settings, name)
     try:
         rows = Exporter(layout, config, lambda hours: None).step()
-    except (TargetAway, TargetMoved) as error:
+    except (TargetAway, TargetInUse, TargetMoved) as error:
         fail(error)
     console.print(f"{rows:,} rows added")
 

@@ -26,7 +26,17 @@ from clickhouse_connect.driver.exceptions import Error
 from penstock.config.keys.export import ExportConfig
 from penstock.landing.rows.engine import pc, sql_literal
 from penstock.upkeep.changes import Changes, Position
-from penstock.upkeep.export.target import POSITIONS, Sums, TargetAway, TargetMoved, is_nested, pieces, text_of_error
+from penstock.upkeep.export.target import (
+    FORGOTTEN,
+    POSITIONS,
+    Sums,
+    TargetAway,
+    TargetInUse,
+    TargetMoved,
+    is_nested,
+    pieces,
+    text_of_error,
+)
 
 STEP = "penstock_step"
 RUNS_AT_ONCE = 500
@@ -97,12 +107,16 @@ class ClickhouseTarget:
             f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = {name} ORDER BY step DESC LIMIT 1"
         )
         row = next(iter(self._query(query)), None)
-        return None if row is None else Position(*(int(value) for value in row))
+        if row is None or int(row[0]) == FORGOTTEN:
+            return None
+        return Position(*(int(value) for value in row))
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         with self._translated():
             if self._read_position() != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
+            if before is None:
+                self._claim()
             self._make_table(changes.schema, is_replaced=changes.is_complete)
             self._remove_uncommitted()
             step = self._next_step()
@@ -126,6 +140,20 @@ class ClickhouseTarget:
                 f"INSERT INTO {POSITIONS} VALUES ({name}, {step}, {sql_literal(self._config.source)}, {values})"
             )
             return added
+
+    def _claim(self) -> None:
+        # The first step replaces all rows: not those of the owner's own table, or of another export.
+        query = f"SELECT count() FROM {POSITIONS} WHERE name = {sql_literal(self._config.name)}"
+        if self._query(query)[0][0]:
+            return
+        if self._query(f"EXISTS TABLE {self._table}")[0][0] and self._query(f"SELECT 1 FROM {self._table} LIMIT 1"):
+            raise TargetInUse(self._config.name, self._config.target_table, self._config.to)
+        # Order: before the first row. Crash: rows of a killed first step are this export's.
+        self._insert_forgotten()
+
+    def _insert_forgotten(self) -> None:
+        values = f"{sql_literal(self._config.name)}, 0, {sql_literal(self._config.source)}, {FORGOTTEN}, 0, 0, 0"
+        self._command(f"INSERT INTO {POSITIONS} VALUES ({values})")
 
     def _next_step(self) -> int:
         # Microseconds, so that a step of a killed process has another number even if none of its rows came yet.
@@ -189,6 +217,7 @@ class ClickhouseTarget:
         with self._translated():
             self._read_position()
             self._command(f"ALTER TABLE {POSITIONS} DELETE WHERE name = {sql_literal(self._config.name)}")
+            self._insert_forgotten()
 
     def _command(self, text: str) -> None:
         self._client.command(text, settings=_SYNCED)

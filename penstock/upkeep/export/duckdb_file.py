@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,7 +16,16 @@ from penstock.config.keys.export import ExportConfig
 from penstock.files.file_system import make_folder
 from penstock.landing.rows.engine import SETTINGS
 from penstock.upkeep.changes import Changes, Position
-from penstock.upkeep.export.target import POSITIONS, Sums, TargetAway, TargetMoved, quoted, text_of_error
+from penstock.upkeep.export.target import (
+    FORGOTTEN,
+    POSITIONS,
+    Sums,
+    TargetAway,
+    TargetInUse,
+    TargetMoved,
+    quoted,
+    text_of_error,
+)
 
 _IN_RUN = 'topic = run_topic AND partition IS NOT DISTINCT FROM run_partition AND "offset" >= first AND "offset" < last'
 _RUN_COLUMNS = ["run_topic", "run_partition", "first", "last"]
@@ -50,10 +59,12 @@ class DuckdbTarget:
             self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_COLUMNS})")
             rows = self._connection.execute(query, [self._config.name]).fetchall()
-        return Position(*rows[0]) if rows else None
+        return Position(*rows[0]) if rows and rows[0][0] != FORGOTTEN else None
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         with self._translated():
+            if before is None:
+                self._refuse_other_rows()
             self._connection.begin()
             # DuckDB refuses a second process, and this one runs one step of an export at a time.
             if self.position() != before:
@@ -75,6 +86,16 @@ class DuckdbTarget:
             # Crash: until here the file has nothing of the step, from here on all of it.
             self._connection.commit()
             return int(inserted[0][0])
+
+    def _refuse_other_rows(self) -> None:
+        # The first step replaces all rows: not those of the owner's own table, or of another export.
+        self.position()
+        query = f"SELECT 1 FROM {POSITIONS} WHERE name = ?"
+        if self._connection.execute(query, [self._config.name]).fetchall():
+            return
+        with suppress(duckdb.CatalogException):  # there is no table yet
+            if self._connection.execute(f"SELECT 1 FROM {self._table} LIMIT 1").fetchall():
+                raise TargetInUse(self._config.name, self._config.target_table, self._config.to)
 
     def _make_table(self, schema: pa.Schema, *, is_replaced: bool) -> None:
         if "." in self._config.target_table:
@@ -113,7 +134,8 @@ class DuckdbTarget:
     def forget(self) -> None:
         with self._translated():
             self.position()
-            self._connection.execute(f"DELETE FROM {POSITIONS} WHERE name = ?", [self._config.name])
+            values = [self._config.name, self._config.source, FORGOTTEN, 0, 0, 0]
+            self._connection.execute(f"INSERT OR REPLACE INTO {POSITIONS} VALUES (?, ?, ?, ?, ?, ?)", values)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

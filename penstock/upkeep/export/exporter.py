@@ -129,7 +129,7 @@ class Exporter:
         return True
 
     def step(self) -> int:
-        """Bring the target up to date; return the number of added rows. Raises TargetAway, TargetMoved."""
+        """Bring the target up to date; return the number of added rows. Raises TargetAway, TargetInUse, TargetMoved."""
         started_at = time.time()
         if not has_landed_table(self._layout):
             return self._finish_early(started_at)

@@ -16,9 +16,11 @@ from penstock.config.keys.export import ExportConfig
 from penstock.landing.rows.engine import compute, pc, text_bytes
 from penstock.upkeep.changes import Changes, Position
 from penstock.upkeep.export.target import (
+    FORGOTTEN,
     POSITIONS,
     Sums,
     TargetAway,
+    TargetInUse,
     TargetMoved,
     as_json,
     is_nested,
@@ -78,7 +80,7 @@ class PostgresqlTarget:
             return None
         query = f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = %s{lock}"
         row = self._connection.execute(query, [self._config.name]).fetchone()
-        return None if row is None else Position(*row)
+        return None if row is None or row[0] == FORGOTTEN else Position(*row)
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         with self._translated(), self._connection.transaction():
@@ -86,6 +88,8 @@ class PostgresqlTarget:
             # Lock: another process waits here for the end of this step, and then sees the position behind it.
             if self._read_position(" FOR UPDATE") != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
+            if before is None:
+                self._refuse_other_rows()
             self._make_table(changes.schema)
             if changes.is_complete:
                 self._connection.execute(f"DELETE FROM {self._table}")
@@ -103,6 +107,13 @@ class PostgresqlTarget:
             )
             # Crash: the transaction ends with this block; until then the target has nothing of the step.
         return added
+
+    def _refuse_other_rows(self) -> None:
+        # The first step replaces all rows: not those of the owner's own table, or of another export.
+        query = f"SELECT to_regclass(%s) IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {POSITIONS} WHERE name = %s)"
+        (may_be_other,) = self._connection.execute(query, [self._table, self._config.name]).fetchone() or (False,)
+        if may_be_other and self._connection.execute(f"SELECT 1 FROM {self._table} LIMIT 1").fetchone():
+            raise TargetInUse(self._config.name, self._config.target_table, self._config.to)
 
     def _make_table(self, schema: pa.Schema) -> None:
         columns = {field.name: _sql_type(field.type) for field in schema}
@@ -171,8 +182,12 @@ class PostgresqlTarget:
 
     def forget(self) -> None:
         with self._translated(), self._connection.transaction():
-            if self._read_position("") is not None:
-                self._connection.execute(f"DELETE FROM {POSITIONS} WHERE name = %s", [self._config.name])
+            self._connection.execute(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_POSITION_COLUMNS})")
+            self._connection.execute(
+                f"INSERT INTO {POSITIONS} VALUES (%s, %s, {FORGOTTEN}, 0, 0, 0) ON CONFLICT (name) DO UPDATE SET "
+                "batch = excluded.batch",
+                [self._config.name, self._config.source],
+            )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

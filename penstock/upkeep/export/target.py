@@ -23,6 +23,8 @@ from penstock.upkeep.changes import Changes, Position
 POSITIONS = "penstock_exports"
 """Table in the target with the position of each export."""
 KEY = ("topic", "partition", "offset")
+FORGOTTEN = -1
+"""Number of the batch in the position of an export that may replace rows of others, and brings all of its own."""
 PIECE_BYTES = 8 << 20
 """Limit: bytes of rows that are converted at once; their texts take several times as much."""
 
@@ -33,6 +35,16 @@ class TargetAway(PenstockError, RuntimeError):
 
 class TargetMoved(PenstockError, RuntimeError):
     """Another process exports to the same table."""
+
+
+class TargetInUse(PenstockError, RuntimeError):
+    """The table has rows that this export did not bring, before its first step."""
+
+    def __init__(self, name: str, table: str, to: str) -> None:
+        super().__init__(
+            f"{table} at {to} has rows that export {name} did not bring: give it another table, or replace them with "
+            f"`penstock export rebuild {name} --yes`"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,7 @@ class Target(Protocol):
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         """Delete and add rows, and move the position from ``before``, at once; return the number of added rows.
 
-        ``deleted``: runs of offsets, as in ``Changes``. Raises TargetMoved.
+        ``deleted``: runs of offsets, as in ``Changes``. Raises TargetMoved, TargetInUse.
         """
 
     def sums(self, without: pa.Table) -> Sums:
@@ -75,7 +87,7 @@ class Target(Protocol):
         """Return rows as the target stores their texts."""
 
     def forget(self) -> None:
-        """Remove the position, so that the next step replaces all rows."""
+        """Forget the position, so that the next step replaces all rows, also rows of other programs."""
 
 
 def _sum(column: np.ndarray[Any, np.dtype[np.uint64]]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -37,7 +38,7 @@ from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.export import clickhouse, delta_copy, duckdb_file
 from penstock.upkeep.export.check import NotComparable, compare
 from penstock.upkeep.export.exporter import Exporter, Exporters, open_target, read_state
-from penstock.upkeep.export.target import TargetAway, TargetMoved
+from penstock.upkeep.export.target import TargetAway, TargetInUse, TargetMoved
 from penstock.upkeep.typed.refill import refill
 from tests.landing.table.foreign_writer import add_without_vector, delete_again_without_vector, delete_by_vector
 from tests.landing.typed import typed_life
@@ -311,6 +312,22 @@ def test_two_processes_do_not_copy_a_batch_twice(life: typed_life.Life, tmp_path
 
 
 @pytest.mark.survives("export", "foreign writer")
+def test_first_step_replaces_no_rows_of_others(life: typed_life.Life, export: Exported) -> None:
+    export.step()
+    other = replace(export, config=export.config.model_copy(update={"name": "other"}))
+    with pytest.raises(TargetInUse, match="`penstock export rebuild other --yes`"):
+        other.step()
+    land(life, 2)
+    assert export.step() == EVENTS
+    assert export.uuids() == uuids(0, 1, 2)
+    assert is_proved(export)
+    with open_target(other.config, life.layout) as target:
+        target.forget()
+    assert other.step() == 3 * EVENTS
+    assert other.uuids() == uuids(0, 1, 2)
+
+
+@pytest.mark.survives("export", "foreign writer")
 @pytest.mark.parametrize("kind", KINDS)
 def test_altered_rows_are_found_and_a_rebuild_replaces_them(
     life: typed_life.Life, tmp_path: Path, kind: str, server: str
@@ -469,7 +486,7 @@ def test_columns_that_widen_during_kills_have_each_number_once(tmp_path: Path, k
     """The sums are exact: a row that is lost, doubled, or cut to 32 bits would change them."""
     layout = Layout.for_tables(tmp_path / "tables")
     land_narrow_or_wide(layout, NARROW, 0, 1 << 30)
-    export = exported(kind, layout, tmp_path, server, source="events_click")
+    export = exported(kind, layout, tmp_path, server, source="events_click", name="rows")
     arguments = (str(tmp_path / "tables"), export.config.to, export.config.table or export.config.name)
     with killed_lives("tests.upkeep.export.widened_life") as lives:
         for kill in range(4):
