@@ -156,11 +156,25 @@ class Transactions:
         A repeated commit returns the same answer. Raises UnknownTransaction, ForeignTransaction, TransactionTimedOut,
         OutOfSequence, LogFull, WriteFailed, TooManyTopics; the transaction then stays open, and nothing is stored.
         """
+        try:
+            if (committed := self._committed_answer(transaction, owner)) is None:
+                committed = self._commit_open(transaction, owner)
+        except UnknownTransaction:
+            # An earlier call, whose caller did not wait for the disk, may have committed it in the meantime.
+            if (committed := self._committed_answer(transaction, owner)) is None:
+                raise
+        return committed
+
+    def _committed_answer(self, transaction: str, owner: str) -> dict[str, list[Appended]] | None:
+        """Return the answer of a committed transaction that is remembered. Raises ForeignTransaction."""
         with self._lock:
             committed = self._committed.get(transaction)
-        if committed is not None:
-            _check_owner(committed[0], owner)
-            return committed[1]
+        if committed is None:
+            return None
+        _check_owner(committed[0], owner)
+        return committed[1]
+
+    def _commit_open(self, transaction: str, owner: str) -> dict[str, list[Appended]]:
         with self._exclusive(transaction, owner) as staged:
             appends = staged.read(self._fs)
             with self._committing:
@@ -169,11 +183,12 @@ class Transactions:
                 topic: [append.future.result() for append in appends_of_topic]
                 for topic, appends_of_topic in appends.items()
             }
+            # Order: remember the answer before the transaction ends, so that a repeated commit finds one of them.
+            with self._lock:
+                self._committed[transaction] = owner, answer
+                if len(self._committed) > MAX_REMEMBERED:
+                    self._committed.popitem(last=False)
             self._end(staged)
-        with self._lock:
-            self._committed[transaction] = owner, answer
-            if len(self._committed) > MAX_REMEMBERED:
-                self._committed.popitem(last=False)
         return answer
 
     def _store(self, transaction: str, appends: dict[str, list[QueuedAppend]]) -> None:

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
@@ -89,6 +90,37 @@ def test_repeated_commit_returns_the_same_answer(log):
     stage(log, transaction, "a", b"1")
     assert log.transactions.commit(transaction) == log.transactions.commit(transaction)
     assert payloads(log.topic("a")) == [b"1"]
+
+
+class SlowDecision(UnsyncedFiles):
+    """Files whose first removal of an intent, which decides a transaction, waits until it is told to go on."""
+
+    def __init__(self):
+        self.deciding, self.go_on = threading.Event(), threading.Event()
+
+    def remove(self, path):
+        if path.name.endswith(SUFFIX):
+            self.deciding.set()
+            assert self.go_on.wait(10)
+        super().remove(path)
+
+
+def test_commit_that_is_repeated_while_the_disk_is_slow_returns_the_same_answer(tmp_path):
+    files = SlowDecision()
+    log = Log(tmp_path, fs=files)
+    transaction = log.transactions.begin()
+    stage(log, transaction, "a", b"1")
+    with ThreadPoolExecutor(2) as callers:
+        first = callers.submit(log.transactions.commit, transaction)
+        assert files.deciding.wait(10)
+        # As a client does whose call ran out of time.
+        repeated = callers.submit(log.transactions.commit, transaction)
+        with pytest.raises(TimeoutError):
+            repeated.result(0.2)
+        files.go_on.set()
+        assert repeated.result(10) == first.result(10)
+    assert payloads(log.topic("a")) == [b"1"]
+    log.close()
 
 
 def test_empty_transaction_is_committed(log):
