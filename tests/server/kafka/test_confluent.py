@@ -22,6 +22,7 @@ from penstock.counts import Name
 from penstock.log import Topic
 from penstock.records import body
 from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE
+from tests.log.log_helpers import flip
 from tests.server.running import Running
 
 DEADLINE = 30.0
@@ -263,6 +264,23 @@ def test_topic_with_create_time_stores_producer_timestamps(endpoint: Running) ->
     assert newest[TopicPartition("made", 0)].result(DEADLINE).offset == 4
     with pytest.raises(KafkaException, match="neither of LogAppendTime, CreateTime"):
         client.create_topics([NewTopic("odd", 1, 1, config={"message.timestamp.type": "x"})])["odd"].result(DEADLINE)
+
+
+@pytest.mark.parametrize("kind", ["append", "create"])
+def test_newest_record_is_found_before_a_damaged_end(endpoint: Running, kind: str) -> None:
+    topic = endpoint.log.create("t", {"timestamp_type": kind})
+    client, partition = admin(endpoint), TopicPartition("t", 0)
+
+    def newest() -> tuple[int, int]:
+        found = client.list_offsets({partition: OffsetSpec.max_timestamp()})[partition].result(DEADLINE)
+        return found.offset, found.timestamp
+
+    times = [message.timestamp()[1] for value in (b"a", b"b", b"c") for message in produce(endpoint, "t", value)]
+    assert newest() == (2, times[2])
+    path = topic.writer.active().files.data
+    flip(path, path.read_bytes().rindex(b"c"))
+    assert [(gap.begin, gap.end) for gap in topic.verify()] == [(2, 3)]
+    assert newest() == (1, times[1])
 
 
 def test_timestamp_far_in_the_future_is_refused(endpoint: Running) -> None:

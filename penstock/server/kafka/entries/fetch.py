@@ -11,7 +11,7 @@ import numpy as np
 from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
-from penstock.log import Topic
+from penstock.log import StoredBatch, Topic, TopicReader
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, DeferredAnswer, code_of
@@ -184,26 +184,32 @@ def _answer_partition(index: int, fields: Values, read: Callable[[], Values]) ->
         return {**fields, "error_code": code_of(error)}
 
 
-def _offset_at(reader: Any, timestamp: int) -> tuple[int, int]:
+def _offset_at(reader: TopicReader, timestamp: int) -> tuple[int, int]:
     """Return offset and time (milliseconds) of the first record at or after a timestamp; -1 if there is none."""
     end = reader.end
     if timestamp == LATEST:
         return end, -1
     if timestamp == EARLIEST:
         return reader.start, -1
-    offset = max(end - 1, 0) if timestamp == NEWEST else reader.at_timestamp(timestamp * 1000)
-    first = next(reader.read(offset, max_rows=1), None)
+    if timestamp == NEWEST:
+        last = _last_batch(reader)
+        return (last.end - 1, last.last // 1000) if last is not None else (-1, -1)
+    first = next(reader.read(reader.at_timestamp(timestamp * 1000), max_rows=1), None)
     return (first.base, first.first // 1000) if first is not None else (-1, -1)
 
 
-def _offset_created_at(reader: Any, timestamp: int) -> tuple[int, int]:
+def _last_batch(reader: TopicReader) -> StoredBatch | None:
+    # The topic may end in a gap, as after damage, so its last record is not always the one before its end.
+    return next(reader.read_back(reader.end), None)
+
+
+def _offset_created_at(reader: TopicReader, timestamp: int) -> tuple[int, int]:
     """Return offset and time as ``_offset_at`` does, by the times that producers set."""
     if timestamp in (LATEST, EARLIEST):
         return _offset_at(reader, timestamp)
     end = reader.end
     if timestamp == NEWEST:
-        last = next(reader.read(max(end - 1, 0), max_rows=1), None)
-        if last is None:
+        if (last := _last_batch(reader)) is None:
             return -1, -1
         timestamp = int(shown_times(last.batch)[-1])
         best = (-1, -1)
@@ -220,9 +226,9 @@ def _offset_created_at(reader: Any, timestamp: int) -> tuple[int, int]:
     return -1, -1
 
 
-def _search_start(reader: Any, timestamp: int) -> int:
+def _search_start(reader: TopicReader, timestamp: int) -> int:
     # Limit: no time is more than MAX_AHEAD_MS after the log's own, so entries from before cannot match.
-    return int(reader.at_timestamp(max(timestamp - MAX_AHEAD_MS - CLOCK_SLACK_MS, 0) * 1000))
+    return reader.at_timestamp(max(timestamp - MAX_AHEAD_MS - CLOCK_SLACK_MS, 0) * 1000)
 
 
 def _enough(answers: list[tuple[str, Values]], min_bytes: int) -> bool:

@@ -218,13 +218,16 @@ class Group:
         """Return the answer with the member's assignment, which exists once the leader has sent it. Raises Refused."""
         if self.state is State.JOINING:
             raise Refused(ErrorCode.rebalance_in_progress)
+        if any(len(assignment) > MAX_MEMBER_BYTES for assignment in assignments.values()):
+            # Cut, it would name fewer topics, which nobody would then read.
+            raise Refused(ErrorCode.invalid_request)
         waiting: Waiter = self._loop.create_future()
         _answer(member.syncing, {"error_code": ErrorCode.unknown_member_id})
         member.syncing = waiting
         self._restart_expiry(member)
         if self.state is State.SYNCING and member.id == self.leader:
             for each in self.members.values():
-                each.assignment = assignments.get(each.id, b"")[:MAX_MEMBER_BYTES]
+                each.assignment = assignments.get(each.id, b"")
             self.state = State.STABLE
         if self.state is State.STABLE:
             for each in self.members.values():

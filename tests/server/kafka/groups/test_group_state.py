@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from penstock.server.kafka.groups.group_state import Group, JoinRequest, Refused, State
+from penstock.server.kafka.groups.group_state import MAX_MEMBER_BYTES, Group, JoinRequest, Refused, State
 
 
 def asking(member: str = "", instance: str | None = None, session: float = 60, rebalance: float = 60) -> JoinRequest:
@@ -44,6 +44,19 @@ def run(scenario: Any) -> None:
 
 def test_two_members_are_assigned_by_their_leader() -> None:
     run(two)
+
+
+def test_assignment_over_the_limit_is_refused_and_not_cut() -> None:
+    async def scenario(group: Group) -> None:
+        joined = await group.join(asking())
+        leader = group.members[joined["member_id"]]
+        with pytest.raises(Refused) as refused:
+            group.sync(leader, {leader.id: bytes(MAX_MEMBER_BYTES + 1)})
+        assert refused.value.code is ErrorCode.invalid_request
+        largest = await group.sync(leader, {leader.id: bytes(MAX_MEMBER_BYTES)})
+        assert largest["assignment"] == bytes(MAX_MEMBER_BYTES)
+
+    run(scenario)
 
 
 def test_leaving_member_starts_a_rebalance() -> None:
