@@ -5,6 +5,7 @@ Invariant: a retry never stores rows a second time, and a skipped frame is alway
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,10 +15,20 @@ from penstock.log.commit.batching import Appended, QueuedAppend, answer_stored
 from penstock.log.errors import OutOfSequence, WriteFailed
 from penstock.log.settings import Durability
 from penstock.log.store import row_format
-from penstock.log.store.producers import Producers, ProducerSequence, StoredAppend, check_next, check_same, checksum
+from penstock.log.store.producers import (
+    EPOCH_BITS,
+    Producers,
+    ProducerSequence,
+    StoredAppend,
+    check_next,
+    check_same,
+    checksum,
+)
 from penstock.records import Body, Rows
 
 NO_TIMES = np.empty(0, np.int64)
+MAX_FAILED_FIRSTS = 10_000
+"""Limit: producers whose first append failed."""
 
 
 @dataclass(slots=True)
@@ -32,11 +43,15 @@ class Deduplicated:
 
 
 class Deduplicator:
-    """The frames of log buffers that failed, and the selection. Owned by the Writer: one thread at a time."""
+    """The appends that failed and must be retried before later ones, and the selection.
+
+    Owned by the Writer: one thread at a time.
+    """
 
     def __init__(self) -> None:
         self.durability: Durability = "synced"
         self._refused: dict[str, int] = {}
+        self._failed_firsts: OrderedDict[str, int] = OrderedDict()
 
     def sort(self, appends: Iterable[QueuedAppend], positions: Mapping[str, int], producers: Producers) -> Deduplicated:
         """Sort waiting appends; answer producer appends that are stored already or must be refused."""
@@ -83,6 +98,7 @@ class Deduplicator:
                 check_same(producer, append.body.num_rows, append.checksum, _expected_append(first))
                 selection.again.append((append, first))
                 return
+            self._check_failed_first(producer, pending)
             stored = _find_stored(producer, producers, pending)
             if stored is not None:
                 check_same(producer, append.body.num_rows, append.checksum, stored)
@@ -95,8 +111,27 @@ class Deduplicator:
             pending[producer.sequence] = append
             selection.fresh.append(append)
 
-    def refuse(self, appends: Iterable[QueuedAppend]) -> None:
-        """Record that these appends failed: their log buffers must continue with them."""
+    def _check_failed_first(self, producer: ProducerSequence, pending: Mapping[int, QueuedAppend]) -> None:
+        """Raise OutOfSequence for a number behind a failed first one.
+
+        Any first number of a producer is accepted. If a later batch in flight became the first, the retry of the failed
+        one would be older than what is remembered, which librdkafka takes for stored.
+        """
+        failed = self._failed_firsts.get(producer.id)
+        if failed is None or pending:
+            return
+        if producer.sequence > failed and producer.sequence >> EPOCH_BITS == failed >> EPOCH_BITS:
+            raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} comes after {failed}, which failed")
+        del self._failed_firsts[producer.id]
+
+    def refuse(self, appends: Iterable[QueuedAppend], producers: Producers) -> None:
+        """Record that these appends failed: their log buffers and new producers must continue with them."""
+        for producer in (append.producer for append in appends if append.producer and append.producer.by_rows):
+            if producers.last(producer.id) is None:
+                first = self._failed_firsts.get(producer.id, producer.sequence)
+                self._failed_firsts[producer.id] = min(first, producer.sequence)
+        while len(self._failed_firsts) > MAX_FAILED_FIRSTS:
+            self._failed_firsts.popitem(last=False)
         for origin in (append.origin for append in appends if append.origin.buffer):
             self._refused[origin.buffer] = max(origin.begin, self._refused.get(origin.buffer, 0))
 

@@ -90,13 +90,13 @@ class Writer:
             # A log buffer whose frame failed must retry it before later frames are accepted, see `Deduplicator`.
             admitted = self._deduplicator.sort(appends, self.positions, self.producers)
         except LogError:
-            self._deduplicator.refuse(appends)
+            self._deduplicator.refuse(appends, self.producers)
             raise
         if admitted.fresh:
             try:
                 stored = self._append_and_sync(active, admitted.fresh)
             except LogError:
-                self._deduplicator.refuse(admitted.fresh)
+                self._deduplicator.refuse(admitted.fresh, self.producers)
                 raise
             for batch in stored:
                 # Order: answered after sync and publish. Duplicates are answered last, because they refer to the

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 import time
 from typing import Any
 
@@ -20,6 +23,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 
 from penstock.counts import Name
 from penstock.log import Topic
+from penstock.log.store.segment import Segment
 from penstock.records import body
 from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE
 from tests.log.log_helpers import flip
@@ -226,6 +230,43 @@ def test_oversized_message_is_refused_and_the_next_one_stored(endpoint: Running)
     reports = produce(endpoint, "t", b"x" * 1000, **{"message.timeout.ms": 5000})
     assert reports[0].code() == KafkaError.MSG_SIZE_TOO_LARGE  # type: ignore[attr-defined]
     assert [message.offset() for message in produce(endpoint, "t", b"small")] == [0]
+
+
+def test_first_batch_that_fails_once_is_stored_before_the_others_in_flight(
+    endpoint: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = endpoint.log.create("t")
+    reports: list[Any] = []
+    producer = Producer(
+        {"bootstrap.servers": endpoint.bound.kafka, "enable.idempotence": True, "batch.num.messages": 1, "linger.ms": 0}
+    )
+    # Its id and the topic are looked up first, so that it sends the first message alone.
+    producer.produce("other", b"warm")
+    assert producer.flush(DEADLINE) == 0
+    producer.list_topics("t", DEADLINE)
+    syncing, go_on, sync = threading.Event(), threading.Event(), Segment.sync
+
+    def fail_once(segment: Segment) -> None:
+        if not syncing.is_set():
+            syncing.set()
+            assert go_on.wait(DEADLINE)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(segment)
+
+    monkeypatch.setattr(Segment, "sync", fail_once)
+    for number in range(10):
+        producer.produce("t", b"%d" % number, on_delivery=lambda error, message: reports.append(error or message))
+        producer.poll(0)
+        assert syncing.wait(DEADLINE)
+    until = time.monotonic() + DEADLINE
+    while len(topic._queue) < 4 and time.monotonic() < until:
+        producer.poll(0.01)
+    go_on.set()
+    assert producer.flush(DEADLINE) == 0
+    assert [message.offset() for message in reports] == list(range(10))
+    reader = consumer(endpoint)
+    reader.assign([TopicPartition("t", 0, 0)])
+    assert [message.value() for message in consume(reader, 10)] == [b"%d" % number for number in range(10)]
 
 
 def test_produced_messages_are_counted_with_source_kafka(endpoint: Running) -> None:
