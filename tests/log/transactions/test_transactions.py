@@ -93,7 +93,7 @@ def test_repeated_commit_returns_the_same_answer(log):
 
 
 class SlowDecision(UnsyncedFiles):
-    """Files whose first removal of an intent, which decides a transaction, waits until it is told to go on."""
+    """Files whose first removal of an intent, which decides a transaction, waits for ``go_on``."""
 
     def __init__(self):
         self.deciding, self.go_on = threading.Event(), threading.Event()
