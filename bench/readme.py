@@ -61,6 +61,14 @@ PEER_ROWS = {
         "as above",
         "{penstock_syslog_udp_lossless_cpu_us:.1f} us, {penstock_syslog_udp_lossless_per_s:,.0f}/s",
     ),
+    "UDP, each datagram sent alone, synced; the codec plog": (
+        "rsyslog {rsyslog_udp_separate_lossless_cpu_us:.1f} us, {rsyslog_udp_separate_lossless_per_s:,.0f}/s",
+        "{penstock_udp_separate_lossless_cpu_us:.1f} us, {penstock_udp_separate_lossless_per_s:,.0f}/s",
+    ),
+    "each datagram sent alone, the codec syslog": (
+        "as above",
+        "{penstock_syslog_udp_separate_lossless_cpu_us:.1f} us, {penstock_syslog_udp_separate_lossless_per_s:,.0f}/s",
+    ),
 } | {
     f"OTLP over {transport}, {what}": (
         f"Collector {{collector_{protocol}_{load}_cpu_us_per_record:,.1f}} us",
