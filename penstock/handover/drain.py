@@ -241,27 +241,24 @@ class Drain(FrameReader):
         lost = metadata.total - counts[Name.ACCEPTED] - mark if mark != UNKNOWN else 0
         if lost > 0:
             counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
-        counts.subtract(self._entered_before(frame, metadata))
+        counts.subtract(self._entered_before(metadata))
         buffer = f"{self.listener}.{metadata.epoch}"
         return replace(metadata.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end)
 
-    def _entered_before(self, frame: Frame, metadata: FrameMetadata) -> Mapping[str, int]:
+    def _entered_before(self, metadata: FrameMetadata) -> Mapping[str, int]:
         """Return the counts of this frame that a lost frame carried into the log.
 
-        Crash: a power failure may take a stored frame, and the reader's position. The topics know what is stored.
+        Crash: a power failure may take a stored frame, and the reader's position. The topics know what is stored. Only
+        the topic of its messages is asked: another one may have stored later frames, while this one had no room.
+        Limit: counts whose messages all went to requested topics are in the receipts, and are entered again.
         """
         for carrier in metadata.carriers:
-            if carrier.epoch == metadata.epoch and carrier.begin >= frame.begin:
-                continue  # it was never written, and this frame is in its place
-            topics = {RECEIPTS, *(self._topics_by_position().topics if carrier.has_messages else ())}
-            if any(self._stored_position(topic, carrier.epoch) > carrier.begin for topic in topics):
+            if carrier.epoch == metadata.epoch:
+                continue  # no power failure took it: it was never written
+            buffer = f"{self.listener}.{carrier.epoch}"
+            if self._log.buffer_position(carrier.topic or RECEIPTS, buffer) > carrier.begin:
                 return carrier.counts
         return {}
-
-    def _stored_position(self, topic: str, epoch: str) -> int:
-        topics = self._log.names(internal=True)
-        buffer = f"{self.listener}.{epoch}"
-        return self._log.topic(topic, internal=True).buffer_position(buffer) if topic in topics else 0
 
     def _append(self, own_topic: str | None, messages: MessagesByTopic, origin: Origin) -> list[Future[Any]]:
         """Append a frame's messages to their topics, and its counts once, with the handler's own topic."""

@@ -33,11 +33,14 @@ MAX_CARRIERS_BYTES = 8 << 10
 
 
 class Carrier(NamedTuple):
-    """A frame that was to carry ``counts``: at ``begin``, or in the term behind it, in this ``epoch`` of positions."""
+    """A frame that was to carry ``counts``: at ``begin``, or in the term behind it, in this ``epoch`` of positions.
+
+    ``topic`` is the one of its messages; None for a frame without any for the log.
+    """
 
     epoch: str
     begin: int
-    has_messages: bool
+    topic: str | None
     counts: Mapping[str, int]
 
 
@@ -67,7 +70,7 @@ class DroppedFrameCounts:
             self._owed = Counts()
         elif riding and riding["number"] > rode:
             self._owed.absorb(riding["counts"])
-            self._lost = _lost_carriers(riding)
+            self._lost = _lost_carriers(riding) if "frame" in riding else ()
         if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
             self._enter(skip | {"counts": {}} if is_carried and skip["reader"] == LOG else skip)
         self._riding: dict[str, Any] | None = None
@@ -113,18 +116,19 @@ class DroppedFrameCounts:
             move = move._replace(begin=last.begin)
         self._dropped[skip["reader"]] = {**move._asdict(), "counts": fold(total).pruned()}
 
-    def ride(self, epoch: str = "", begin: int = 0, *, has_messages: bool = False) -> dict[str, int]:
-        """Return the counts for the next frame, under a new ``number``.
-
-        The frame is at ``begin`` or, in the next term, behind it, in this ``epoch`` of positions.
-        """
+    def ride(self, epoch: str = "", begin: int = 0, topic: str | None = None) -> dict[str, int]:
+        """Return the counts for the next frame, under a new ``number``; see ``Carrier`` for what identifies it."""
         self.carried, self.lost_carriers, self._lost = self.owed_move, self._lost, ()
         if not self._owed:
             return {}
         self._number += 1
-        counts = self._owed.pruned()
-        carriers = [Carrier(epoch, begin, has_messages, counts), *self.lost_carriers] if epoch else []
-        self._riding = {"number": self._number, "counts": counts, "carriers": carriers}
+        frame = (epoch, begin, topic)
+        self._riding = {
+            "number": self._number,
+            "counts": self._owed.pruned(),
+            "frame": frame,
+            "lost": self.lost_carriers,
+        }
         self._owed = Counts()
         self._write()
         return dict(self._riding["counts"])
@@ -143,7 +147,8 @@ class DroppedFrameCounts:
 
 def _lost_carriers(riding: Mapping[str, Any]) -> tuple[Carrier, ...]:
     """Return the frames that were to carry these counts, the newest ones within the limit."""
-    carriers = tuple(Carrier(*entry) for entry in riding.get("carriers", ()))
+    newest = (*riding["frame"], riding["counts"])
+    carriers = tuple(Carrier(*entry) for entry in (newest, *riding["lost"]))
     while len(json.dumps(carriers)) > MAX_CARRIERS_BYTES:
         carriers = carriers[:-1]
     return carriers

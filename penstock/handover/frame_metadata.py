@@ -78,8 +78,8 @@ class FrameMetadata:
                 int(floor),
                 int(floor_mark),
                 tuple(
-                    Carrier(str(epoch), int(begin), bool(has_messages), Counts(counts))
-                    for epoch, begin, has_messages, counts in document.get("carriers", ())
+                    Carrier(str(epoch), int(begin), None if topic is None else str(topic), Counts(counts))
+                    for epoch, begin, topic, counts in document.get("carriers", ())
                 ),
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -15,7 +15,14 @@ from pathlib import Path
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
 from penstock.handover.accounts import CORRUPT, DROPPED
-from penstock.handover.buffer import HandlerPosition, epoch_of, last_frame_metadata, last_total, was_restarted
+from penstock.handover.buffer import (
+    HandlerPosition,
+    TopicByPosition,
+    epoch_of,
+    last_frame_metadata,
+    last_total,
+    was_restarted,
+)
 from penstock.handover.dropped_frames import DroppedFrameCounts, Move, last_move
 from penstock.handover.frame import encode_frame, intact_metadata, published
 from penstock.handover.frame_metadata import FrameMetadata
@@ -94,6 +101,7 @@ class FrameWriter:
             self._restore_floors(page)
         # Order: the floors first. After a restart of the machine readers wait for the epoch of this boot.
         self._epoch, self._restarted_at = epoch_of(page, publication.path.stat().st_ino, publication.position)
+        self._topic = TopicByPosition(page).topic(publication.position)
         self._publish_newest(frame)
         self._raise_limit()
 
@@ -155,8 +163,8 @@ class FrameWriter:
         bucket, last = self.clock.stamp()
         self.total += counts[Name.ACCEPTED]
         self._on_counts(counts)
-        begin, has_messages = self._publication.position, bool(counts[Name.ACCEPTED])
-        carried = {**counts, **self._missed.ride(self._epoch, begin, has_messages=has_messages)}
+        topic = self._topic if counts[Name.ACCEPTED] else None
+        carried = {**counts, **self._missed.ride(self._epoch, self._publication.position, topic)}
         origin = Origin(self._source, bucket, first or last, last, codec or self._codec, carried)
         metadata = FrameMetadata(
             origin,

@@ -63,7 +63,6 @@ from penstock.log import (
     Gap,
     InvalidTopicName,
     Log,
-    LogError,
     LogFull,
     StoredBatch,
     TopicReader,
@@ -358,13 +357,7 @@ class Ledger:
         """Return the counts of frames that are not in the book. Call it after the book is read."""
         # Order: the log knows its position before the book has the counts, so no frame is in the book and here. A frame
         # that is stored after the book was read is in neither: a balance is never too large.
-        return self._buffered.counts(all_listeners(self._buffers, self.listeners), self._stored_position)
-
-    def _stored_position(self, topic: str, buffer: str) -> int:
-        try:
-            return self._log.topic(topic, internal=True).buffer_position(buffer)
-        except (LogError, OSError):
-            return 0
+        return self._buffered.counts(all_listeners(self._buffers, self.listeners), self._log.buffer_position)
 
     def watermarks(self) -> list[Watermark]:
         """Return up to which minute the tables are complete."""

@@ -347,6 +347,13 @@ class Log:
             names = sorted(self._names)
         return names if internal else [name for name in names if not name.startswith("_")]
 
+    def buffer_position(self, topic: str, buffer: str) -> int:
+        """Return the position up to which a topic has stored the frames of a log buffer; 0 if it cannot tell."""
+        try:
+            return self.topic(topic, internal=True).buffer_position(buffer)
+        except (LogError, OSError):
+            return 0
+
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` (name, batch) for each synced batch of each topic, on the committing thread: never
         block.

@@ -114,11 +114,11 @@ def test_next_ride_names_the_lost_frames_that_carried_its_counts(page: StatePage
     assert missed.lost_carriers == ()
     DroppedFrameCounts(page, rode=0)
     missed = DroppedFrameCounts(page, rode=0)
-    missed.ride("b", 64, has_messages=True)
-    assert missed.lost_carriers == (Carrier("a", 320, False, COUNTS),)
+    missed.ride("b", 64, "in")
+    assert missed.lost_carriers == (Carrier("a", 320, None, COUNTS),)
     missed = DroppedFrameCounts(page, rode=0)
     missed.ride("c", 96)
-    assert missed.lost_carriers == (Carrier("b", 64, True, COUNTS), Carrier("a", 320, False, COUNTS))
+    assert missed.lost_carriers == (Carrier("b", 64, "in", COUNTS), Carrier("a", 320, None, COUNTS))
     assert not DroppedFrameCounts(page, rode=3).ride("d", 0)
 
 

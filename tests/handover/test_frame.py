@@ -45,7 +45,7 @@ RECEIPT = FrameMetadata(
     (7, 8),
     64,
     9,
-    (Carrier("d", 32, True, Counts({"60@seen": 1})),),
+    (Carrier("d", 32, "in", Counts({"60@seen": 1})),),
 )
 
 

@@ -20,6 +20,7 @@ from penstock.counts import Counts, by_bucket
 from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain import Drain
+from penstock.handover.dropped_frames import Carrier
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
@@ -443,6 +444,46 @@ def test_counts_of_dropped_frames_are_entered_once_if_power_failures_take_the_fr
     assert total["policy_drop.log"] == dropped > 0
     assert total["accepted"] == len(stored) + dropped
     assert not total["corrupt"]
+
+
+@pytest.mark.parametrize(
+    ("boot", "frame", "topic", "is_stored"),
+    [
+        (0, 0, "in", True),
+        (0, 1, "in", False),  # the receipts behind it are stored, and it had no room
+        (0, 1, None, True),
+        (1, 2, "in", False),  # no power failure since: it was never written
+    ],
+)
+def test_counts_of_a_lost_frame_are_entered_unless_its_topic_has_stored_it(
+    tmp_path: Path,
+    log: Log,
+    monkeypatch: pytest.MonkeyPatch,
+    boot: int,
+    frame: int,
+    topic: str | None,
+    is_stored: bool,
+) -> None:
+    begins, epochs = list[int](), list[str]()
+    for number, messages in enumerate([[(b"first",), ()], [(b"second",)]]):
+        monkeypatch.setattr(buffer, "boot_id", f"boot {number}".format)
+        life = live(tmp_path, LISTENER)
+        epochs.append(life.publisher._epoch)
+        for batch in messages:
+            begins.append(life.publication.position)
+            publish(life, *batch)
+        drain(tmp_path, log)
+        if number == 0:
+            life.end()
+    dropped = {f"60@{name}": 10 for name in ("seen", "accepted", "policy_drop.log")}
+    missed = life.publisher._missed
+    missed._owed.absorb(dropped)
+    missed._lost = (Carrier(epochs[boot], begins[frame], topic, dropped),)
+    publish(life, b"next")
+    life.end()
+    drain(tmp_path, log)
+    assert counts(log)["policy_drop.log"] == (0 if is_stored else 10)
+    assert counts(log)["accepted"] == 3 + counts(log)["policy_drop.log"]
 
 
 @pytest.mark.survives("log buffer", "power cut")
