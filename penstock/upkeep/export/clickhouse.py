@@ -31,7 +31,6 @@ from penstock.upkeep.export.target import (
     POSITIONS,
     Sums,
     TargetAway,
-    TargetInUse,
     TargetMoved,
     is_nested,
     pieces,
@@ -98,7 +97,19 @@ class ClickhouseTarget:
         with self._translated():
             return self._read_position()
 
+    def has_other_rows(self) -> bool:
+        with self._translated():
+            if self._read_row() is not None or not self._query(f"EXISTS TABLE {self._table}")[0][0]:
+                return False
+            return bool(self._query(f"SELECT 1 FROM {self._table} LIMIT 1"))
+
     def _read_position(self) -> Position | None:
+        row = self._read_row()
+        if row is None or int(row[0]) == FORGOTTEN:
+            return None
+        return Position(*(int(value) for value in row))
+
+    def _read_row(self) -> Sequence[Any] | None:
         self._command(
             f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_POSITION_COLUMNS}) ENGINE = MergeTree ORDER BY (name, step)"
         )
@@ -106,17 +117,15 @@ class ClickhouseTarget:
         query = (
             f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = {name} ORDER BY step DESC LIMIT 1"
         )
-        row = next(iter(self._query(query)), None)
-        if row is None or int(row[0]) == FORGOTTEN:
-            return None
-        return Position(*(int(value) for value in row))
+        return next(iter(self._query(query)), None)
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         with self._translated():
             if self._read_position() != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
             if before is None:
-                self._claim()
+                # Order: before the first row. Crash: rows of a killed first step are this export's.
+                self._insert_forgotten()
             self._make_table(changes.schema, is_replaced=changes.is_complete)
             self._remove_uncommitted()
             step = self._next_step()
@@ -140,16 +149,6 @@ class ClickhouseTarget:
                 f"INSERT INTO {POSITIONS} VALUES ({name}, {step}, {sql_literal(self._config.source)}, {values})"
             )
             return added
-
-    def _claim(self) -> None:
-        # The first step replaces all rows: not those of the owner's own table, or of another export.
-        query = f"SELECT count() FROM {POSITIONS} WHERE name = {sql_literal(self._config.name)}"
-        if self._query(query)[0][0]:
-            return
-        if self._query(f"EXISTS TABLE {self._table}")[0][0] and self._query(f"SELECT 1 FROM {self._table} LIMIT 1"):
-            raise TargetInUse(self._config.name, self._config.target_table, self._config.to)
-        # Order: before the first row. Crash: rows of a killed first step are this export's.
-        self._insert_forgotten()
 
     def _insert_forgotten(self) -> None:
         values = f"{sql_literal(self._config.name)}, 0, {sql_literal(self._config.source)}, {FORGOTTEN}, 0, 0, 0"

@@ -33,7 +33,7 @@ from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.table_schema import PARTITION_COLUMNS
 from penstock.landing.writing.written_file import in_current_columns
 from penstock.upkeep.changes import Changes, Position
-from penstock.upkeep.export.target import KEY, Sums, TargetAway, TargetInUse, TargetMoved, text_of_error
+from penstock.upkeep.export.target import KEY, Sums, TargetAway, TargetMoved, text_of_error
 
 FILE_ROWS = 2 << 20
 """Rows of a file; a new one begins after them."""
@@ -71,8 +71,8 @@ class CopiedTable(DeltaTable):
         parts = [int(table.transaction_version(f"{_APPLICATION}{name}.{part}") or 0) for part in _PARTS]
         return Position(*(part - 1 for part in parts)) if parts[0] else None
 
-    def has_rows_of_others(self, name: str) -> bool:
-        """Report whether the table has rows, and never had a position of this export, also not a forgotten one."""
+    def has_other_rows(self, name: str) -> bool:
+        """Report whether the table has rows, and never had a position of an export, also not a forgotten one."""
         if not self.exists:
             return False
         return self._table.transaction_version(f"{_APPLICATION}{name}.batch") is None and bool(self.active())
@@ -128,13 +128,14 @@ class DeltaTarget:
         with self._translated():
             return self._table.read_position(self._config.name)
 
+    def has_other_rows(self) -> bool:
+        with self._translated():
+            return self._table.has_other_rows(self._config.name)
+
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         table = self._table
         table.schema = changes.schema
         with self._translated():
-            # The first step replaces all rows: not those of the owner's own table, or of another export.
-            if before is None and table.has_rows_of_others(self._config.name):
-                raise TargetInUse(self._config.name, "the table", self._config.to)
             has_other_types = self._begin(changes)
             if table.read_position(self._config.name) != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")

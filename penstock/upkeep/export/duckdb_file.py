@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
@@ -21,7 +21,6 @@ from penstock.upkeep.export.target import (
     POSITIONS,
     Sums,
     TargetAway,
-    TargetInUse,
     TargetMoved,
     quoted,
     text_of_error,
@@ -54,17 +53,25 @@ class DuckdbTarget:
         self._connection.close()
 
     def position(self) -> Position | None:
+        row = self._read_row()
+        return None if row is None or row[0] == FORGOTTEN else Position(*row)
+
+    def _read_row(self) -> tuple[Any, ...] | None:
         query = f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = ?"
         with self._translated():
             self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_COLUMNS})")
-            rows = self._connection.execute(query, [self._config.name]).fetchall()
-        return Position(*rows[0]) if rows and rows[0][0] != FORGOTTEN else None
+            return next(iter(self._connection.execute(query, [self._config.name]).fetchall()), None)
+
+    def has_other_rows(self) -> bool:
+        if self._read_row() is not None:
+            return False
+        with self._translated(), suppress(duckdb.CatalogException):  # there is no table yet
+            return bool(self._connection.execute(f"SELECT 1 FROM {self._table} LIMIT 1").fetchall())
+        return False
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         with self._translated():
-            if before is None:
-                self._refuse_other_rows()
             self._connection.begin()
             # DuckDB refuses a second process, and this one runs one step of an export at a time.
             if self.position() != before:
@@ -86,16 +93,6 @@ class DuckdbTarget:
             # Crash: until here the file has nothing of the step, from here on all of it.
             self._connection.commit()
             return int(inserted[0][0])
-
-    def _refuse_other_rows(self) -> None:
-        # The first step replaces all rows: not those of the owner's own table, or of another export.
-        self.position()
-        query = f"SELECT 1 FROM {POSITIONS} WHERE name = ?"
-        if self._connection.execute(query, [self._config.name]).fetchall():
-            return
-        with suppress(duckdb.CatalogException):  # there is no table yet
-            if self._connection.execute(f"SELECT 1 FROM {self._table} LIMIT 1").fetchall():
-                raise TargetInUse(self._config.name, self._config.target_table, self._config.to)
 
     def _make_table(self, schema: pa.Schema, *, is_replaced: bool) -> None:
         if "." in self._config.target_table:

@@ -24,7 +24,7 @@ from penstock.landing.table.delta_table import KEEP_HOURS
 from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.changes import NoSuchSource, read_changes
-from penstock.upkeep.export.target import Target
+from penstock.upkeep.export.target import Target, TargetInUse
 
 MAX_BACKOFF_S = 60.0
 """Limit: time between two attempts while the target is away."""
@@ -147,6 +147,9 @@ class Exporter:
                 applied.rewind(position.deletion)
             rows = 0
             if changes.next.batch >= 0 and changes.next != position:
+                if position is None and target.has_other_rows():
+                    # The first step replaces all rows: not those of the owner's own table, or of another export.
+                    raise TargetInUse(self._config.name, self._config.target_table, self._config.to)
                 deleted = changes.deleted
                 if not self._config.retention:
                     is_retention = pc.equal(deleted["why"], pa.scalar(RETENTION))

@@ -20,7 +20,6 @@ from penstock.upkeep.export.target import (
     POSITIONS,
     Sums,
     TargetAway,
-    TargetInUse,
     TargetMoved,
     as_json,
     is_nested,
@@ -75,12 +74,26 @@ class PostgresqlTarget:
             self._connection.rollback()
             return position
 
+    def has_other_rows(self) -> bool:
+        with self._translated():
+            is_other = self._read_row("") is None and self._exists(self._table)
+            query = f"SELECT 1 FROM {self._table} LIMIT 1"
+            has_rows = is_other and self._connection.execute(query).fetchone() is not None
+            self._connection.rollback()
+            return has_rows
+
     def _read_position(self, lock: str) -> Position | None:
-        if self._connection.execute("SELECT to_regclass(%s)", [POSITIONS]).fetchone() == (None,):
+        row = self._read_row(lock)
+        return None if row is None or row[0] == FORGOTTEN else Position(*row)
+
+    def _read_row(self, lock: str) -> tuple[Any, ...] | None:
+        if not self._exists(POSITIONS):
             return None
         query = f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = %s{lock}"
-        row = self._connection.execute(query, [self._config.name]).fetchone()
-        return None if row is None or row[0] == FORGOTTEN else Position(*row)
+        return self._connection.execute(query, [self._config.name]).fetchone()
+
+    def _exists(self, table: str) -> bool:
+        return self._connection.execute("SELECT to_regclass(%s)", [table]).fetchone() != (None,)
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         with self._translated(), self._connection.transaction():
@@ -88,8 +101,6 @@ class PostgresqlTarget:
             # Lock: another process waits here for the end of this step, and then sees the position behind it.
             if self._read_position(" FOR UPDATE") != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
-            if before is None:
-                self._refuse_other_rows()
             self._make_table(changes.schema)
             if changes.is_complete:
                 self._connection.execute(f"DELETE FROM {self._table}")
@@ -107,13 +118,6 @@ class PostgresqlTarget:
             )
             # Crash: the transaction ends with this block; until then the target has nothing of the step.
         return added
-
-    def _refuse_other_rows(self) -> None:
-        # The first step replaces all rows: not those of the owner's own table, or of another export.
-        query = f"SELECT to_regclass(%s) IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {POSITIONS} WHERE name = %s)"
-        (may_be_other,) = self._connection.execute(query, [self._table, self._config.name]).fetchone() or (False,)
-        if may_be_other and self._connection.execute(f"SELECT 1 FROM {self._table} LIMIT 1").fetchone():
-            raise TargetInUse(self._config.name, self._config.target_table, self._config.to)
 
     def _make_table(self, schema: pa.Schema) -> None:
         columns = {field.name: _sql_type(field.type) for field in schema}

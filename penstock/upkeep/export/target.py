@@ -74,10 +74,13 @@ class Target(Protocol):
     def position(self) -> Position | None:
         """Return how far the target is; None before the first step."""
 
+    def has_other_rows(self) -> bool:
+        """Report whether the table has rows, and this export never had a position in it, also not a forgotten one."""
+
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         """Delete and add rows, and move the position from ``before``, at once; return the number of added rows.
 
-        ``deleted``: runs of offsets, as in ``Changes``. Raises TargetMoved, TargetInUse.
+        ``deleted``: runs of offsets, as in ``Changes``. Raises TargetMoved.
         """
 
     def sums(self, without: pa.Table) -> Sums:
