@@ -4,9 +4,8 @@ Read ``audit`` (the whole check) and ``outcome`` (its options and findings), the
 (which records a table must have), ``offset_ranges`` (which offsets a table has), ``columns`` (where it keeps them) and
 ``tables`` (one class per kind of table). Tables without offsets are compared by ``fields``, in ``matching``; ``pace``
 is the text of their progress. ``reports`` has the results, and ``redelivery`` sends what is missing once more.
-Nothing is written on either side, unless
-a redelivery is asked for: no consumer group, no commit, no table property. Imports ``files``, ``kafka``, ``client``,
-``landing``, ``log``, ``proof``, ``records`` and ``server.metrics``.
+Nothing is written on either side, unless a redelivery is asked for: no consumer group, no commit, no table property.
+Imports ``files``, ``kafka``, ``client``, ``landing``, ``log``, ``proof``, ``records`` and ``server.metrics``.
 """
 
 from __future__ import annotations

@@ -69,6 +69,12 @@ def held(tmp_path: Path) -> Path:
     return held_file(tmp_path, "events")
 
 
+def drop_frames(life: Life) -> None:
+    """Publish until frames are dropped, whose counts no frame carries yet."""
+    while not life.publisher.owes:
+        publish(life, b"x" * 1000)
+
+
 def overflow(life: Life) -> None:
     for _ in range(150):
         publish(life, b"x" * 1000)
@@ -363,8 +369,7 @@ def test_dropped_frames_are_not_stored_if_a_power_failure_takes_the_floor(
     life = live(tmp_path, LISTENER)
     publish(life, b"first")
     on_disk = {path: path.read_bytes() for path in (life.position.path, state_file(tmp_path, "events"))}
-    while not life.publisher.owes:
-        publish(life, b"x" * 1000)
+    drop_frames(life)
     if is_carried:
         publish(life)
     published = life.publisher.total
@@ -396,8 +401,7 @@ def test_frames_dropped_before_saved_ones_are_not_corrupt_as_well_after_a_power_
     life = live(tmp_path, LISTENER)
     publish(life, b"first")
     on_disk = life.position.path.read_bytes()
-    while not life.publisher.owes:
-        publish(life, b"x" * 1000)
+    drop_frames(life)
     publish(life)
     life.end()
     life.position.path.write_bytes(on_disk)  # the page with the floor was not on the disk
@@ -420,8 +424,7 @@ def test_counts_of_dropped_frames_are_entered_once_if_power_failures_take_the_fr
     life = live(tmp_path, LISTENER)
     publish(life, b"first")
     on_disk = {path: path.read_bytes() for path in (life.position.path, buffer_file(tmp_path, "events"))}
-    while not life.publisher.owes:
-        publish(life, b"x" * 1000)
+    drop_frames(life)
     for boot in range(3):
         assert life.publisher.owes
         publish(life, *messages)
@@ -494,8 +497,7 @@ def test_drain_of_a_removed_listener_stores_no_dropped_frame_after_a_power_failu
     life = live(tmp_path, LISTENER)
     publish(life, b"first")
     on_disk = life.position.path.read_bytes()
-    while not life.publisher.owes:
-        publish(life, b"x" * 1000)
+    drop_frames(life)
     if is_carried:
         publish(life)
     published = life.publisher.total
