@@ -144,6 +144,7 @@ PenstockError
     CallEnded  (server.grpc.calls)
     BadFrame  (server.kafka.errors)
     TakesLong  (server.kafka.errors)
+    UnansweredRefusal  (server.kafka.errors)
     Refused  (server.kafka.groups.group_state)
     AddressUnavailable  (server.servers)
     BadSettings  (sinks.handler)

@@ -49,6 +49,7 @@ from penstock.server.http.operator_routes import operator_routes
 from penstock.server.http.routes import daemon_routes
 from penstock.server.live_settings import Alarms, Reconfigurer, log_settings
 from penstock.server.metrics.prometheus import Family
+from penstock.server.metrics.topic_metrics import refused_batches_family
 from penstock.server.servers import Bound, serve
 from penstock.supervise.daemon_channel import DaemonEnd
 
@@ -88,7 +89,13 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     )
     delivery.on_finished = register.mark_finished
     reports = MonitoringApi(
-        settings, log, ledger, lambda: refused_family(limits), lambda: closed_family(limits), delivery.family
+        settings,
+        log,
+        ledger,
+        lambda: refused_family(limits),
+        lambda: closed_family(limits),
+        lambda: refused_batches_family(api.refused_batches),
+        delivery.family,
     )
     alarms = make_alarms(settings.alarms, log.clock, reports, register, delivery)
     changes = ChangeLog(settings.data_dir)

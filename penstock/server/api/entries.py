@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -80,6 +81,8 @@ class EntriesApi:
         self.guard = guard or TokenAuthenticator()
         self.guard.on_change = self._wake_all
         self.manage = AdminApi(self.topics, post, changes)
+        self.refused_batches: Counter[str] = Counter()
+        """Batches of Kafka's producers that were refused, by the name of the error."""
         self.threads = ThreadPoolExecutor(READ_THREADS, "penstock-read")
         self.page_cache = PageCache(self.threads)
         self.pages = EncodedPages(self.topics, self.page_cache)

@@ -20,5 +20,9 @@ class InvalidTimestamp(BadRecords):
     """A producer's time is too far in the future."""
 
 
+class UnansweredRefusal(PenstockError):
+    """A batch of a producer that wants no answers (``acks=0``) is refused: its connection is closed, as by Kafka."""
+
+
 class TakesLong(PenstockError, RuntimeError):
     """A batch is too large for the fast path; nothing of it is done."""

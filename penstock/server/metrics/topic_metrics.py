@@ -37,6 +37,12 @@ def topic_families(log: Log) -> list[Family]:
     ]
 
 
+def refused_batches_family(counts: Mapping[str, int]) -> Family:
+    """Return the batches of Kafka's producers that were refused, by the name of the error."""
+    samples: list[tuple[Labels, float]] = [({"reason": reason}, count) for reason, count in sorted(counts.items())]
+    return Family("penstock_kafka_refused_batches_total", "counter", "Refused batches of Kafka's producers", samples)
+
+
 def relay_families(published: Mapping[str, dict[str, Any]], topics: Sequence[Family]) -> list[Family]:
     """Return families by relay and topic, from what each configured relay ``published``; empty if it has not started.
 

@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from confluent_kafka import (
@@ -22,10 +22,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from penstock.counts import Name
-from penstock.log import Topic
+from penstock.errors import PenstockError
+from penstock.log import LogClosed, Topic
 from penstock.log.store.segment import Segment
 from penstock.records import body
 from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE
+from penstock.server.metrics.topic_metrics import refused_batches_family
+from penstock.slogd.errors import Damaged, Stopping
+from penstock.testing import wait_until
 from tests.log.log_helpers import flip
 from tests.server.running import Running
 
@@ -63,7 +67,7 @@ def admin(endpoint: Running) -> AdminClient:
 
 
 def stored(topic: Topic) -> list[Any]:
-    return [value for batch in topic.reader().read() for value in batch.batch.column("payload").to_pylist()]
+    return [value for batch in topic.reader().read(0) for value in batch.load().column("payload").to_pylist()]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -134,6 +138,35 @@ def test_group_resumes_at_its_committed_offset_which_is_a_cursor(endpoint: Runni
     second.subscribe(["t"])
     assert [message.value() for message in consume(second, 6)] == [b"%d" % number for number in range(4, 10)]
     second.close()
+
+
+@pytest.mark.parametrize("error", [Stopping("stopping"), LogClosed("closed")])
+def test_offset_is_never_missing_because_the_daemon_stops(
+    endpoint: Running, monkeypatch: pytest.MonkeyPatch, error: PenstockError
+) -> None:
+    # A consumer that is told "no offset" skips to the end of the topic, or reads it again.
+    produce(endpoint, "t", b"0", b"1", b"2")
+    endpoint.log.topic("t").cursors.commit("mine", 2)
+    failures, readable = [error], endpoint.api.topics.readable
+    monkeypatch.setattr(
+        endpoint.api.topics, "readable", lambda *call: _raise(failures.pop()) if failures else readable(*call)
+    )
+    reader = consumer(endpoint, **{"auto.offset.reset": "latest"})
+    reader.subscribe(["t"])
+    assert [message.value() for message in consume(reader, 1)] == [b"2"]
+    assert not failures
+    reader.close()
+
+
+def test_offset_that_cannot_be_read_is_an_error(endpoint: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    produce(endpoint, "t", b"0")
+    monkeypatch.setattr(endpoint.api.topics, "readable", lambda *_: _raise(Damaged("a byte changed")))
+    (committed,) = consumer(endpoint).committed([TopicPartition("t", 0)], DEADLINE)
+    assert committed.error.code() == KafkaError.KAFKA_STORAGE_ERROR  # type: ignore[attr-defined]
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def test_second_member_takes_over_when_the_first_leaves(endpoint: Running) -> None:
@@ -230,6 +263,27 @@ def test_oversized_message_is_refused_and_the_next_one_stored(endpoint: Running)
     reports = produce(endpoint, "t", b"x" * 1000, **{"message.timeout.ms": 5000})
     assert reports[0].code() == KafkaError.MSG_SIZE_TOO_LARGE  # type: ignore[attr-defined]
     assert [message.offset() for message in produce(endpoint, "t", b"small")] == [0]
+
+
+def test_refused_message_without_an_answer_is_counted_and_reported(
+    endpoint: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    endpoint.log.create("t", {"message_size_limit": 100})
+    producer = Producer({"bootstrap.servers": endpoint.bound.kafka, "acks": 0, "linger.ms": 0, "client.id": "shop"})
+    producer.produce("t", b"x" * 1000)
+    wait_until(lambda: endpoint.api.refused_batches["message_too_large"])
+    # Kafka closes the connection, too, which is all that such a producer can notice.
+    wait_until(lambda: "kafka: batches of producers with acks=0 lost: 1 since" in caplog.text)
+
+    def send_and_look() -> bool:
+        producer.produce("t", b"small")
+        producer.flush(DEADLINE)
+        return b"small" in stored(endpoint.log.topic("t"))
+
+    wait_until(send_and_look)
+    family = refused_batches_family(endpoint.api.refused_batches)
+    assert family.samples == [({"reason": "message_too_large"}, 1)]
+    assert "topic t, client 'shop' of 127.0.0.1: " in caplog.text
 
 
 def test_first_batch_that_fails_once_is_stored_before_the_others_in_flight(

@@ -17,7 +17,7 @@ from penstock.server.kafka.connection.answers import Answers
 from penstock.server.kafka.connection.frames import Frames
 from penstock.server.kafka.connection.requests import Requests, may_start_at_once
 from penstock.server.kafka.connection.sasl import Sasl
-from penstock.server.kafka.errors import BadFrame
+from penstock.server.kafka.errors import BadFrame, UnansweredRefusal
 from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.metadata.cluster import api_versions
 from penstock.server.kafka.schema.messages import Api, Request
@@ -72,7 +72,7 @@ class Connection:
     def _report_end(self, errors: list[Exception]) -> None:
         """Log what ended the connection, if it was the client. Raises unexpected errors."""
         for error in errors:
-            if not isinstance(error, BadFrame | ConnectionError | TimeoutError):
+            if not isinstance(error, BadFrame | UnansweredRefusal | ConnectionError | TimeoutError):
                 raise error
             _LOGGER.debug("kafka: connection from %s closed: %s", self._host, error)
 

@@ -5,6 +5,7 @@ Idempotence: a producer's epoch and sequence become the log's producer number, s
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from concurrent.futures import Future
@@ -20,19 +21,21 @@ from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.api.entries import EntriesApi
 from penstock.server.kafka.calls import AnswerOnceStored, Call, code_of
-from penstock.server.kafka.errors import NO_TRANSACTIONS, TakesLong
+from penstock.server.kafka.errors import NO_TRANSACTIONS, TakesLong, UnansweredRefusal
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.records.creation_times import MAX_AHEAD_MS, NO_TIME
 from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
 from penstock.server.kafka.schema.messages import Parts, Request, Values, by_topic, encode_answer, partitions_of
 from penstock.server.kafka.schema.stored_answers import stored_answer
 
+_LOGGER = logging.getLogger(__name__)
 SOURCE = "kafka"
 SEQUENCE_MODULUS = 1 << 31
 """Sequence numbers of Kafka wrap around after this many."""
 MAX_UNPACKED_BYTES = MAX_REQUEST_BYTES
 """Limit: bytes of all record batches of one request after decompression, the same as for an uncompressed request."""
 LAST_EPOCH = (1 << 15) - 2
+REPORT_INTERVAL_S = 10.0
 _UNKNOWN_PARTITION = {"error_code": ErrorCode.unknown_topic_or_partition, "base_offset": -1}
 _NO_TRANSACTION = {
     "error_code": ErrorCode.transactional_id_authorization_failed,
@@ -66,6 +69,7 @@ class Producing:
 
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
+        self._unanswered, self._next_report_s = 0, 0.0
 
     async def produce(self, call: Call) -> AnswerOnceStored:
         """Queue all batches in order; the answer exists once they are as durable as their topics require."""
@@ -103,7 +107,7 @@ class Producing:
             for name, index, outcome in decoded
         ]
         stored = [outcome.stored for _, _, outcome in outcomes if isinstance(outcome, QueuedBatch)]
-        return AnswerOnceStored(stored, partial(_build_answer, outcomes, call.message.acks))
+        return AnswerOnceStored(stored, partial(self._build_answer, outcomes, call))
 
     def _decode_batch(
         self, call: Call, name: str, partition: Any, room: int, quickly: bool
@@ -129,6 +133,36 @@ class Producing:
             return _refused(error)
         return QueuedBatch(topic, batch, self._api.topics.append(topic, batch.rows, SOURCE, producer))
 
+    def _build_answer(self, outcomes: Outcomes, call: Call, request: Request) -> Parts:
+        """Return the frame that answers all batches of a request; no parts if the producer wants no answer.
+
+        Raises UnansweredRefusal if it wants none and a batch is refused.
+        """
+        stored_or_error = [(name, index, _outcome_of(outcome)) for name, index, outcome in outcomes]
+        wants_answer = call.message.acks != 0
+        # Fast path: most requests have one batch, whose answer needs no kio.
+        if len(stored_or_error) == 1 and isinstance(stored := stored_or_error[0][2], StoredBatch):
+            return stored_answer(request, stored_or_error[0][0], *stored) if wants_answer else []
+        refused = [(name, outcome) for name, _, outcome in stored_or_error if not isinstance(outcome, StoredBatch)]
+        self._api.refused_batches.update(outcome["error_code"].name for _, outcome in refused)
+        if wants_answer:
+            answers = [(name, {"index": index, **_outcome_fields(outcome)}) for name, index, outcome in stored_or_error]
+            return encode_answer(request, {"responses": by_topic(answers, "name", "partition_responses")})
+        if refused:
+            self._report_unanswered(call, len(refused), *refused[0])
+            raise UnansweredRefusal
+        return []
+
+    def _report_unanswered(self, call: Call, count: int, topic: str, first: Values) -> None:
+        self._unanswered += count
+        # Limit: one line in a while, however many batches are refused.
+        if (now := time.monotonic()) >= self._next_report_s:
+            self._next_report_s = now + REPORT_INTERVAL_S
+            text = "kafka: batches of producers with acks=0 lost: %d since the last line; topic %s, client %r of %s: %s"
+            reason = first.get("error_message") or first["error_code"].name
+            _LOGGER.warning(text, self._unanswered, topic, call.client, call.host, reason)
+            self._unanswered = 0
+
     async def init_producer_id(self, call: Call) -> Values:
         """Return a new producer id, or the next epoch of an existing one."""
         if call.message.transactional_id is not None:
@@ -142,18 +176,6 @@ class Producing:
 
 def _requested_partitions(call: Call) -> list[tuple[str, Any]]:
     return partitions_of(call.message.topic_data, partitions="partition_data")
-
-
-def _build_answer(outcomes: Outcomes, acks: int, request: Request) -> Parts:
-    """Return the frame that answers all batches of a request; no parts if the producer wants no answer."""
-    if not acks:
-        return []
-    stored_or_error = [(name, index, _outcome_of(outcome)) for name, index, outcome in outcomes]
-    # Fast path: most requests have one batch, whose answer needs no kio.
-    if len(stored_or_error) == 1 and isinstance(stored := stored_or_error[0][2], StoredBatch):
-        return stored_answer(request, stored_or_error[0][0], *stored)
-    answers = [(name, {"index": index, **_outcome_fields(outcome)}) for name, index, outcome in stored_or_error]
-    return encode_answer(request, {"responses": by_topic(answers, "name", "partition_responses")})
 
 
 def _outcome_of(batch: Values | QueuedBatch) -> Values | StoredBatch:

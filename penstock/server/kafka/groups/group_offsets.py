@@ -12,7 +12,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from penstock.errors import PenstockError
-from penstock.log import Topic
+from penstock.log import LogClosed, Topic
 from penstock.log.cursors import LAST_OFFSET
 from penstock.log.settings import MAX_NAME_BYTES
 from penstock.server.api.entries import EntriesApi
@@ -20,7 +20,7 @@ from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.groups.group_state import Refused
 from penstock.server.kafka.schema.messages import Values, by_topic, partitions_of
-from penstock.slogd.errors import NotAllowed
+from penstock.slogd.errors import BadRequest, NoSuchTopic, NotAllowed, Stopping
 
 MAX_METADATA_BYTES = 4096
 """Limit: metadata of a commit; Kafka's own default (``offset.metadata.max.bytes``)."""
@@ -94,7 +94,7 @@ class GroupOffsets:
             except NotAllowed:
                 code = ErrorCode.group_authorization_failed
             except PenstockError as error:
-                code = code_of(error)
+                code = _code_of(error)
         return {"partition_index": part.partition_index, "error_code": code}
 
     async def fetch(self, call: Call) -> Values:
@@ -120,7 +120,14 @@ class GroupOffsets:
                 (name, {"partition_index": index, **self._fetch_partition(caller, name, index, cursor)})
                 for name, index in partitions_of(request.topics, partitions="partition_indexes")
             ]
-        return {"group_id": request.group_id, "topics": by_topic(offsets, "name", "partitions")}
+        codes = {fields.get("error_code") for _, fields in offsets}
+        # Clients repeat the request if the group has this error; the error of a partition alone ends a reader.
+        code = (
+            ErrorCode.coordinator_load_in_progress
+            if ErrorCode.coordinator_load_in_progress in codes
+            else ErrorCode.none
+        )
+        return {"group_id": request.group_id, "error_code": code, "topics": by_topic(offsets, "name", "partitions")}
 
     def _fetch_partition(self, caller: Principal, name: str, index: int, cursor: str) -> Values:
         if index != 0:
@@ -129,8 +136,12 @@ class GroupOffsets:
             return _read_cursor(self._api.topics.readable(name, caller), cursor)
         except NotAllowed:
             return {**NO_OFFSET, "error_code": ErrorCode.topic_authorization_failed}
-        except PenstockError:
+        except (NoSuchTopic, BadRequest):
             return NO_OFFSET
+        except PenstockError as error:
+            # Invariant: "no offset" is only said where there is none, because clients then skip to the end of the topic
+            # or read it again, as ``auto.offset.reset`` says.
+            return {**NO_OFFSET, "error_code": _code_of(error)}
 
     async def names(self, caller: Principal) -> set[str]:
         """Return the groups with cursors in topics that the caller may read."""
@@ -156,8 +167,13 @@ class GroupOffsets:
         except NotAllowed:
             return ErrorCode.group_authorization_failed
         except PenstockError as error:
-            return code_of(error)
+            return _code_of(error)
         return code
+
+
+def _code_of(error: PenstockError) -> ErrorCode:
+    """Return Kafka's code for an error of a group's request; clients repeat it if the daemon stops."""
+    return ErrorCode.coordinator_load_in_progress if isinstance(error, Stopping | LogClosed) else code_of(error)
 
 
 def _read_cursor(topic: Topic, cursor: str) -> Values:
