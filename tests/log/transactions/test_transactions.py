@@ -1,9 +1,11 @@
 """Transactions: all or nothing over several topics, also after crashes."""
 
+import errno
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import product
 
 import pyarrow as pa
 import pytest
@@ -296,6 +298,43 @@ def test_topics_wait_until_a_failed_commit_is_rolled_back(tmp_path, broken):
     log.close()
 
 
+class FailingDecision(CrashingFileSystem):
+    """Fails once the rows of a transaction are in all files: the intent cannot be removed, and no file be cut."""
+
+    is_broken = True
+
+    def remove(self, path):
+        if path.name.endswith(SUFFIX) and self.is_broken:
+            self.failures = {"truncate": errno.EIO, "remove": errno.EIO}
+        super().remove(path)
+
+
+def fail_to_commit(folder, seed=0):
+    """Return the files, and the log, of two topics with a row each behind which a commit has failed."""
+    fs = FailingDecision(folder, seed)
+    log = Log(folder, fs=fs, committers=1)
+    for name in ("a", "b"):
+        fill(log.topic(name, create=True), [b"0"])
+    transaction = log.transactions.begin()
+    stage(log, transaction, "a", b"1")
+    stage(log, transaction, "b", b"2")
+    with pytest.raises(LogError):
+        log.transactions.commit(transaction)
+    fs.is_broken, fs.failures = False, {}
+    return fs, log
+
+
+def test_failed_commit_is_rolled_back_in_all_topics_before_one_is_appended_to(tmp_path):
+    fs, log = fail_to_commit(tmp_path)
+    fill(log.topic("a"), [b"after"])
+    fs.crash()
+    log = Log(tmp_path, fs=fs)
+    # Rows behind the synced length are recovered by the first append.
+    fill(log.topic("b"), [b"after"])
+    assert [payloads(log.topic(name)) for name in "ab"] == [[b"0", b"after"]] * 2
+    log.close()
+
+
 def cut_while_committing(folder, seed, stop):
     """The rows of both topics after a power cut at the ``stop``-th step of a commit, and whether it was answered."""
     fs = CrashingFileSystem(folder, seed)
@@ -336,6 +375,25 @@ def test_transaction_is_whole_or_absent_after_any_power_cut(tmp_path):
         assert stored[1] or not answered
         outcomes.add((bool(stored[1]), answered))
     assert outcomes == {(False, False), (True, False), (True, True)}
+
+
+@pytest.mark.survives("transactions", "power cut")
+def test_transaction_is_absent_after_power_cuts_while_it_is_rolled_back(tmp_path):
+    cuts = 0
+    for stop, seed in product(range(16), range(3)):
+        folder = tmp_path / f"{stop}-{seed}"
+        folder.mkdir()
+        fs, _ = fail_to_commit(folder, seed)
+        fs.crash()
+        fs.stop_after = stop
+        with suppress(LogError, OSError):
+            Log(folder, fs=fs).close()
+        cuts += fs.stop_after < 0
+        fs.crash()
+        log = Log(folder, fs=fs)
+        assert [payloads(log.topic(name)) for name in "ab"] == [[b"0"], [b"0"]], (stop, seed)
+        log.close()
+    assert cuts
 
 
 class SlowWords(MappedIntegers):
