@@ -324,8 +324,9 @@ def fail_to_commit(folder, seed=0):
     return fs, log
 
 
-def test_failed_commit_is_rolled_back_in_all_topics_before_one_is_appended_to(tmp_path):
-    fs, log = fail_to_commit(tmp_path)
+@pytest.mark.parametrize("seed", range(4))  # the seed decides what of the unsynced bytes a power cut leaves
+def test_failed_commit_is_rolled_back_in_all_topics_before_one_is_appended_to(tmp_path, seed):
+    fs, log = fail_to_commit(tmp_path, seed)
     fill(log.topic("a"), [b"after"])
     fs.crash()
     log = Log(tmp_path, fs=fs)
