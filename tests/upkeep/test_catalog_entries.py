@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -186,6 +187,7 @@ def test_spark_reads_the_tables_by_their_names_in_a_hive_metastore(register: Reg
             "spark.hadoop.hive.metastore.uris": catalog["uri"],
         }
         environment = {"JAVA_HOME": str(find_java().home), "SPARK_LOCAL_IP": "127.0.0.1", "PATH": "/usr/bin:/bin"}
+        environment["SPARK_SUBMIT_OPTS"] = os.environ["SPARK_SUBMIT_OPTS"]  # a quick start
         command = [sys.executable, "-c", READER, json.dumps(settings)]
         read = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=250)
     assert read.returncode == 0, read.stderr[-3000:]
