@@ -15,6 +15,8 @@ from pathlib import Path
 
 from coverage import Coverage
 
+from tests.test_tidy import TESTED_BY
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "penstock"
 GENERATED = "slogd_pb2"
@@ -28,13 +30,15 @@ def modules(room: str) -> Iterator[Path]:
 
 
 def own_tests(module: Path) -> list[Path]:
-    """Return the test files of a module."""
+    """Return the test files of a module; where it has none, the one that test_tidy names for it."""
     folder = ROOT / "tests" / module.relative_to(PACKAGE).parent
     siblings = {path.stem for path in module.parent.glob("*.py")}
     candidates = [folder / f"test_{module.stem}.py", *sorted(folder.glob(f"test_{module.stem}_*.py"))]
-    return [
+    own = [
         path for path in candidates if path.exists() and (path.stem[5:] == module.stem or path.stem[5:] not in siblings)
     ]
+    other = TESTED_BY.get(str(module.relative_to(ROOT)))
+    return own or ([ROOT / other] if other else [])
 
 
 def uncovered(module: Path, tests: list[Path]) -> list[int]:
