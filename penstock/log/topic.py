@@ -154,6 +154,17 @@ class Topic:
         self._enqueue(QueuedAppend(body, origin, size, future, producer))
         return future
 
+    def find_append(self, producer: ProducerSequence) -> Future[Appended]:
+        """Queue the question for the append that is stored under a producer's number; it is answered with its offsets.
+
+        The answer has no rows if nothing is stored under the number, which is not used up. The future fails with
+        OutOfSequence or as in ``append``.
+        """
+        future: Future[Appended] = Future()
+        # Order: queued like an append, so that appends that wait before it are part of the answer.
+        self._enqueue(QueuedAppend(records.EMPTY_BODY, Origin("", 0, 0, 0), 0, future, producer))
+        return future
+
     def _append_nothing(self, origin: Origin, future: Future[Appended]) -> Future[Appended]:
         if any(origin.counts.values()):
             raise ValueError("counts without rows belong into an internal topic")

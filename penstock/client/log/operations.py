@@ -59,7 +59,8 @@ class Operations(Administration, ArrowReading):
 
         ``producer``: the caller's own id and sequence number (from 0, one more for each append). The caller may then
         repeat an append after its own crash without storing it twice. ``origin``: where another Penstock received the
-        rows, ``HOST/SOURCE`` and its minute, under which the daemon counts them; needs the right relay.
+        rows, ``HOST/SOURCE`` and its minute, under which the daemon counts them; needs the right relay. With both, an
+        empty batch returns the offsets that are stored under the number; none also from a daemon of an earlier version.
         """
         if producer is not None and origin is not None:
             return await self._append_relayed(topic, body, producer, origin)

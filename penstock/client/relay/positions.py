@@ -25,7 +25,8 @@ class RelayPosition:
     """Offsets [begin, end) of the topic that were last sent, under a producer's id and number.
 
     ``sent``: time of the first attempt, in seconds since the epoch. Whether the range was acknowledged is not in it:
-    the topic's cursor is behind the range then. The range has ``rows`` entries of one ``listener``. ``tally`` has the
+    the topic's cursor is behind the range then. ``rows`` of its entries, of one ``listener``, were sent: fewer
+    than the range has, written before the cursor moves, if the others were gone at the last attempt. ``tally`` has the
     forwarded and expired entries before ``begin`` by listener; None in a file of an earlier version. They were counted
     as ``host`` for the daemon at ``to``; both are empty in a file of an earlier version.
     """

@@ -2,7 +2,8 @@
 
 Invariant: each entry is stored once on the other side, in the order of the topic. Order: the range is entered in a
 file, appended under its number, then the cursor of the topic moves behind it. A kill at any moment repeats these steps
-under the same number.
+under the same number. Crash: entries of the range that are gone by then, as after the deletion of the topic, which
+takes the cursor with it, cannot be repeated; whether they had arrived is asked of the other side under their number.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.client.log.client import Log
@@ -32,6 +34,7 @@ from penstock.client.relay.ranges import Range, next_range, reread_range
 from penstock.client.relay.registration import Registration
 from penstock.client.relay.tally import TopicTally, relayed_listener, relayed_origin
 from penstock.config import RelayConfig, Settings
+from penstock.counts import Origin
 from penstock.errors import PenstockError
 from penstock.files.errors import FileError
 from penstock.files.file_system import OS, make_folder
@@ -43,6 +46,7 @@ from penstock.ledger.hosts.host_posts import ListenerReport
 from penstock.log import CorruptBatch, LogError, TopicReader
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure, starting
+from penstock.records import EMPTY_BODY
 
 POLL_INTERVAL_S = 0.2
 """Interval at which topics are examined for new entries: two stat calls each."""
@@ -192,15 +196,17 @@ class TopicRelay:
         reader = self._reader = self._reader or TopicReader(self._folder)
         if self._pending is not None:
             return self._send(reader, self._pending, reread_range(reader, self._pending.begin, self._pending.end))
-        batches = next_range(reader, self._next)
+        # Order: the end before the entries. Without one up to it, all are gone.
+        end, batches = reader.end, next_range(reader, self._next)
+        begin = end if batches is None else batches.begin
+        if begin > self._next:
+            text = "topic %s: the entries [%d, %d) were gone before they were relayed"
+            _LOGGER.warning(text, self._topic, self._next, begin)
+            # Invariant: tally and offset advance together; otherwise a retry would count the entries again.
+            self._tally.expire(reader, self._next, begin)
+            self._next = begin
         if batches is None:
             return False
-        if batches.begin > self._next:
-            text = "topic %s: the entries [%d, %d) were gone before they were relayed"
-            _LOGGER.warning(text, self._topic, self._next, batches.begin)
-            # Invariant: tally and offset advance together; otherwise a retry would count the entries again.
-            self._tally.expire(reader, self._next, batches.begin)
-            self._next = batches.begin
         return self._send(reader, self._enter(batches.begin, batches.end, batches.origin.source), batches)
 
     def _resume(self) -> bool:
@@ -243,6 +249,7 @@ class TopicRelay:
             # The cursor is not in the range: it was acknowledged.
             tally.count_to(reader, position.end)
             tally.forward(position.listener, position.rows)
+            tally.expire_of(position.listener, position.end - position.begin - position.rows)
         if start > position.end:
             # A person moved the cursor: what is between is never relayed.
             tally.count_to(reader, start)
@@ -281,17 +288,14 @@ class TopicRelay:
         return position
 
     def _send(self, reader: TopicReader, pending: RelayPosition, batches: Range | None) -> bool:
-        missing = pending.end - pending.begin - (batches.rows.num_rows if batches else 0)
-        is_stored = True
-        if batches is None:
-            self._renew_producer()
-        else:
-            is_stored = self._append(pending, batches, is_whole=not missing)
-        if missing:
+        arrived = self._append(pending, batches) if batches else self._find_append(pending)
+        if not arrived:
+            return True
+        if missing := pending.end - pending.begin - arrived:
             text = "topic %s: %d of the interrupted entries [%d, %d) were gone before they could be sent again"
             _LOGGER.warning(text, self._topic, missing, pending.begin, pending.end)
-        if not is_stored:
-            return True
+            # Order: before the cursor. A start that finds it behind the range counts ``rows`` as forwarded.
+            self._file.write(replace(pending, rows=arrived))
         # An attempt that failed is in doubt: it may be stored, and a repetition needs the producer's number.
         if self._may_be_stored and time.time() - pending.sent > PRODUCER_MEMORY_S:
             text = "topic %s: the interrupted entries [%d, %d) are stored twice if the other side forgot their producer"
@@ -303,7 +307,7 @@ class TopicRelay:
         source = batches.origin.source if batches else ""
         listener = pending.listener or relayed_listener(self._host, source)
         self._tally.count_to(reader, pending.end)
-        self._tally.forward(listener, pending.end - pending.begin - missing)
+        self._tally.forward(listener, arrived)
         self._tally.expire_of(listener, missing)
         if batches is not None:
             self.statistics.entries += batches.rows.num_rows
@@ -311,34 +315,53 @@ class TopicRelay:
             self.statistics.bytes += pc.sum(lengths).as_py() or 0
         return True
 
-    def _append(self, pending: RelayPosition, batches: Range, *, is_whole: bool) -> bool:
-        """Append a range; report whether it is stored. If it is not, it is sent again as another producer."""
+    def _append(self, pending: RelayPosition, batches: Range) -> int:
+        """Append a range; return the number of entries that are stored; 0 if it is sent again as another producer."""
         origin, number = relayed_origin(self._host, batches.origin, self._hop), (pending.producer, pending.sequence)
         self._may_be_stored = True
         try:
-            self._remote.append_batch(self._target, batches.rows, number, origin)
-            self.is_away = False
+            self._append_rows(batches.rows, number, origin)
         except OutOfSequence as error:
-            self.is_away = False
+            is_whole = batches.rows.num_rows == pending.end - pending.begin
             if not is_whole and isinstance(error, StoredAlready):
                 # The number is stored with more rows: the whole range had arrived before a part of it expired here.
-                self._renew_producer()
-                return True
+                return _entered_rows(pending)
             # The number is stored with other rows, or is not the next one: one side was restored from a backup.
             text = "topic %s: the entries [%d, %d) are sent as another producer, and may be stored twice: %s"
             _LOGGER.warning(text, self._topic, pending.begin, pending.end, error)
             self._renew_producer()
-            # Order: the cursor before the counts, because a commit that fails is repeated. Crash: a start finds the
-            # cursor in the range that is entered, and is refused as here. The next attempt enters another range.
-            self._local.commit_cursor(self._topic, self._cursor, batches.begin)
-            self._tally.expire_of(pending.listener, batches.begin - pending.begin)
-            self._next, self._pending, self._may_be_stored = batches.begin, None, False
-            return False
+            # Crash: a start finds the range that is entered, and is refused as here. The next attempt enters another.
+            self._pending, self._may_be_stored = None, False
+            return 0
+        return batches.rows.num_rows
+
+    def _find_append(self, pending: RelayPosition) -> int:
+        """Return the number of entries of a range that the other side has, of which this side has none; 0 for none."""
+        origin = relayed_origin(self._host, Origin(pending.listener, 0, 0, 0), self._hop)
+        is_stored = False
+        # Out of sequence: the other side was restored from a backup.
+        with contextlib.suppress(OutOfSequence):
+            is_stored = bool(self._append_rows(EMPTY_BODY, (pending.producer, pending.sequence), origin))
+        if is_stored:
+            return _entered_rows(pending)
+        # Order: file and cursor stay, so that a start asks again until the next range is entered, with these entries
+        # as expired. It takes their number: their append, if it is still on its way, is refused then.
+        # Limit: a producer that the other side forgot (transactions.producer_memory) counts as not stored.
+        self._sequence, self._pending, self._may_be_stored = pending.sequence - 1, None, False
+        return 0
+
+    def _append_rows(self, rows: pa.RecordBatch, number: tuple[str, int], origin: Origin) -> list[int]:
+        try:
+            offsets = self._remote.append_batch(self._target, rows, number, origin)
+        except OutOfSequence:
+            self.is_away = False
+            raise
         except ClientError as error:
             self.is_away = isinstance(error, Unavailable)
             self.statistics.refusals += not self.is_away
             raise
-        return True
+        self.is_away = False
+        return offsets
 
     def _renew_producer(self) -> None:
         """Begin another producer: the other side does not expect the next number of this one."""
@@ -362,6 +385,11 @@ class StatisticsPage:
             "topics": {topic.name: asdict(topic.statistics) for topic in topics[:MAX_REPORTED_TOPICS]},
         }
         self._page.write(STATISTICS, document | self._heartbeat.beat())
+
+
+def _entered_rows(pending: RelayPosition) -> int:
+    # Compatibility: a position of an earlier version has no rows.
+    return pending.rows or pending.end - pending.begin
 
 
 def _describe(error: Exception) -> str:

@@ -33,8 +33,8 @@ MAX_FAILED_FIRSTS = 10_000
 
 @dataclass(slots=True)
 class Deduplicated:
-    """Sorted appends: ``fresh`` must be stored; ``stored`` are frames that are stored already; ``again`` repeat a
-    fresh one.
+    """Sorted appends: ``fresh`` must be stored; ``stored`` are frames that are stored already, and questions for an
+    append that is not stored; ``again`` repeat a fresh one.
     """
 
     fresh: list[QueuedAppend] = field(default_factory=list)
@@ -93,20 +93,24 @@ class Deduplicator:
     ) -> None:
         assert append.producer is not None
         producer, append.checksum = append.producer, _checksum(append.body)
+        is_question = not append.body.num_rows
         try:
             if (first := pending.get(producer.sequence)) is not None:
-                check_same(producer, append.body.num_rows, append.checksum, _expected_append(first))
+                if not is_question:
+                    check_same(producer, append.body.num_rows, append.checksum, _expected_append(first))
                 selection.again.append((append, first))
                 return
             self._check_failed_first(producer, pending)
             stored = _find_stored(producer, producers, pending)
-            if stored is not None:
+            if stored is not None and not is_question:
                 check_same(producer, append.body.num_rows, append.checksum, stored)
         except OutOfSequence as error:
             append.future.set_exception(error)
             return
         if stored is not None:
             append.future.set_result(answer_stored(stored, self.durability))
+        elif is_question:
+            selection.stored.append(append)
         else:
             pending[producer.sequence] = append
             selection.fresh.append(append)

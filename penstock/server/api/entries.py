@@ -133,6 +133,8 @@ class EntriesApi:
             return Accepted(range(0), "staged")
         topic = self.topics.writable(request.topic, caller)
         if not request.body.num_rows:
+            if producer is not None and request.origin is not None:
+                return topic.find_append(producer)
             return Accepted(range(0), "synced" if topic.settings.durability == "synced" else "written")
         return self.topics.append(topic, request.body, source, producer, request.origin)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.client import Log
+from penstock.client.log.types import StoredAlready
 from penstock.client.relay.clients import Credentials, remote_client
 from penstock.client.relay.positions import RelayPosition, RelayPositionFile
 from penstock.client.relay.relay import (
@@ -30,6 +31,7 @@ from penstock.counts import Name, Origin
 from penstock.handover.disk_id import load_disk_id
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, StatePage
+from penstock.ledger.hosts.host_posts import ListenerReport
 from penstock.records import BODY, body
 from penstock.testing.pipe import free_ports, wait_until
 from tests.server import certificates
@@ -240,6 +242,74 @@ def test_topic_that_was_deleted_on_the_other_side_is_filled_again(pair: Pair) ->
     assert pair.arrived == [b"b"]
 
 
+def recreate(pair: Pair, *payloads: bytes) -> None:
+    """Delete the topic of the host, and store entries in another one of its name."""
+    pair.host.log.delete("t")
+    pair.host.api.topics.forget("t")
+    if payloads:
+        pair.store(*payloads)
+
+
+@pytest.mark.survives("relay", "SIGKILL")
+@pytest.mark.parametrize("starts", [1, 2])
+def test_entries_that_arrived_before_their_topic_was_deleted_count_as_forwarded(pair: Pair, starts: int) -> None:
+    pair.store(b"a", b"b")
+    relay_all(pair.relay())
+    recreate(pair, b"c")
+    for _ in range(starts):
+        relay = pair.relay()
+        relay.prepare()
+        assert relay.count()[0] == {"events-udp": ListenerReport(accepted=3, pending=3, in_doubt=2)}
+    relay_all(relay)
+    assert (pair.arrived, pair.cursor()) == ([b"a", b"b", b"c"], 3)
+    assert relay.count()[0] == {"events-udp": ListenerReport(accepted=3, forwarded=3)}
+
+
+@pytest.mark.survives("relay", "SIGKILL")
+def test_entries_that_were_deleted_before_they_arrived_count_as_expired(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    pair.file.write(RelayPosition("p", 1, 0, 2, 0, "events-udp", 2, {}))
+    recreate(pair)
+    pair.local.create_topic("t")
+    for _ in range(2):  # a start before the first entry asks again
+        relay = pair.relay()
+        relay_all(relay)
+        assert relay.count()[0] == {"events-udp": ListenerReport(accepted=2, expired=2)}
+    pair.store(b"c")
+    relay_all(relay)
+    # The append of the deleted entries that comes late is refused: its number is used.
+    number, origin = ("p", 1), relayed_origin("web1", ORIGIN, pair.hop)
+    with pytest.raises(StoredAlready):
+        relay._remote.append_batch("central-t", body([b"a", b"b"]), number, origin)
+    for again in (relay, pair.relay()):
+        relay_all(again)
+        assert again.count()[0] == {"events-udp": ListenerReport(accepted=3, forwarded=1, expired=2)}
+    assert pair.arrived == [b"c"]
+
+
+def test_part_of_an_interrupted_range_is_counted_by_a_start_as_before(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    recreate(pair, b"c")
+    pair.file.write(RelayPosition("p", 1, 0, 3, 0, "events-udp", 3, {}))
+    for _ in range(2):
+        relay = pair.relay()
+        relay_all(relay)
+        assert relay.count()[0] == {"events-udp": ListenerReport(accepted=3, forwarded=1, expired=2)}
+    assert pair.arrived == [b"c"]
+
+
+def test_part_of_a_range_that_had_arrived_whole_counts_as_forwarded(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    recreate(pair, b"c")
+    pair.file.write(RelayPosition("p", 1, 0, 3, 0, "events-udp", 3, {}))
+    relay, origin = pair.relay(), relayed_origin("web1", ORIGIN, pair.hop)
+    relay._remote.append_batch("central-t", body([b"a", b"b", b"c"]), ("p", 1), origin)
+    for again in (relay, pair.relay()):
+        relay_all(again)
+        assert again.count()[0] == {"events-udp": ListenerReport(accepted=3, forwarded=3)}
+    assert pair.arrived == [b"a", b"b", b"c"]
+
+
 def test_unknown_number_is_sent_as_another_producer(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.store(b"a")
     relay_all(pair.relay())
@@ -255,19 +325,15 @@ def test_unknown_number_is_sent_as_another_producer(pair: Pair, caplog: pytest.L
 def test_interrupted_entries_that_are_gone_are_named(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.store(b"a", b"b", b"c")
     pair.file.write(RelayPosition("p", 1, 0, 3, 0))
-    pair.host.log.delete("t")
-    pair.host.api.topics.forget("t")
-    pair.store(b"d")
+    recreate(pair, b"d")
     relay_all(pair.relay())
     assert (pair.arrived, pair.cursor()) == ([b"d"], 4)
-    assert "topic t: 3 of the interrupted entries [0, 3) were gone before they could be sent again" in caplog.messages
+    assert "topic t: the entries [0, 3) were gone before they were relayed" in caplog.messages
 
 
 def test_part_of_an_interrupted_range_is_sent_under_its_number(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.store(b"a", b"b")
-    pair.host.log.delete("t")
-    pair.host.api.topics.forget("t")
-    pair.store(b"c")
+    recreate(pair, b"c")
     pair.file.write(RelayPosition("p", 1, 0, 3, 0))
     relay_all(pair.relay())
     pair.local.commit_cursor("t", "relay-up", 0)
@@ -325,9 +391,7 @@ def test_damaged_entries_become_a_gap_and_the_others_arrive(pair: Pair) -> None:
 
 def test_part_of_a_range_is_sent_as_another_producer_if_its_number_is_unknown(pair: Pair) -> None:
     pair.store(b"a", b"b")
-    pair.host.log.delete("t")
-    pair.host.api.topics.forget("t")
-    pair.store(b"c")
+    recreate(pair, b"c")
     pair.file.write(RelayPosition("p", 7, 0, 3, 0))  # the other side was restored: it knows only number 1
     pair.relay()._remote.append_batch("central-t", body([b"x"]), ("p", 1), relayed_origin("web1", ORIGIN, "d/t"))
     relay_all(pair.relay())
@@ -348,9 +412,7 @@ def test_expired_entries_are_counted_once_if_the_position_cannot_be_written(pair
     relay = pair.relay()
     relay_all(relay)
     pair.store(b"b", b"c")
-    pair.host.log.delete("t")
-    pair.host.api.topics.forget("t")
-    pair.store(b"d")
+    recreate(pair, b"d")
     fail_writes(pair, relay)
     wait_until(lambda: relay.relay_once() or pair.cursor() == 4)
     report = relay.count()[0]["events-udp"]
@@ -359,9 +421,7 @@ def test_expired_entries_are_counted_once_if_the_position_cannot_be_written(pair
 
 def test_expired_part_of_a_range_is_counted_once_if_the_position_cannot_be_written(pair: Pair) -> None:
     pair.store(b"a", b"b")
-    pair.host.log.delete("t")
-    pair.host.api.topics.forget("t")
-    pair.store(b"c")
+    recreate(pair, b"c")
     pair.file.write(RelayPosition("p", 7, 0, 3, 0, "events-udp", 3, {}))
     relay = pair.relay()
     relay._remote.append_batch("central-t", body([b"x"]), ("p", 1), relayed_origin("web1", ORIGIN, "d/t"))

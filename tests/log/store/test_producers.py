@@ -62,6 +62,24 @@ def test_repeated_number_with_other_rows_is_refused_and_not_stored(tmp_path, oth
         assert payloads(topic) == [b"a", b"b", b"held", b"x"]
 
 
+def test_stored_append_is_found_by_its_number_and_a_question_uses_no_number_up(tmp_path):
+    with opened(tmp_path) as topic:
+        first = append(topic, 3, b"a", b"b").result(10)
+        found = topic.find_append(ProducerSequence("p", 3)).result(10)
+        assert (found.first, found.count) == (first.first, 2)
+        assert found.timestamps.tolist() == first.timestamps.tolist()
+        assert topic.find_append(ProducerSequence("p", 4)).result(10).count == 0
+        assert topic.find_append(ProducerSequence("unknown", 4)).result(10).count == 0
+        with pytest.raises(OutOfSequence, match="leaves a gap"):
+            topic.find_append(ProducerSequence("p", 9)).result(10)
+        with topic._writing:
+            before = topic.find_append(ProducerSequence("p", 4))
+            append(topic, 4, b"c")
+            behind = topic.find_append(ProducerSequence("p", 4))
+        assert (before.result(10).count, behind.result(10).count, behind.result(10).first) == (0, 1, 2)
+        assert payloads(topic) == [b"a", b"b", b"c"]
+
+
 def test_retry_is_answered_after_many_appends_and_thousands_of_producers(tmp_path):
     with opened(tmp_path) as topic:
         for number in range(20):
