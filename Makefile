@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 4
 
 .PHONY: run demo test test-arm64 check soak mutants simulate fuzz audit-dependencies bench bench-compare site pictures format setup
 
@@ -12,7 +12,7 @@ run: setup
 demo: setup
 	$(BIN)/penstock up --demo
 
-# Three processes on two cores: a test with real processes waits half of its time.
+# Four processes on two cores: a test with real processes waits half of its time.
 test: setup
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --no-loadscope-reorder -m "not soak"
 

@@ -325,7 +325,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/wire/requests.py": "tests/wire/test_hec.py",
     "penstock/wire/syslog/framing.py": "tests/wire/syslog/test_codec.py",
     "penstock/wire/syslog/octets.py": "tests/wire/syslog/test_headers.py",
-    "penstock/testing/pipe.py": "tests/system/configured_pipe.py",
     "penstock/testing/simulation/__main__.py": "tests/testing/simulation/test_run.py",
     "penstock/testing/simulation/daemon.py": "tests/testing/simulation/test_run.py",
     "penstock/testing/simulation/readers.py": "tests/testing/simulation/test_run.py",

@@ -8,6 +8,7 @@ was at some time before.
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import threading
@@ -64,7 +65,7 @@ class Witness:
         self.sent: list[bytes] = []
         self.accepted, self.stored = 0, frozenset[bytes]()
         self._lock = threading.RLock()
-        self._known: dict[Path, tuple[int, Pages]] = {}
+        self._known: dict[str, tuple[Path, int, Pages]] = {}
         self._pages: dict[bytes, bytes] = {}
 
     def __enter__(self) -> None:
@@ -75,18 +76,21 @@ class Witness:
         self._lock.release()
 
     def _look(self) -> None:
-        files = {path.relative_to(self.folder): self._read(path) for path in self.folder.rglob("*") if path.is_file()}
+        paths = [os.path.join(folder, name) for folder, _, names in os.walk(self.folder) for name in names]
+        files = dict(map(self._read, paths))
         if not self.moments or self.moments[-1].files != files:
             self.moments.append(Moment(files, self.accepted, len(self.sent), self.stored))
 
-    def _read(self, path: Path) -> Pages:
-        data = path.read_bytes()
-        crc, pages = self._known.get(path, (0, ()))
-        if not pages or crc != crc32c(data) or len(data) > PAGE * len(pages):
+    def _read(self, path: str) -> tuple[Path, Pages]:
+        with open(path, "rb", buffering=0) as file:
+            data = file.read()
+        name, known_crc, pages = self._known.get(path) or (Path(path).relative_to(self.folder), 0, ())
+        crc = crc32c(data)
+        if not pages or crc != known_crc or len(data) > PAGE * len(pages):
             parts = (data[begin : begin + PAGE] for begin in range(0, len(data), PAGE))
             pages = tuple(self._pages.setdefault(part, part) for part in parts)
-            self._known[path] = crc32c(data), pages
-        return pages
+            self._known[path] = name, crc, pages
+        return name, pages
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -166,14 +166,14 @@ def test_losses_before_the_first_timeline_are_one_event(watched: Watched) -> Non
 
 
 def test_continuing_loss_is_not_stored_every_second(watched: Watched) -> None:
-    for _ in range(50):
+    for _ in range(20):
         watched.lose(kernel_dropped=1)
-        watched.check_again(0.01)
-    assert watched.texts() == ["in: 50 dropped by the kernel"]
+        watched.check_again(0.02)
+    assert watched.texts() == ["in: 20 dropped by the kernel"]
     assert watched.log.topic("_ledger", internal=True).end < 5
     watched.recorder.look(last=True)
     (event,) = load(watched.folder / "topics").events().values()
-    assert event.losses == {"kernel_dropped": 50}
+    assert event.losses == {"kernel_dropped": 20}
 
 
 @pytest.mark.survives("alarms", "full disk")
