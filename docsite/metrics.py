@@ -27,6 +27,7 @@ from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.api.monitoring import RELAY_TEXTS, MonitoringApi
 from penstock.server.http.body_limits import closed_family, refused_family
 from penstock.server.metrics.prometheus import Family
+from penstock.server.metrics.topic_metrics import refused_batches_family
 from penstock.wire.plog.statistics import Statistics
 
 STAT = "penstock_plog_"
@@ -83,7 +84,8 @@ def sample_families(folder: Path) -> list[Family]:
     alarms = AlarmDelivery(settings.alarms)
     limits = HttpLimits(rpc_connections={"grpc": ConnectionLimit(1, "key"), "flight": ConnectionLimit(1, "key")})
     of_limits = partial(refused_family, limits), partial(closed_family, limits)
-    families = MonitoringApi(settings, log, ledger, *of_limits, alarms.family).metrics()
+    of_kafka = partial(refused_batches_family, {"message_too_large": 1})
+    families = MonitoringApi(settings, log, ledger, *of_limits, of_kafka, alarms.family).metrics()
     log.close()
     return families
 
