@@ -275,7 +275,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/handover/paths.py": "tests/handover/test_whole_life.py",
     "penstock/handover/reader.py": "tests/handover/test_drain.py",
     "penstock/handover/splitter.py": "tests/handover/test_drain.py",
-    "penstock/console/daemon_poll.py": "tests/system/test_console.py",
     "penstock/console/main.py": "tests/system/test_console.py",
     "penstock/console/people.py": "tests/console/test_login.py",
     "penstock/cli/run/users.py": "tests/console/test_users.py",

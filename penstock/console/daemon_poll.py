@@ -32,6 +32,7 @@ REQUEST_TIMEOUT_S = 5.0
 UNKNOWN_AFTER_S = 2.2
 """Two polls and a margin: with the page's own check every 0.5 s, a dead daemon shows within three seconds."""
 MAX_EVENTS = 200
+SENT_BACK_INTERVAL_POLLS = 10
 HOUR_S, HOUR_INTERVAL_POLLS = 3600, 3
 """Length of the recent balance, and polls between two of them: it reads the balance over time, which costs more."""
 ALARMS_INTERVAL_POLLS = 30
@@ -92,6 +93,8 @@ class Daemon:
     """The log that records changes of the person."""
     is_current: Callable[[], bool] = field(default=lambda: True)
     """Reports whether the login that opened the page still names the person."""
+    count_sent_back: Callable[[], Document] = dict
+    """Counts the rows that were sent back from quarantine; may block, and raise PenstockError and OSError."""
     _http: httpx.AsyncClient | None = None
 
     def for_person(self, person: Person, is_current: Callable[[], bool] = lambda: True) -> Daemon:
@@ -100,7 +103,8 @@ class Daemon:
         A person with a token has the rights of the token; others have the rights of the console, limited by their role.
         """
         headers = {"authorization": f"Bearer {person.token}"} if person.token else self.headers
-        return Daemon(self.url, headers, self.verify, self.latest, person, self.changes, is_current, self._client())
+        shared = self.url, headers, self.verify, self.latest
+        return Daemon(*shared, person, self.changes, is_current, _http=self._client())
 
     def check_operator(self) -> None:
         """Raise ReadOnly for a viewer, and for a page whose login has ended or changed."""
@@ -214,6 +218,10 @@ class Daemon:
     async def poll_forever(self) -> None:
         """Poll until the task is cancelled; an unreachable daemon is polled again."""
         for number in itertools.count():
+            # Order: before the balance, so that the first one a page shows has it.
+            if number % SENT_BACK_INTERVAL_POLLS == 0:
+                with contextlib.suppress(PenstockError, OSError):
+                    self.latest.sent_back = await asyncio.to_thread(self.count_sent_back)
             with contextlib.suppress(DaemonUnavailable):
                 await self.poll()
                 # Order: after ``poll``, which raises if the daemon is unreachable and so skips these requests.

@@ -10,6 +10,7 @@ import json
 import ssl
 import sys
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
@@ -44,9 +45,11 @@ from penstock.console.pages import (
 from penstock.console.search_input import OFFSET_PATTERN
 from penstock.console.theme import STATIC
 from penstock.files.change_log import ChangeLog
+from penstock.landing.table_paths import Layout
 from penstock.process.kernel import die_with_parent
 from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import Selection
+from penstock.upkeep.quarantine.send_back import count_sent_back
 
 NAME = "Penstock"
 RECONNECT_TIMEOUT_S = 10.0
@@ -61,7 +64,8 @@ def run(settings: Settings) -> None:
     """Serve the pages until SIGTERM or SIGINT."""
     access = Access(settings)
     changes = ChangeLog(settings.data_dir)
-    daemon = Daemon(access.http_url, access.headers, access.verify, changes=changes)
+    sent_back = partial(count_sent_back, Layout.for_tables(settings.tables))
+    daemon = Daemon(access.http_url, access.headers, access.verify, changes=changes, count_sent_back=sent_back)
 
     def daemon_of_user() -> Daemon:
         scope = ui.context.client.request.scope

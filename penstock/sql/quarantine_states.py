@@ -8,23 +8,20 @@ its count, by topic and reason, remains.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
-
 from penstock.counts import Name
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import landed_ends
-from penstock.landing.offset_runs import is_inside
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.engine import sql_literal
 from penstock.sql.tables import Tables
-from penstock.upkeep.quarantine.send_back import rows_sent_back
+from penstock.upkeep.quarantine.send_back import deleted_positions, rows_sent_back
 from penstock.upkeep.quarantine.send_once import SentRow
 
 MAX_CHECKED_ROWS = 1_000_000
@@ -84,12 +81,6 @@ def state_condition(tables: Tables, state: State, ask: Ask) -> str:
     return _position_condition(positions) if positions else " AND false"
 
 
-def sent_condition(tables: Tables) -> str:
-    """Return the SQL condition, after a WHERE, of rows that were sent back; an empty text if none was."""
-    rows = _sent_rows(tables)
-    return _position_condition((row.topic, int(row.key)) for row in rows) if rows else ""
-
-
 def load_history(tables: Tables, ask: Ask) -> list[Action]:
     """Return the actions on quarantined messages of readable topics, the newest first."""
     actions = [*_sendings(tables, ask), *_deletions(tables)]
@@ -136,7 +127,7 @@ def _find_outcomes(tables: Tables, rows: list[SentRow], ask: Ask) -> list[str]:
     ends = Counter(landed_ends(tables.layout)) | Counter({row["topic"]: row["newest"] + 1 for row in newest})
     landed = ask(f'SELECT topic, "offset", kind {of_log}{_position_condition(successors)}')
     kinds = {(row["topic"], row["offset"]): row["kind"] for row in landed}
-    deleted = _deleted_positions(tables, successors)
+    deleted = deleted_positions(tables.layout, successors)
 
     def find_outcome(row: SentRow) -> str:
         if row.successor is None:
@@ -150,17 +141,6 @@ def _find_outcomes(tables: Tables, rows: list[SentRow], ask: Ask) -> list[str]:
         return AGAIN if kind == MessageKind.QUARANTINE else State.RESOLVED
 
     return [find_outcome(row) for row in rows]
-
-
-def _deleted_positions(tables: Tables, positions: Iterable[Position]) -> set[Position]:
-    deleted, offsets_of = set[Position](), defaultdict[str, list[int]](list)
-    for topic, offset in positions:
-        offsets_of[topic].append(offset)
-    runs = DeletionRecord(tables.layout).readable_runs()
-    for topic in offsets_of.keys() & runs.keys():
-        offsets = np.array(offsets_of[topic], np.int64)
-        deleted.update((topic, offset) for offset in offsets[is_inside(offsets, runs[topic])].tolist())
-    return deleted
 
 
 def _position_condition(positions: Iterable[Position], negation: str = "") -> str:

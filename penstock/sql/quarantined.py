@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from penstock.counts import Counts, Name
+from penstock.counts import Counts
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind, Reason
 from penstock.landing.rows.engine import sql_literal
@@ -22,7 +22,6 @@ from penstock.sql.quarantine_states import (
     Action,
     State,
     load_history,
-    sent_condition,
     state_condition,
 )
 from penstock.sql.tables import Tables
@@ -120,16 +119,6 @@ class Extent(NamedTuple):
     of_log: int
     before: int
     newest: datetime | None
-
-
-def sent_back_counts(tables: Tables) -> dict[str, Counts]:
-    """Return how many quarantined rows were sent back, by topic and fate: they are resolved."""
-    counts: dict[str, Counts] = {}
-    if sent := sent_condition(tables):
-        query = f"SELECT topic, reason, count(*) AS messages {_FROM_QUARANTINE}{sent} GROUP BY ALL"
-        for row in _query_table(tables, query):
-            counts.setdefault(row["topic"], Counts())[f"{Name.QUARANTINED}{row['reason']}"] = row["messages"]
-    return counts
 
 
 def contract_violations(tables: Tables) -> Counts:

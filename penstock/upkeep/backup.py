@@ -26,9 +26,11 @@ from penstock.config import Settings
 from penstock.config.tables_url import TablesUrl
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
+from penstock.landing.table_paths import Layout
 from penstock.ledger.rebuild import rebuild_balance
 from penstock.process.freeze import freeze_users
 from penstock.proof.table_posts import table_posts
+from penstock.upkeep.quarantine.send_back import count_sent_back
 
 MANIFEST, DATA, TABLES, CONFIGURATION = "manifest.json", "data", "tables", "penstock.toml"
 FREEZE_LIMIT_S = 10.0
@@ -268,12 +270,13 @@ def _sync_tree(folder: Path) -> None:
 
 
 def _balance_of(settings: Settings, folder: Path) -> dict[str, Any]:
-    """Return the balance of the copied files."""
+    """Return the balance of the copied files, with the rows that were sent back from quarantine."""
     pipeline = settings.pipeline
     if (folder / TABLES).is_dir():
         pipeline = pipeline.model_copy(update={"tables": str(folder / TABLES)})
     copied = settings.model_copy(update={"data_dir": folder / DATA, "pipeline": pipeline})
-    return balance_of_files(copied, lambda: None)
+    sent_back = count_sent_back(Layout.for_tables(copied.tables))
+    return balance_of_files(copied, lambda: None) | {"sent_back": {name: dict(n) for name, n in sent_back.items()}}
 
 
 def balance_of_files(settings: Settings, running: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import Selection, groups, history, newest
 from penstock.sql.tables import Tables
 from penstock.upkeep.deletion.removal import execute_deletions
-from penstock.upkeep.quarantine.send_back import SendBack
+from penstock.upkeep.quarantine.send_back import SendBack, count_sent_back
 from tests.landing.typed.typed_life import WINDOW, Life
 from tests.landing.writing.messages import source
 
@@ -82,6 +82,14 @@ def test_deleted_successor_is_resolved_and_no_duplicate(tables: Tables) -> None:
     request_deletion(tables.layout, REQUESTED, parse_conditions("kind = 'message'"))
     execute_deletions(tables.layout, WINDOW)
     assert [dict(action.outcome) for action in history(tables) if action.state == State.SENT_BACK] == [{"resolved": 1}]
+
+
+def test_rows_deleted_after_they_were_sent_back_have_another_fate(tables: Tables) -> None:
+    SendBack(tables.layout, LogAfter(6)).run([row for row in newest(tables, ALL, 9) if row.offset < 2])
+    assert count_sent_back(tables.layout) == {"t": {"quarantined.bad_json": 2}}
+    request_deletion(tables.layout, REQUESTED, parse_conditions("kind = 'quarantine'"))
+    execute_deletions(tables.layout, WINDOW)
+    assert count_sent_back(tables.layout) == {}
 
 
 def test_deleted_messages_are_in_the_history_by_reason(tables: Tables) -> None:

@@ -23,10 +23,9 @@ from penstock.sql.quarantined import (
     in_order,
     newest,
     send_all,
-    sent_back_counts,
 )
 from penstock.sql.tables import Tables
-from penstock.upkeep.quarantine.send_back import SendBack
+from penstock.upkeep.quarantine.send_back import SendBack, count_sent_back
 from tests.spark.spark_helpers import HandWritten
 from tests.upkeep.quarantine.test_send_back import Log
 
@@ -118,7 +117,7 @@ def test_selection_is_sent_back_once_whole_and_in_steps(tmp_path: Path, monkeypa
     assert [row.offset for row in newest(tables, chosen, 9)] == [9, 7, 5, 4], "sent rows are resolved; 9 is Kafka's"
     assert [row.offset for row in newest(tables, chosen, 9, state=State.SENT_BACK)] == [3, 2, 1, 0]
     assert sum(group.messages for group in groups(tables)) == 6
-    assert sent_back_counts(tables) == {"t": {"quarantined.bad_json": 4}}
+    assert count_sent_back(tables.layout) == {"t": {"quarantined.bad_json": 4}}
     assert send_all(tables, chosen, SendBack(tables.layout, log), about.newest, lambda _: True) == (3, 0)
     assert progress == [2, 4]
     assert [marks["replay_of"] for _, marks in log.stored["t"]] == [f"t:{n}" for n in (0, 1, 2, 3, 4, 5, 7)]

@@ -16,11 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.config import Settings
+from penstock.landing.table_paths import Layout
 from penstock.process.kernel import has_stopped
+from penstock.sql.quarantined import Selection, newest
+from penstock.sql.tables import Tables
 from penstock.testing.pipe import Pipe, wait_until
-from penstock.upkeep.backup import MANIFEST, BackupError, read_backup, restore_backup
+from penstock.upkeep.backup import MANIFEST, BackupError, make_backup, read_backup, restore_backup
+from penstock.upkeep.quarantine.send_back import SendBack
 from tests.fuzzed import json_texts
 from tests.small_disk import small_file_system
+from tests.spark.spark_helpers import HandWritten
+from tests.upkeep.quarantine.test_send_back import Log
 
 CONFIGURATION = """
 [[listener]]
@@ -122,6 +129,18 @@ def test_restored_instance_has_the_balance_of_the_backup_under_load(
         assert topic["end"] == counts["accepted"] + 30
     finally:
         restored.stop()
+
+
+def test_receipt_of_a_backup_says_what_was_sent_back(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": str(tmp_path / "data")})
+    layout = Layout.for_tables(settings.tables)
+    settings.topics.mkdir(parents=True)
+    bad = {"topic": "t", "kind": "quarantine", "reason": "bad_json", "payload": b"{"}
+    HandWritten(layout).commit({"t": 2}, [bad | {"offset": 0}, bad | {"offset": 1}])
+    SendBack(layout, Log()).run(newest(Tables(layout), Selection(), 1))
+    backup = make_backup(settings, tmp_path / "backup", None)
+    assert backup.balance["sent_back"] == {"t": {"quarantined.bad_json": 1}}
+    assert read_backup(tmp_path / "backup").balance == backup.balance
 
 
 @pytest.mark.survives("backup", "SIGKILL")

@@ -30,12 +30,11 @@ from penstock.sql.quarantined import (
     history,
     newest,
     send_all,
-    sent_back_counts,
 )
 from penstock.sql.tables import Tables
 from penstock.upkeep.quarantine.fixes import BadFix, Fix, describe_fix, keep_payload, load_fix, replace_text, set_field
 from penstock.upkeep.quarantine.preview import SAMPLES, preview
-from penstock.upkeep.quarantine.send_back import Row, SendBack, hold_send_lock, rows_sent_back
+from penstock.upkeep.quarantine.send_back import Row, SendBack, count_sent_back, hold_send_lock, rows_sent_back
 
 quarantine = Commands(no_args_is_help=True, help="Inspect and replay messages that are not valid events.")
 Reason = Annotated[
@@ -69,7 +68,7 @@ def show_groups(
         _print_entry(f"{group.reason}: {messages}, newest {_utc(group.newest)}", group.shape)
     if not matches:
         print("the quarantine is empty")
-    if sent_back := sum(counts.total() for counts in sent_back_counts(tables).values()):
+    if sent_back := sum(counts.total() for counts in count_sent_back(tables.layout).values()):
         print(f"sent back so far: {sent_back:,} (penstock pipeline quarantine history says what became of them)")
 
 

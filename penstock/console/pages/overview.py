@@ -6,7 +6,6 @@ Panels read the shared answers of the poll each second; only the chart and the w
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
 from html import escape
@@ -23,12 +22,9 @@ from penstock.console.pages.receipt import ReceiptPanel
 from penstock.console.pipe_picture import draw
 from penstock.console.theme import Chart, Html, frame, live, panel, table
 from penstock.console.wording import clock, exact
-from penstock.errors import PenstockError
 from penstock.landing.landing_lock import is_running
 from penstock.landing.table_paths import Layout
 from penstock.ledger.event_words import moment
-from penstock.sql.quarantined import sent_back_counts
-from penstock.sql.tables import Tables
 
 # Limit: 60 bars at any span; the second number is the seconds of a bar.
 SPANS = {"1 hour": (3600, 60), "6 hours": (6 * 3600, 360), "24 hours": (86400, 1440), "7 days": (7 * 86400, 10080)}
@@ -66,8 +62,6 @@ def build(daemon: Daemon, settings: Settings) -> None:
         attention.show(_findings_html(findings(daemon, daemon.latest.pipeline_runs)))
 
     async def refresh_slow_panels() -> None:
-        with contextlib.suppress(PenstockError, OSError):
-            daemon.latest.sent_back = await asyncio.to_thread(sent_back_counts, Tables(layout))
         await asyncio.gather(receipt.refresh_details(), _show_watermarks(watermarks, daemon))
 
     live(refresh)

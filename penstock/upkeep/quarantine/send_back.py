@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import numpy as np
+
+from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.landing.landing_lock import hold_lock
+from penstock.landing.offset_runs import is_inside
+from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.payload_fault import Fault, find_fault
 from penstock.landing.rows.type_schemas import Schema
 from penstock.landing.table_paths import Layout
@@ -101,6 +107,7 @@ class SendBack:
                     [row.offset for row, _ in chunk],
                     to_body([_to_sent(*pair) for pair in chunk]),
                     self._fix_text,
+                    [row.reason for row, _ in chunk],
                 )
             sent += len(corrected)
         return sent, skipped
@@ -114,6 +121,32 @@ def sent_before(layout: Layout) -> frozenset[tuple[str, RowIdentity]]:
 def rows_sent_back(layout: Layout) -> Iterator[SentRow]:
     """Yield the rows that were sent back, in order."""
     return sent_rows(layout.sent_back)
+
+
+def count_sent_back(layout: Layout) -> dict[str, Counts]:
+    """Return how many rows were sent back, by topic and the fate that they had in quarantine.
+
+    Rows that were deleted since then have another fate and are not counted. Raises DamagedFile.
+    """
+    rows = [row for row in rows_sent_back(layout) if row.reason] if layout.sent_back.exists() else []
+    deleted = deleted_positions(layout, [(row.topic, int(row.key)) for row in rows]) if rows else set()
+    counts: dict[str, Counts] = {}
+    for row in rows:
+        if (row.topic, int(row.key)) not in deleted:
+            counts.setdefault(row.topic, Counts())[f"{Name.QUARANTINED}{row.reason}"] += 1
+    return counts
+
+
+def deleted_positions(layout: Layout, positions: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Return the positions (topic and offset) of the log whose rows a deletion has removed."""
+    deleted, offsets_of = set[tuple[str, int]](), defaultdict[str, list[int]](list)
+    for topic, offset in positions:
+        offsets_of[topic].append(offset)
+    runs = DeletionRecord(layout).readable_runs()
+    for topic in offsets_of.keys() & runs.keys():
+        offsets = np.array(offsets_of[topic], np.int64)
+        deleted.update((topic, offset) for offset in offsets[is_inside(offsets, runs[topic])].tolist())
+    return deleted
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -75,8 +76,13 @@ class Resender:
             is_stored = self._has_batch is not None and self._has_batch(plan["topic"], (name, number), plan["at"])
             self._append(plan, None if is_stored else read_body(self._body_file(plan), plan["crc32c"]))
 
-    def send(self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch, fix: str = "") -> None:
-        """Send rows (``records.BODY``) that have these keys; ``fix`` describes their correction."""
+    def send(
+        self, topic: str, keys: Sequence[RowIdentity], body: pa.RecordBatch, fix: str = "", reasons: Sequence[str] = ()
+    ) -> None:
+        """Send rows (``records.BODY``) that have these keys; ``fix`` describes their correction.
+
+        ``reasons`` say for each row why it was in quarantine.
+        """
         sequence = len(self._plans)
         plan: dict[str, Any] = {
             "sequence": sequence,
@@ -85,6 +91,7 @@ class Resender:
             "topic": topic,
             "keys": list(keys),
             "fix": fix,
+            "reasons": [[reason, len(list(run))] for reason, run in groupby(reasons)],
         }
         # Order: the rows are synced before the plan that names them, and the plan before the rows are sent.
         plan["crc32c"] = _write_body(self._body_file(plan), body)
@@ -118,7 +125,8 @@ def sent_keys(path: Path) -> frozenset[tuple[str, RowIdentity]]:
 class SentRow:
     """A row that was sent: its topic and key, when (milliseconds since the epoch), and how it was corrected.
 
-    ``successor`` is the offset at which it was stored; None while it is sent.
+    ``successor`` is the offset at which it was stored; None while it is sent. ``reason`` says why it was in quarantine;
+    empty for other rows.
     """
 
     topic: str
@@ -126,6 +134,7 @@ class SentRow:
     sent_at: int
     fix: str
     successor: int | None
+    reason: str = ""
 
 
 def sent_rows(path: Path) -> Iterator[SentRow]:
@@ -135,8 +144,9 @@ def sent_rows(path: Path) -> Iterator[SentRow]:
     for plan in lines:
         if "keys" in plan:
             successors = offsets.get(plan["sequence"]) or [None] * len(plan["keys"])
-            for key, successor in zip(plan["keys"], successors, strict=False):
-                yield SentRow(plan["topic"], key, plan["at"], plan["fix"], successor)
+            reasons = [reason for reason, count in plan["reasons"] for _ in range(count)] or [""] * len(plan["keys"])
+            for key, successor, reason in zip(plan["keys"], successors, reasons, strict=False):
+                yield SentRow(plan["topic"], key, plan["at"], plan["fix"], successor, reason)
 
 
 def to_body(rows: Sequence[Sent]) -> pa.RecordBatch:
@@ -160,7 +170,9 @@ def _parse_line(line: dict[str, Any]) -> dict[str, Any]:
         "crc32c": int(line["crc32c"]),
         "sequence": int(line["sequence"]),
         "producer": [str(name), int(number)],
-        "keys": list(line["keys"]),
+        "keys": (keys := list(line["keys"])),
+        # Limit: no more reasons than keys, whatever the counts in the line say.
+        "reasons": [[str(reason), min(int(count), len(keys))] for reason, count in line.get("reasons", ())],
     }
 
 

@@ -10,7 +10,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.quarantine.send_back import Row, SendBack, SendingBack, hold_send_lock, rows_sent_back, sent_before
+from penstock.upkeep.quarantine.send_back import (
+    Row,
+    SendBack,
+    SendingBack,
+    count_sent_back,
+    hold_send_lock,
+    rows_sent_back,
+    sent_before,
+)
 
 ROWS = [
     ("a", 0, "bad_json", b"{x"),
@@ -105,6 +113,15 @@ def test_sent_rows_are_recorded(layout: Layout) -> None:
     assert sent_before(layout) == frozenset()
     SendBack(layout, Log()).run(rows(layout, topic="a"))
     assert sent_before(layout) == {("a", 0), ("a", 4), ("a", 9)}
+
+
+def test_sent_rows_are_counted_by_topic_and_fate(layout: Layout) -> None:
+    assert count_sent_back(layout) == {}
+    SendBack(layout, Log()).run(rows(layout))
+    assert count_sent_back(layout) == {
+        "a": {"quarantined.bad_json": 2, "quarantined.bad_uuid": 1},
+        "b": {"quarantined.missing_uuid": 1},
+    }
 
 
 def test_second_sender_is_refused(layout: Layout) -> None:

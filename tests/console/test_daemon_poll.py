@@ -1,0 +1,53 @@
+"""Polling of the daemon by the console."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from penstock.console.daemon_poll import Daemon
+from penstock.ledger.receipt import receipt
+from penstock.log import LogClosed
+
+BALANCE = {
+    "listeners": [],
+    "routes": [],
+    "topics": [
+        {"topic": "t", "fates": {"quarantined.bad_json": 7}, "read_by_pipeline": True, "logged": 7, "pending": 0},
+    ],
+    "unaccounted": 0,
+}
+
+
+class Answering(Daemon):
+    """A daemon with one balance."""
+
+    async def get(self, path: str, **_: object) -> Any:
+        return {"/balance": BALANCE, "/events": {"events": []}}.get(path, {})
+
+
+def first_parts(daemon: Daemon) -> dict[str, int]:
+    """Return the parts of the receipt that the first balance shows."""
+
+    async def poll() -> dict[str, int]:
+        polling = asyncio.create_task(daemon.poll_forever())
+        async with asyncio.timeout(20):
+            while not daemon.balance:
+                await asyncio.sleep(0)
+        polling.cancel()
+        assert daemon.receipt is not None
+        return daemon.receipt.parts
+
+    return asyncio.run(poll())
+
+
+def test_first_receipt_says_what_was_sent_back() -> None:
+    parts = first_parts(Answering("http://127.0.0.1:1", count_sent_back=lambda: {"t": {"quarantined.bad_json": 5}}))
+    assert (parts["quarantined"], parts["sent_back"]) == (2, 5)
+
+
+def test_balance_is_shown_although_sent_rows_cannot_be_counted() -> None:
+    def fail() -> dict[str, Any]:
+        raise LogClosed("damaged")
+
+    assert first_parts(Answering("http://127.0.0.1:1", count_sent_back=fail)) == receipt(BALANCE).parts
