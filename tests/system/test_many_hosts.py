@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -32,6 +32,9 @@ LARGE = b"l" * 5000
 
 class Host:
     """A host with its senders. ``acknowledged`` has the payloads that may not be lost."""
+
+    pause_s = 0.01
+    """Pause of each sender after a message or an append."""
 
     def __init__(self, network: HostNetwork, number: int, folder: Path) -> None:
         self.name, self._network, self._number = f"web{number}", network, number
@@ -102,7 +105,7 @@ class Host:
             numbers = range(5 * sequence, 5 * sequence + 5)
             self.append("orders", [self.payload("order", number) for number in numbers], producer, sequence)
             sequence += 1
-            self._ends.wait(0.01)
+            self._ends.wait(self.pause_s)
 
     def _send_datagrams(self) -> None:
         for number in self._numbers():
@@ -116,7 +119,7 @@ class Host:
 
     def _numbers(self) -> Iterator[int]:
         number = 0
-        while not self._ends.wait(0.01):
+        while not self._ends.wait(self.pause_s):
             yield number
             number += 1
 
@@ -127,6 +130,8 @@ class Host:
 class Scene:
     """A central instance and its hosts."""
 
+    host_type: ClassVar[type[Host]] = Host
+
     def __init__(self, network: HostNetwork, hosts: int, folder: Path) -> None:
         self.network = network
         (folder / CENTRAL).mkdir()
@@ -134,7 +139,7 @@ class Scene:
             self.central = Pipe(folder / CENTRAL, "security.insecure=true", f"log.grpc={network.central_address}")
         small_topic = '[topic.large]\nmessage_size_limit = "1KiB"\n'
         self.central.configure(SMALL + listener("own", "tcp") + small_topic)
-        self.hosts = [Host(network, number, folder / f"web{number}") for number in range(hosts)]
+        self.hosts = [self.host_type(network, number, folder / f"web{number}") for number in range(hosts)]
 
     def at_central(self) -> contextlib.AbstractContextManager[None]:
         return self.network.inside(CENTRAL)
@@ -143,6 +148,58 @@ class Scene:
         with self.at_central():
             self.central.start(wait=False)
             wait_until(self.central.answers, WAIT_S, "the central instance answers")
+
+    def start(self) -> None:
+        self.start_central()
+        for host in self.hosts:
+            host.start()
+        for host in self.hosts:
+            host.wait_ready()
+
+    def lose_disk(self) -> tuple[int, Counter[bytes]]:
+        """Let entries wait on the last host, then delete its disk; it starts again and appends an order.
+
+        Return the number of lost entries, and the payloads that the topics of the hosts had: those that must arrive.
+        """
+        last = self.hosts[-1]
+        # These wait, because the central topic permits no such entries.
+        large = [LARGE + b"%d" % number for number in range(7)]
+        last.append("large", large)
+        wait_until(lambda: self.waits_there(last) == len(large), WAIT_S, "only the large entries wait on the last host")
+        expected = Counter(payload for host in self.hosts for payload in host.payloads("events"))
+        with last.inside():
+            last.pipe.kill_all()
+        shutil.rmtree(last.pipe.data_dir)
+        last.start()
+        last.wait_ready()
+        last.append("orders", [last.payload("order of the new disk", 0)])
+        expected.update(
+            payload for host in self.hosts for payload in host.acknowledged if not payload.startswith(LARGE)
+        )
+        return len(large), expected
+
+    def arrived(self) -> Counter[bytes]:
+        """Return the payloads of the central topics."""
+        return Counter(payloads_of(self.central, "orders") + payloads_of(self.central, "events"))
+
+    def check_sums(self, lost_with_disk: int) -> None:
+        """Wait until the hosts have posted their counts, and check that the sum of each listener closes."""
+
+        def is_reported() -> bool:
+            rows = self.rows()
+            return all(rows[host.name, "http"]["on_host"]["accepted"] == len(host.acknowledged) for host in self.hosts)
+
+        wait_until(is_reported, WAIT_S, "the hosts report what they have acknowledged")
+        rows = self.rows()
+        for row in rows.values():
+            there = row["on_host"]
+            elsewhere = there["expired"] + there["pending"] + there["lost_with_disk"]
+            assert there["accepted"] == row["accepted"] + elsewhere, row
+            assert there["unaccounted"] == 0, row
+        lost = {key: row["on_host"]["lost_with_disk"] for key, row in rows.items() if row["on_host"]["lost_with_disk"]}
+        assert lost == {(self.hosts[-1].name, "http"): lost_with_disk}
+        with self.at_central():
+            assert self.central.balance()["unaccounted"] == 0
 
     def stop(self) -> None:
         for pipe in (*(host.pipe for host in self.hosts), self.central):
@@ -177,11 +234,7 @@ def payloads_of(pipe: Pipe, topic: str) -> list[bytes]:
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
     scene = Scene(host_network(request.param), request.param, tmp_path)
     try:
-        scene.start_central()
-        for host in scene.hosts:
-            host.start()
-        for host in scene.hosts:
-            host.wait_ready()
+        scene.start()
         yield scene
     finally:
         scene.stop()
@@ -191,7 +244,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
 @pytest.mark.survives("hosts", "peer away")
 @pytest.mark.timeout(1200)
 def test_entries_of_hosts_arrive_once_through_partitions_kills_and_a_lost_disk(scene: Scene) -> None:
-    first, second, *_, last = scene.hosts
+    first, second, *_ = scene.hosts
     for host in scene.hosts:
         host.begin_sending()
     try:
@@ -213,37 +266,8 @@ def test_entries_of_hosts_arrive_once_through_partitions_kills_and_a_lost_disk(s
         for host in scene.hosts:
             host.end_sending()
 
-    # These wait on the last host, because the central topic permits no such entries; then its disk is lost.
-    large = [LARGE + b"%d" % number for number in range(7)]
-    last.append("large", large)
-    wait_until(lambda: scene.waits_there(last) == len(large), WAIT_S, "only the large entries wait on the last host")
-    events = [payload for host in scene.hosts for payload in host.payloads("events")]
-    with last.inside():
-        last.pipe.kill_all()
-    shutil.rmtree(last.pipe.data_dir)
-    last.start()
-    last.wait_ready()
-    last.append("orders", [last.payload("order of the new disk", 0)])
-
-    wait_until(lambda: len(payloads_of(scene.central, "events")) >= len(events), WAIT_S, "the events arrive")
+    lost, expected = scene.lose_disk()
+    wait_until(lambda: scene.arrived().total() >= expected.total(), WAIT_S, "the entries arrive")
     wait_until(lambda: not any(map(scene.waits_there, scene.hosts)), WAIT_S, "nothing waits on hosts")
-    orders = [payload for host in scene.hosts for payload in host.acknowledged if not payload.startswith(LARGE)]
-    wait_until(lambda: len(payloads_of(scene.central, "orders")) >= len(orders), WAIT_S, "the orders arrive")
-    assert Counter(payloads_of(scene.central, "orders")) == Counter(orders)
-    assert Counter(payloads_of(scene.central, "events")) == Counter(events)
-
-    def is_reported() -> bool:
-        rows = scene.rows()
-        return all(rows[host.name, "http"]["on_host"]["accepted"] == len(host.acknowledged) for host in scene.hosts)
-
-    wait_until(is_reported, WAIT_S, "the hosts report what they have acknowledged")
-    rows = scene.rows()
-    for row in rows.values():
-        there = row["on_host"]
-        elsewhere = there["expired"] + there["pending"] + there["lost_with_disk"]
-        assert there["accepted"] == row["accepted"] + elsewhere, row
-        assert there["unaccounted"] == 0, row
-    lost = {key: row["on_host"]["lost_with_disk"] for key, row in rows.items() if row["on_host"]["lost_with_disk"]}
-    assert lost == {(last.name, "http"): len(large)}
-    with scene.at_central():
-        assert scene.central.balance()["unaccounted"] == 0
+    assert scene.arrived() == expected
+    scene.check_sums(lost)
