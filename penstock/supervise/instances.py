@@ -61,9 +61,11 @@ def describe_instances() -> str:
 def instance_elsewhere(data_dir: Path, address: str) -> Instance | None:
     """Return the instance with another data directory that answers at a local ``address``; None without one.
 
-    Without this, a command for a data directory whose instance is stopped would show the contents of another one.
+    Without this, a command for a data directory whose instance is stopped, or in a folder without one, would show the
+    contents of another one. Raises OSError if this user may not see the data directory.
     """
-    if not data_dir.is_dir() or running_supervisor(data_dir) is not None:
+    with contextlib.suppress(NotRunning):
+        find_supervisor(data_dir)
         return None
     host, _, port = address.rpartition(":")
     if host not in LOOPBACK_HOSTS:

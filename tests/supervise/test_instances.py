@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.common import name_instance_elsewhere
+from penstock.supervise import instances
 from penstock.supervise.instances import Instance, running_instances
 from penstock.testing.pipe import Pipe
 from tests.cli.command_line import run
@@ -40,9 +41,12 @@ def test_commands_in_a_folder_without_data_name_the_running_instances(tmp_path: 
     assert list(elsewhere.iterdir()) == []
 
 
-def test_answers_of_an_instance_on_another_data_directory_say_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_data", [True, False])
+def test_answers_of_an_instance_on_another_data_directory_say_so(tmp_path: Path, has_data: bool) -> None:
     elsewhere = tmp_path / "elsewhere"
-    (elsewhere / "penstock-data").mkdir(parents=True)
+    elsewhere.mkdir()
+    if has_data:
+        (elsewhere / "penstock-data").mkdir()
     pipe = Pipe(tmp_path)
     pipe.start()
     try:
@@ -61,9 +65,9 @@ def test_answers_of_an_instance_on_another_data_directory_say_so(tmp_path: Path)
 def test_data_directory_that_may_not_be_seen_changes_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(path: Path) -> bool:
+    def refuse(path: Path) -> int:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "is_dir", refuse)
+    monkeypatch.setattr(instances, "find_supervisor", refuse)
     name_instance_elsewhere(tmp_path, "127.0.0.1:8844")
     assert capsys.readouterr().err == ""
