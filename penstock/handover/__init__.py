@@ -38,7 +38,7 @@ buffer's file is created or the machine is restarted, because positions may then
 frame's metadata contains it, and the log stores batches under (listener, epoch, position), and skips duplicates.
 After a restart of the machine readers wait for the epoch: the writer repairs the buffer first, and restores floors
 that a power failure took back, from the moves on this page and from the frames that carry the counts. A frame names
-lost frames that were to carry its counts; the log enters them only if it has stored none of these.
+the lost frames that were to carry a part of its counts; the log enters it only if it has stored none of these.
 The page also contains *routes* (the topic of frames, by position), the counts of *missed* frames (``dropped_frames``),
 the refused *topic requests*, and the listener's statistics.
 """

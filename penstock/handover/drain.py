@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import groupby
@@ -23,6 +23,7 @@ from penstock.counts import Counts, Name, Origin, bucket_of, summed
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS
 from penstock.handover.buffer import TopicByPosition, was_restarted
+from penstock.handover.dropped_frames import LostCounts
 from penstock.handover.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import read_held_frames, remove_held_frames
@@ -38,12 +39,15 @@ from penstock.logbuffer import Frame
 from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
 
 RECEIPTS = "_receipts"
+NOT_ROUTED = f"{Name.NOT_ROUTED}{LOG}"
 EMPTY = memoryview(b"")
 GROUP_BYTES = 8 << 20
 """Limit of the frames stored as one group, and so of one commit."""
 SMALL_GROUP_BYTES = 256 << 10
 GATHER_COUNTS_S, GATHERED_COUNTS_BYTES = 0.02, 16 << 20
 """Interval of groups of which only counts are stored (no sender waits for them), and the most bytes in that time."""
+StoredPosition = Callable[[str, str], int]
+"""Returns the position up to which a topic has stored the frames of a log buffer, named as in ``Origin.buffer``."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -168,18 +172,22 @@ class Drain(FrameReader):
             # a large one runs beside the decoding of further frames.
             with contextlib.ExitStack() as stack:
                 commits = stack.enter_context(committers.scheduling_locally()) if is_small else []
-                for frame, mark, origin, topic, messages in self._split(group, self._page):
+                for frame, metadata, origin, topic, messages in self._split(group, self._page):
                     has_messages = any(part.num_rows for part in messages.values())
-                    if unconfirmed and not has_messages:
+                    if unconfirmed and (metadata.floor or not has_messages):
                         # Order: counts alone are stored in another topic, which may have room where that of the frames
                         # before has none. Then these go back to the writer, with a frame that is counted already.
-                        self._wait_for(unconfirmed, commits)
-                        if any(future.exception() for future in unconfirmed):
+                        if not self._are_stored(unconfirmed, commits):
                             break
                         unconfirmed = []
-                    appended.append((frame.end, mark, self._append(topic, messages, origin)))
-                    if has_messages:
-                        unconfirmed += appended[-1][2]
+                    futures = self._append(topic, messages, origin)
+                    appended.append((frame.end, metadata.total, futures))
+                    # Order: a frame with counts of dropped ones is stored before any later one. Once it is lost, any
+                    # later position of its topic or of the receipts therefore shows that its counts are entered.
+                    if metadata.floor and not self._are_stored(futures, commits):
+                        break
+                    if has_messages and not metadata.floor:
+                        unconfirmed += futures
                 self._run(commits)
         except LogError as error:
             refusal = error
@@ -206,14 +214,18 @@ class Drain(FrameReader):
         if pending := [future for future in futures if not future.done()]:
             self._log.committers.wait(pending)
 
+    def _are_stored(self, futures: list[Future[Any]], commits: list[Work]) -> bool:
+        self._wait_for(futures, commits)
+        return not any(future.exception() for future in futures)
+
     def _split(
         self, group: FrameGroup, page: StatePage
-    ) -> Iterator[tuple[Frame, int, Origin, str | None, MessagesByTopic]]:
-        """Yield each readable frame, the total after it, its origin, its own topic, and its messages by topic.
+    ) -> Iterator[tuple[Frame, FrameMetadata, Origin, str | None, MessagesByTopic]]:
+        """Yield each readable frame with its metadata, its origin, its own topic, and its messages by topic.
 
         Messages without a topic go to another handler: they are only counted.
         """
-        read: list[tuple[Frame, int, Origin, Body]] = []
+        read: list[tuple[Frame, FrameMetadata, Origin, Body]] = []
         mark, routes = group.mark, self._topics_by_position()
         for frame in group.frames:
             try:
@@ -223,17 +235,19 @@ class Drain(FrameReader):
                 continue
             origin = self._origin(frame, metadata, mark)
             mark = metadata.total
-            read.append((frame, mark, origin, batch))
+            read.append((frame, metadata, origin, batch))
         splitter = TopicSplitter(self._log, page, group.begin, group.end)
         for topic, part in groupby(read, lambda each: routes.topic(each[0].begin)):
             entries = list(part)
             if topic is None:
-                for frame, total, origin, batch in entries:
-                    yield frame, total, _with_count(origin, f"{Name.NOT_ROUTED}{LOG}", batch.num_rows), None, {}
+                for frame, metadata, origin, batch in entries:
+                    origin = self._without_entered(_with_count(origin, NOT_ROUTED, batch.num_rows), metadata)
+                    yield frame, metadata, origin, None, {}
                 continue
             split_frames = splitter.split([batch for *_, batch in entries], topic)
-            for (frame, total, origin, _), (messages, refused) in zip(entries, split_frames, strict=True):
-                yield frame, total, _with_count(origin, Name.REQUEST_REFUSED, refused), topic, messages
+            for (frame, metadata, origin, _), (messages, refused) in zip(entries, split_frames, strict=True):
+                origin = self._without_entered(_with_count(origin, Name.REQUEST_REFUSED, refused), metadata)
+                yield frame, metadata, origin, topic, messages
 
     def _origin(self, frame: Frame, metadata: FrameMetadata, mark: int) -> Origin:
         """Return the batch's origin; the messages of damaged frames before this one are counted as corrupt."""
@@ -241,24 +255,18 @@ class Drain(FrameReader):
         lost = metadata.total - counts[Name.ACCEPTED] - mark if mark != UNKNOWN else 0
         if lost > 0:
             counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
-        counts.subtract(self._entered_before(metadata))
         buffer = f"{self.listener}.{metadata.epoch}"
         return replace(metadata.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end)
 
-    def _entered_before(self, metadata: FrameMetadata) -> Mapping[str, int]:
-        """Return the counts of this frame that a lost frame carried into the log.
+    def _without_entered(self, origin: Origin, metadata: FrameMetadata) -> Origin:
+        """Return the origin without the counts that lost frames have carried into the log.
 
-        Crash: a power failure may take a stored frame, and the reader's position. The topics know what is stored. Only
-        the topic of its messages is asked: another one may have stored later frames, while this one had no room.
-        Limit: counts whose messages all went to requested topics are in the receipts, and are entered again.
+        Order: called once the frames before it in its group are stored, because saved ones may be the lost ones.
         """
-        for carrier in metadata.carriers:
-            if carrier.epoch == metadata.epoch:
-                continue  # no power failure took it: it was never written
-            buffer = f"{self.listener}.{carrier.epoch}"
-            if self._log.buffer_position(carrier.topic or RECEIPTS, buffer) > carrier.begin:
-                return carrier.counts
-        return {}
+        if not metadata.lost_counts:
+            return origin
+        entered = entered_counts(metadata.lost_counts, self.listener, self._log.buffer_position)
+        return replace(origin, counts=summed([origin.counts, {name: -entered[name] for name in entered}]))
 
     def _append(self, own_topic: str | None, messages: MessagesByTopic, origin: Origin) -> list[Future[Any]]:
         """Append a frame's messages to their topics, and its counts once, with the handler's own topic."""
@@ -293,6 +301,23 @@ class Drain(FrameReader):
         accepted = body.filter(pc.less_equal(sizes.fill_null(0), pa.scalar(limit)))
         counts[f"{Name.HANDLER_FAILED}{LOG}"] += body.num_rows - accepted.num_rows
         return accepted
+
+
+def entered_counts(lost: Iterable[LostCounts], listener: str, stored_position: StoredPosition) -> Counts:
+    """Return the counts that lost frames of ``listener`` have carried into the log.
+
+    Crash: a power failure may take a stored frame, and the reader's position. The topics know what is stored: that of
+    the frame's messages, or the receipts if it had none for its topic.
+    """
+    entered = Counts()
+    for carriers, counts in lost:
+        if any(
+            stored_position(topic, f"{listener}.{carrier.epoch}") > carrier.begin
+            for carrier in carriers
+            for topic in {carrier.topic or RECEIPTS, RECEIPTS}
+        ):
+            entered.absorb(counts)
+    return entered
 
 
 def _grouped(frames: Iterable[Frame], limit_bytes: int) -> Iterator[list[Frame]]:

@@ -11,29 +11,37 @@ neither loses these counts nor enters them twice:
     riding   a frame with this number carries them (the number in the last frame's metadata decides)
 
 A power failure may take back this text or the floor, and spare the frame. The frame therefore names the floor as well.
-It may also take the frame after the log has stored it, and the reader's position with it: only the topics tell. The
-next frame that carries the counts therefore names the lost one (``Carrier``).
+It may also take the frame after the log has stored it, and the reader's position with it: only the topics tell. Counts
+that ride again therefore name the lost frames that were to carry them (``LostCounts``), also if the frame that carries
+them now is missed itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from penstock.counts import Counts
+from penstock.counts import Counts, summed
 from penstock.handover.paths import LOG
 from penstock.handover.state_page import SKIPPED, StatePage
 
 MAX_BUCKETS = 40
 """Limit of separate minutes, because one frame's document carries all of them."""
 
-MAX_CARRIERS_BYTES = 8 << 10
-"""Limit of the lost frames that a frame names, because their counts are in its document a second time."""
+MAX_OWED_BYTES = 12 << 10
+"""Limit of owed counts as JSON: 8 names of MAX_BUCKETS minutes are below 10 KiB.
+
+The state page has such counts up to three times (owed, riding, skip), a frame's document twice.
+"""
+MAX_CARRIERS = 8
+"""Limit of the lost frames by which counts are known: after more power failures in a row the oldest is forgotten."""
+# Limit: minutes are merged first, because nothing is counted twice by it; the lost frames are forgotten last.
+_LIMITS = (*((buckets, MAX_CARRIERS) for buckets in (MAX_BUCKETS, 30, 20, 10, 5, 1)), (1, 2), (1, 0))
 
 
 class Carrier(NamedTuple):
-    """A frame that was to carry ``counts``: at ``begin``, or in the term behind it, in this ``epoch`` of positions.
+    """A lost frame: at ``begin``, or in the term behind it, in this ``epoch`` of positions.
 
     ``topic`` is the one of its messages; None for a frame without any for the log.
     """
@@ -41,7 +49,17 @@ class Carrier(NamedTuple):
     epoch: str
     begin: int
     topic: str | None
+
+
+class LostCounts(NamedTuple):
+    """Counts that each of ``carriers`` (the newest first) was to carry: the log may have entered them already."""
+
+    carriers: tuple[Carrier, ...]
     counts: Mapping[str, int]
+
+
+OwedCounts = dict[tuple[Carrier, ...], Counts]
+"""Counts by the lost frames that were to carry them; the empty tuple for counts that no frame carried yet."""
 
 
 class Move(NamedTuple):
@@ -59,25 +77,25 @@ class DroppedFrameCounts:
         """Continue after a predecessor: ``rode`` is the number in its last frame, ``floors`` maps readers to floors."""
         self._page = page
         saved: dict[str, Any] = page.read(SKIPPED) or {}
-        self._owed = Counts(saved.get("owed", {}))
+        self._owed = _owed_counts(saved.get("owed", {}), saved.get("lost", ()))
         riding, skip = saved.get("riding"), saved.get("skip")
         # Crash: the newest text is damaged or was not on the disk, and this is an older one.
         is_carried = rode > saved.get("number", rode)
-        self._lost: tuple[Carrier, ...] = tuple(Carrier(*entry) for entry in saved.get("lost", ()) if not is_carried)
         self._dropped: dict[str, Any] = saved.get("dropped", {})
         self._number = max(rode, riding["number"] if riding else 0)
         if is_carried:
-            self._owed = Counts()
+            self._owed = {}
         elif riding and riding["number"] > rode:
-            self._owed.absorb(riding["counts"])
-            self._lost = _lost_carriers(riding) if "frame" in riding else ()
+            carriers = (Carrier(*riding["frame"]),) if "frame" in riding else ()
+            for earlier, counts in _owed_counts(riding["counts"], riding.get("lost", ())).items():
+                _absorb(self._owed, carriers + earlier, counts)
         if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
-            self._enter(skip | {"counts": {}} if is_carried and skip["reader"] == LOG else skip)
+            self._enter(skip | {"counts": {}, "lost": ()} if is_carried and skip["reader"] == LOG else skip)
         self._riding: dict[str, Any] | None = None
         self.carried = Move()
         """The last move of the log whose counts the last ``ride`` returned; an empty one without counts."""
-        self.lost_carriers: tuple[Carrier, ...] = ()
-        """The lost frames, newest first, that may have carried these counts; a frame's include an older frame's."""
+        self.lost_counts: tuple[LostCounts, ...] = ()
+        """The part of these counts that lost frames were to carry."""
         self._skip: dict[str, Any] | None = None
         if saved:
             self._write()
@@ -88,16 +106,23 @@ class DroppedFrameCounts:
         return self._number
 
     def __bool__(self) -> bool:
-        return bool(self._owed)
+        return any(self._owed.values())
 
     @property
     def owed_move(self) -> Move:
         """The last move of the log if counts of it are owed, or an empty one."""
-        return _move(self._dropped.get(LOG, {})) if self._owed else Move()
+        return _move(self._dropped.get(LOG, {})) if self else Move()
 
-    def skip(self, reader: str, move: Move, counts: Mapping[str, int]) -> None:
-        """Record that ``reader`` is about to be moved; its floor is stored next."""
-        self._skip = {"reader": reader, "counts": dict(counts), **move._asdict()}
+    def skip(self, reader: str, move: Move, counts: Mapping[str, int], lost: Iterable[LostCounts] = ()) -> None:
+        """Record that ``reader`` is about to be moved; its floor is stored next.
+
+        ``lost`` is the part of ``counts`` that the missed frames repeated for lost ones.
+        """
+        missed: OwedCounts = {(): Counts(counts)}
+        for carriers, repeated in lost:
+            missed[()].subtract(repeated)
+            _absorb(missed, carriers, repeated)
+        self._skip = {"reader": reader, **_document(_bounded(missed)), **move._asdict()}
         self._write()
 
     def confirm_skip(self) -> None:
@@ -110,7 +135,11 @@ class DroppedFrameCounts:
     def _enter(self, skip: Mapping[str, Any]) -> None:
         before = self._dropped.get(skip["reader"], {})
         total = Counts(before.get("counts", {}))
-        (self._owed if skip["reader"] == LOG else total).absorb(skip["counts"])
+        for carriers, counts in _owed_counts(skip["counts"], skip.get("lost", ())).items():
+            if skip["reader"] == LOG:
+                _absorb(self._owed, carriers, counts)
+            else:
+                total.absorb(counts)
         last, move = _move(before), _move(skip)
         if last.to == move.begin:
             move = move._replace(begin=last.begin)
@@ -118,20 +147,19 @@ class DroppedFrameCounts:
 
     def ride(self, epoch: str = "", begin: int = 0, topic: str | None = None) -> dict[str, int]:
         """Return the counts for the next frame, under a new ``number``; see ``Carrier`` for what identifies it."""
-        self.carried, self.lost_carriers, self._lost = self.owed_move, self._lost, ()
-        if not self._owed:
+        self.carried, self.lost_counts = self.owed_move, ()
+        if not self:
             return {}
         self._number += 1
-        frame = (epoch, begin, topic)
-        self._riding = {
-            "number": self._number,
-            "counts": self._owed.pruned(),
-            "frame": frame,
-            "lost": self.lost_carriers,
-        }
-        self._owed = Counts()
+        riding: OwedCounts = {}
+        for carriers, counts in self._owed.items():
+            # A frame of this epoch was never written: no power failure has taken it.
+            _absorb(riding, tuple(carrier for carrier in carriers if carrier.epoch != epoch), counts)
+        self.lost_counts = tuple(LostCounts(carriers, counts) for carriers, counts in riding.items() if carriers)
+        self._riding = {"number": self._number, "frame": (epoch, begin, topic), **_document(riding)}
+        self._owed = {}
         self._write()
-        return dict(self._riding["counts"])
+        return summed(riding.values()).pruned()
 
     def confirm_ride(self) -> None:
         """Record that this frame is in the log buffer."""
@@ -140,30 +168,60 @@ class DroppedFrameCounts:
             self._write()
 
     def _write(self) -> None:
-        self._owed = fold(self._owed)
-        document = {"owed": self._owed.pruned(), "riding": self._riding, "skip": self._skip, "number": self._number}
-        self._page.write(SKIPPED, {**document, "lost": self._lost, "dropped": self._dropped})
+        self._owed = _bounded(self._owed)
+        owed = _document(self._owed)
+        document = {"owed": owed["counts"], "lost": owed["lost"], "riding": self._riding, "skip": self._skip}
+        self._page.write(SKIPPED, {**document, "number": self._number, "dropped": self._dropped})
 
 
-def _lost_carriers(riding: Mapping[str, Any]) -> tuple[Carrier, ...]:
-    """Return the frames that were to carry these counts, the newest ones within the limit."""
-    newest = (*riding["frame"], riding["counts"])
-    carriers = tuple(Carrier(*entry) for entry in (newest, *riding["lost"]))
-    while len(json.dumps(carriers)) > MAX_CARRIERS_BYTES:
-        carriers = carriers[:-1]
-    return carriers
+def _owed_counts(counts: Mapping[str, int], lost: Iterable[tuple[Any, Any]]) -> OwedCounts:
+    owed: OwedCounts = {(): Counts(counts)}
+    for carriers, repeated in lost:
+        _absorb(owed, tuple(Carrier(*carrier) for carrier in carriers), repeated)
+    return owed
+
+
+def _absorb(owed: OwedCounts, carriers: tuple[Carrier, ...], counts: Mapping[str, int]) -> None:
+    if any(counts.values()):
+        owed.setdefault(carriers, Counts()).absorb(counts)
+
+
+def _document(owed: OwedCounts) -> dict[str, Any]:
+    """Return a mapping for JSON, as ``_owed_counts`` takes it."""
+    lost = [(carriers, counts.pruned()) for carriers, counts in owed.items() if carriers]
+    return {"counts": owed.get((), Counts()).pruned(), "lost": lost}
+
+
+def _bounded(owed: OwedCounts) -> OwedCounts:
+    """Merge old minutes, and then forget lost frames, until the counts are within MAX_OWED_BYTES."""
+    for max_buckets, max_carriers in _LIMITS:
+        oldest = _oldest_bucket((name for counts in owed.values() for name in counts), max_buckets)
+        bounded: OwedCounts = {}
+        for carriers, counts in owed.items():
+            _absorb(bounded, carriers[:max_carriers], _merge_before(oldest, counts))
+        if len(json.dumps(_document(bounded))) <= MAX_OWED_BYTES:
+            break
+    return bounded
 
 
 def fold(counts: Counts) -> Counts:
     """Keep the newest MAX_BUCKETS buckets; older counts are added to the oldest of them."""
-    buckets = sorted({int(name.partition("@")[0]) for name in counts})
-    if len(buckets) <= MAX_BUCKETS:
+    return _merge_before(_oldest_bucket(counts, MAX_BUCKETS), counts)
+
+
+def _oldest_bucket(names: Iterable[str], max_buckets: int) -> int:
+    buckets = sorted({int(name.partition("@")[0]) for name in names})
+    return buckets[-max_buckets] if len(buckets) > max_buckets else 0
+
+
+def _merge_before(oldest: int, counts: Counts) -> Counts:
+    if not oldest:
         return counts
-    oldest, folded = buckets[-MAX_BUCKETS], Counts()
+    merged = Counts()
     for name, count in counts.items():
         bucket, _, plain_name = name.partition("@")
-        folded[f"{max(int(bucket), oldest)}@{plain_name}"] += count
-    return folded
+        merged[f"{max(int(bucket), oldest)}@{plain_name}"] += count
+    return merged
 
 
 def moved_readers(page: StatePage) -> list[str]:

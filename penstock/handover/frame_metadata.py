@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock.counts import Counts, Origin
-from penstock.handover.dropped_frames import Carrier
+from penstock.handover.dropped_frames import Carrier, LostCounts
 from penstock.records import BadBatch
 
 
@@ -21,8 +21,8 @@ class FrameMetadata:
     of the last counts of missed frames that a frame carried (``dropped_frames``). Positions of one ``epoch`` are never
     reused. ``slots``: the round, and the slot before which it is published; None without slots. ``floor`` and
     ``floor_mark``: a frame that carries counts of frames that the log missed names the floor behind them, and the total
-    there; 0 in other frames. ``carriers``: frames that a power failure took, newest first; if the log has stored one,
-    its counts are entered already, and are not entered again from this frame.
+    there; 0 in other frames. ``lost_counts`` is the part of the counts that lost frames were to carry; the log does not
+    enter again what it has stored with these.
     """
 
     origin: Origin
@@ -37,7 +37,7 @@ class FrameMetadata:
     slots: tuple[int, int] | None = None
     floor: int = 0
     floor_mark: int = 0
-    carriers: tuple[Carrier, ...] = ()
+    lost_counts: tuple[LostCounts, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return a mapping for JSON."""
@@ -54,7 +54,7 @@ class FrameMetadata:
         }
         if self.floor:
             document["floor"] = [self.floor, self.floor_mark]
-        return document | {"carriers": self.carriers} if self.carriers else document
+        return document | {"lost": self.lost_counts} if self.lost_counts else document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> FrameMetadata:
@@ -78,9 +78,14 @@ class FrameMetadata:
                 int(floor),
                 int(floor_mark),
                 tuple(
-                    Carrier(str(epoch), int(begin), None if topic is None else str(topic), Counts(counts))
-                    for epoch, begin, topic, counts in document.get("carriers", ())
+                    LostCounts(tuple(map(_carrier, carriers)), Counts(counts))
+                    for carriers, counts in document.get("lost", ())
                 ),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadBatch(f"invalid frame metadata: {error!r}") from None
+
+
+def _carrier(entry: Sequence[Any]) -> Carrier:
+    epoch, begin, topic = entry
+    return Carrier(str(epoch), int(begin), None if topic is None else str(topic))

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
@@ -23,7 +24,7 @@ from penstock.handover.buffer import (
     last_total,
     was_restarted,
 )
-from penstock.handover.dropped_frames import DroppedFrameCounts, Move, last_move
+from penstock.handover.dropped_frames import DroppedFrameCounts, LostCounts, Move, last_move
 from penstock.handover.frame import encode_frame, intact_metadata, published
 from penstock.handover.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import saved_end, write_held_frames
@@ -177,7 +178,7 @@ class FrameWriter:
             published(reserved),
             self._missed.carried.to,
             self._missed.carried.mark,
-            self._missed.lost_carriers,
+            self._missed.lost_counts,
         )
         if arrivals and self.senders is not None:
             self.senders.stage(arrivals, self._publication.position, last)
@@ -287,7 +288,7 @@ class FrameWriter:
         held = held_file(reader.position.path.parent, self._source)
         try:
             # Limit: the frames may be a whole buffer, so they are read twice and never in memory together.
-            self._held_mark = missed_counts(uncertain_frames(held, self._publication, begin, end), reader)[1]
+            self._held_mark = missed_counts(uncertain_frames(held, self._publication, begin, end), reader).mark
             write_held_frames(held, uncertain_frames(held, self._publication, begin, end), self._held_mark)
         except OSError as error:
             _LOGGER.warning("frames of the log daemon cannot be saved: %s; waiting for it", error)
@@ -311,11 +312,11 @@ class FrameWriter:
             except Lapped:  # overwritten already; the total shows the number of messages
                 missed_frames, end = [], frames.oldest() or self._publication.position
             mark = reader.mark if self._knows_its_frames(reader) else self._held_mark
-            counts, mark_after = missed_counts(missed_frames, reader, mark)
+            missed = missed_counts(missed_frames, reader, mark)
             # Order: counts, then the floor mark, then the floor. A crash in between leaves counts that the floor
             # confirms.
-            self._missed.skip(reader.name, Move(start, end, mark_after), counts)
-            reader.position.floor_mark = mark_after
+            self._missed.skip(reader.name, Move(start, end, missed.mark), missed.counts, missed.lost)
+            reader.position.floor_mark = missed.mark
             reader.position.floor = end
         self._missed.confirm_skip()
         self.on_skip(reader.name, start, end)
@@ -340,12 +341,21 @@ def _published(frame: Frame) -> tuple[int, int]:
     return metadata.slots if metadata and metadata.slots else published(frame.reserved_value)
 
 
-def missed_counts(frames: Iterable[Frame], reader: HandlerPosition, before: int | None = None) -> tuple[Counts, int]:
-    """Return the counts of frames that ``reader`` misses, named by bucket, and the total after them.
+class MissedCounts(NamedTuple):
+    """Counts of missed frames, named by bucket, and the total after them; ``lost`` is a part of the log's."""
+
+    counts: Counts
+    mark: int
+    lost: list[LostCounts]
+
+
+def missed_counts(frames: Iterable[Frame], reader: HandlerPosition, before: int | None = None) -> MissedCounts:
+    """Return the counts of frames that ``reader`` misses.
 
     ``before`` is the total before them if the reader is further than its stored position. Messages of unreadable frames
     show in the total of the next readable frame, and are corrupt.
     """
+    lost_counts: list[LostCounts] = []
     counts, mark = Counts(), reader.mark if before is None else before
     for frame in frames:
         metadata = intact_metadata(frame)
@@ -356,9 +366,10 @@ def missed_counts(frames: Iterable[Frame], reader: HandlerPosition, before: int 
         mark = metadata.total
         if reader.name == LOG:
             counts.absorb(_counts_for_log(metadata, accepted, lost, reader))
+            lost_counts += metadata.lost_counts
         else:
             counts.absorb(elsewhere(metadata.origin.bucket, {DROPPED: accepted, CORRUPT: lost}))
-    return counts, mark
+    return MissedCounts(counts, mark, lost_counts)
 
 
 def _counts_for_log(metadata: FrameMetadata, accepted: int, lost: int, reader: HandlerPosition) -> dict[str, int]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.counts import Counts, Name, SourceBucket, by_bucket
 from penstock.handover.buffer import TopicByPosition
-from penstock.handover.drain import RECEIPTS
+from penstock.handover.drain import RECEIPTS, StoredPosition, entered_counts
+from penstock.handover.dropped_frames import LostCounts
 from penstock.handover.frame import read_frame_metadata
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.position import ReaderPosition
@@ -29,8 +30,6 @@ _DOCUMENT = re.compile(rb'\{"v":1,("source":"[^"]*","bucket":\d+),[^{}]*?(?:"cou
 _EPOCH = re.compile(rb'"missed":\d+,"epoch":"([^"]*)"')
 MAX_CACHED_DOCUMENTS = 1000
 CountsByOrigin = Mapping[SourceBucket, Counts]
-StoredPosition = Callable[[str, str], int]
-"""Returns the position up to which a topic has stored the frames of a log buffer, named as in ``Origin.buffer``."""
 
 
 class BufferedCounts:
@@ -48,8 +47,9 @@ class BufferedCounts:
     ) -> dict[SourceBucket, Counts]:
         """Return the counts by source and bucket over the log buffers of ``listeners``.
 
-        With ``stored_position``, frames that the log has stored do not count. Crash: the reader's position passes them
-        later, and after a crash only once they have been read again.
+        With ``stored_position``, frames that the log has stored do not count, nor do counts that a lost frame has
+        carried into the log. Crash: the reader's position passes them later, and after a crash only once they have been
+        read again.
         """
         total: dict[SourceBucket, Counts] = {}
         with self._lock:
@@ -91,6 +91,7 @@ class _FrameCounts:
     epoch: str
     topic: str | None
     counts_by_origin: CountsByOrigin
+    lost: tuple[LostCounts, ...]
 
 
 @dataclass(slots=True)
@@ -101,17 +102,26 @@ class _BufferedFrames:
     begin: int
     end: int
     frames: deque[_FrameCounts] = field(default_factory=deque)
+    repeating: deque[_FrameCounts] = field(default_factory=deque)
+    """The frames that repeat counts of lost ones."""
     totals: dict[SourceBucket, Counts] = field(default_factory=dict)
     documents: dict[tuple[bytes, bytes], CountsByOrigin] = field(default_factory=dict)
 
     def without_stored(
         self, listener: str, topics: Iterable[str], stored_position: StoredPosition
     ) -> dict[SourceBucket, Counts]:
-        """Return the totals without the frames that ``topics`` have stored."""
+        """Return the totals without the frames that ``topics`` have stored, and without counts entered before."""
         total = {key: Counts(counts) for key, counts in self.totals.items()}
+        reached = 0
         for frame in self._stored_frames(listener, topics, stored_position):
+            reached = frame.end
             for key, counts in frame.counts_by_origin.items():
                 total[key].subtract(counts)
+        for frame in self.repeating:
+            # No frame with counts of dropped ones is passed over: the log stores it before it stores a later one.
+            if frame.end > reached:
+                for bucket, counts in by_bucket(0, entered_counts(frame.lost, listener, stored_position)).items():
+                    total[listener, bucket].subtract(counts)
         return {key: counts for key, counts in total.items() if any(counts.values())}
 
     def _stored_frames(
@@ -135,6 +145,8 @@ class _BufferedFrames:
         """Forget the frames before ``position``: the reader has passed them."""
         self.begin = position
         self.end = max(self.end, position)
+        while self.repeating and self.repeating[0].end <= position:
+            self.repeating.popleft()
         while self.frames and self.frames[0].end <= position:
             for key, counts in self.frames.popleft().counts_by_origin.items():
                 self.totals[key].subtract(counts)
@@ -156,27 +168,34 @@ class _BufferedFrames:
         self.end = subscription.position
 
     def _enter(self, frame: Frame, topic: str | None, routed: bool) -> None:
-        epoch, counts_by_origin = self._parse_counts(frame)
+        epoch, counts_by_origin, lost = self._parse_counts(frame)
         if not routed:
             counts_by_origin = {key: _not_routed(counts) for key, counts in counts_by_origin.items()}
         has_messages = any(counts[Name.ACCEPTED] for counts in counts_by_origin.values())
-        self.frames.append(_FrameCounts(frame.end, epoch, topic if has_messages else None, counts_by_origin))
+        self.frames.append(_FrameCounts(frame.end, epoch, topic if has_messages else None, counts_by_origin, lost))
+        if lost:
+            self.repeating.append(self.frames[-1])
         for key, counts in counts_by_origin.items():
             self.totals.setdefault(key, Counts()).absorb(counts)
 
-    def _parse_counts(self, frame: Frame) -> tuple[str, CountsByOrigin]:
-        """Return a frame's epoch and counts. Most frames repeat the document of another one, which is parsed once."""
+    def _parse_counts(self, frame: Frame) -> tuple[str, CountsByOrigin, tuple[LostCounts, ...]]:
+        """Return a frame's epoch, its counts, and the counts that it repeats for lost frames.
+
+        Most frames repeat the document of another one, which is parsed once.
+        """
         # Fast path: a search in the first bytes of a frame replaces the parsing of its Arrow metadata.
         data = bytes(frame.data[:DOCUMENT_BYTES])
         document = _DOCUMENT.search(data)
         cache_key = (document[1], document[2] or b"") if document else None
+        if cache_key and b"@" in cache_key[1]:
+            cache_key = None  # it carries counts of dropped frames, and may repeat them for lost ones
         epoch = _EPOCH.search(data, document.end()) if document else None
         if cache_key and epoch and (cached := self.documents.get(cache_key)) is not None:
-            return epoch[1].decode(), cached
+            return epoch[1].decode(), cached, ()
         try:
             metadata = read_frame_metadata(frame.data)
         except BadBatch:
-            return "", {}  # the log counts the frame as corrupt when it reads it
+            return "", {}, ()  # the log counts the frame as corrupt when it reads it
         origin = metadata.origin
         parts = by_bucket(origin.bucket, origin.counts)
         counts_by_origin = {(origin.source, bucket): counts for bucket, counts in parts.items()}
@@ -185,7 +204,7 @@ class _BufferedFrames:
                 # Limit: cleared as a whole. A document that is still in use is parsed once more.
                 self.documents.clear()
             self.documents[cache_key] = counts_by_origin
-        return metadata.epoch, counts_by_origin
+        return metadata.epoch, counts_by_origin, metadata.lost_counts
 
 
 def _not_routed(counts: Counts) -> Counts:

@@ -44,7 +44,7 @@ def _end_reader(folder: Path, listener: str, handler: str, drop_counts: DroppedF
         reader = HandlerPosition(handler, True, position)
         begin = reader.reached
         frames, end = _remaining_frames(buffer_file(folder, listener), begin)
-        counts, mark = missed_counts(frames, reader)
+        counts, mark, _ = missed_counts(frames, reader)
         # Order: skip, floor, confirmation. Crash: in between, the recorded skip tells the next start which counts
         # belong to it.
         drop_counts.skip(handler, Move(begin, end, mark), counts)

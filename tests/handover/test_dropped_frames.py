@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from penstock.handover.dropped_frames import MAX_BUCKETS, Carrier, DroppedFrameCounts, Move
+from penstock.handover.dropped_frames import (
+    MAX_BUCKETS,
+    MAX_CARRIERS,
+    MAX_OWED_BYTES,
+    Carrier,
+    DroppedFrameCounts,
+    LostCounts,
+    Move,
+)
 from penstock.handover.state_page import SKIPPED, StatePage
 
 
@@ -106,27 +115,128 @@ def test_oldest_minutes_are_merged(page: StatePage) -> None:
     assert carried["59940@accepted"] == 1
 
 
+def owe(missed: DroppedFrameCounts, counts: Mapping[str, int], *lost: LostCounts) -> None:
+    missed.skip("log", Move(to=100), counts, lost)
+    missed.confirm_skip()
+
+
 def test_next_ride_names_the_lost_frames_that_carried_its_counts(page: StatePage) -> None:
     missed = DroppedFrameCounts(page)
-    missed.skip("log", Move(to=100), COUNTS)
-    missed.confirm_skip()
+    owe(missed, COUNTS)
     missed.ride("a", 320)
-    assert missed.lost_carriers == ()
+    assert missed.lost_counts == ()
     DroppedFrameCounts(page, rode=0)
     missed = DroppedFrameCounts(page, rode=0)
     missed.ride("b", 64, "in")
-    assert missed.lost_carriers == (Carrier("a", 320, None, COUNTS),)
+    first, second = Carrier("a", 320, None), Carrier("b", 64, "in")
+    assert missed.lost_counts == (LostCounts((first,), COUNTS),)
     missed = DroppedFrameCounts(page, rode=0)
-    missed.ride("c", 96)
-    assert missed.lost_carriers == (Carrier("b", 64, "in", COUNTS), Carrier("a", 320, None, COUNTS))
+    owe(missed, {"60@accepted": 2})
+    assert missed.ride("c", 96) == {"60@accepted": 7}
+    assert missed.lost_counts == (LostCounts((second, first), COUNTS),)
     assert not DroppedFrameCounts(page, rode=3).ride("d", 0)
+
+
+def test_frame_of_the_current_epoch_is_never_named_as_lost(page: StatePage) -> None:
+    missed = DroppedFrameCounts(page)
+    owe(missed, COUNTS)
+    missed.ride("a", 320, "in")
+    missed = DroppedFrameCounts(page, rode=0)
+    assert missed.ride("a", 320) == COUNTS
+    assert missed.lost_counts == ()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_dropped_frame_hands_on_the_lost_frames_of_its_counts(page: StatePage, is_killed: bool) -> None:
+    missed = DroppedFrameCounts(page)
+    lost = LostCounts((Carrier("a", 320, "in"),), COUNTS)
+    missed.skip("log", Move(to=100), {"60@accepted": 8}, [lost])
+    if is_killed:
+        missed = DroppedFrameCounts(page, floors={"log": 100})
+    missed.confirm_skip()
+    assert missed.ride("b", 64) == {"60@accepted": 8}
+    assert missed.lost_counts == (lost,)
+
+
+def test_counts_dropped_during_a_ride_keep_their_lost_frames_after_a_kill(page: StatePage) -> None:
+    missed = DroppedFrameCounts(page)
+    lost = LostCounts((Carrier("a", 320, "in"),), COUNTS)
+    owe(missed, COUNTS)
+    missed.ride("b", 64)
+    owe(missed, COUNTS, lost)
+    missed = DroppedFrameCounts(page, rode=0, floors={"log": 100})
+    assert missed.ride("c", 0) == {"60@accepted": 10}
+    assert sorted(missed.lost_counts) == [lost, LostCounts((Carrier("b", 64, None),), COUNTS)]
+
+
+def minutes_of(names: int, minutes: int) -> dict[str, int]:
+    return {f"{1_795_000_000 + 60 * minute}@name_{name}": 1000 for name in range(names) for minute in range(minutes)}
+
+
+def test_receiver_starts_after_a_move_over_a_thousand_minutes(page: StatePage) -> None:
+    missed = DroppedFrameCounts(page)
+    missed.skip("log", Move(to=100), minutes_of(8, 1000))
+    riding = DroppedFrameCounts(page, floors={"log": 100}).ride()
+    assert len(riding) == 8 * MAX_BUCKETS
+    assert sum(riding.values()) == 8 * 1000 * 1000
+
+
+def test_eight_counts_of_all_separate_minutes_keep_their_minutes_and_lost_frames(page: StatePage) -> None:
+    counts = minutes_of(8, MAX_BUCKETS)
+    carriers = tuple(Carrier("18ab3c4d5e6f7081", 1 << 40, "in") for _ in range(MAX_CARRIERS))
+    missed = DroppedFrameCounts(page)
+    owe(missed, counts, LostCounts(carriers, counts))
+    assert missed.ride() == counts
+    assert missed.lost_counts == (LostCounts(carriers, counts),)
+
+
+def test_minutes_are_merged_before_a_lost_frame_is_forgotten(page: StatePage) -> None:
+    counts = minutes_of(20, MAX_BUCKETS)
+    lost = LostCounts((Carrier("18ab3c4d5e6f7081", 1 << 40, "t" * 249),), counts)
+    missed = DroppedFrameCounts(page)
+    # The largest text: of counts that are owed, that ride, and that are about to be missed.
+    owe(missed, counts, lost)
+    missed.ride()
+    owe(missed, counts, lost)
+    missed.skip("log", Move(to=200), counts, [lost])
+    missed = DroppedFrameCounts(page, floors={"log": 200})
+    riding = missed.ride()
+    assert sum(riding.values()) == 3 * sum(counts.values())
+    assert 1 < len({name.partition("@")[0] for name in riding}) < MAX_BUCKETS
+    assert [(entry.carriers, sum(entry.counts.values())) for entry in missed.lost_counts] == [
+        (lost.carriers, sum(riding.values()))
+    ]
+    assert len(json.dumps(missed.lost_counts)) <= MAX_OWED_BYTES
+
+
+def test_oldest_lost_frames_are_forgotten_beyond_the_limit_and_no_count_is(page: StatePage) -> None:
+    missed = DroppedFrameCounts(page)
+    owe(missed, COUNTS)
+    for number in range(MAX_CARRIERS + 2):
+        missed.ride(f"epoch {number}", 0)
+        missed = DroppedFrameCounts(page, rode=0)
+    assert missed.ride("last", 0) == COUNTS
+    ((carriers, counts),) = missed.lost_counts
+    assert counts == COUNTS
+    assert [carrier.epoch for carrier in carriers] == [f"epoch {number}" for number in range(9, 1, -1)]
+
+
+def test_lost_frames_are_forgotten_if_their_names_alone_exceed_the_limit(page: StatePage) -> None:
+    lost = [
+        LostCounts((Carrier(f"epoch {number}", 0, "t" * 249),), {f"60@name_{name}": 1 for name in range(50)})
+        for number in range(20)
+    ]
+    missed = DroppedFrameCounts(page)
+    owe(missed, {f"60@name_{name}": 20 for name in range(50)}, *lost)
+    assert sum(missed.ride().values()) == 50 * 20
+    assert missed.lost_counts == ()
 
 
 def test_text_of_an_earlier_version_lets_counts_ride_again(page: StatePage) -> None:
     page.write(SKIPPED, {"owed": {}, "riding": {"number": 1, "counts": COUNTS}, "skip": None, "number": 1})
     missed = DroppedFrameCounts(page, rode=0)
     assert missed.ride("a", 0) == COUNTS
-    assert missed.lost_carriers == ()
+    assert missed.lost_counts == ()
 
 
 @pytest.mark.parametrize("rode", [0, 1])

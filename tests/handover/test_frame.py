@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
 from penstock.handover import frame as frame_module
-from penstock.handover.dropped_frames import Carrier
+from penstock.handover.dropped_frames import Carrier, LostCounts
 from penstock.handover.frame import (
     TRAILER,
     TRAILER_MARK,
@@ -45,7 +45,7 @@ RECEIPT = FrameMetadata(
     (7, 8),
     64,
     9,
-    (Carrier("d", 32, "in", Counts({"60@seen": 1})),),
+    (LostCounts((Carrier("d", 32, "in"), Carrier("c", 0, None)), Counts({"60@seen": 1})),),
 )
 
 

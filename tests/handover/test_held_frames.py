@@ -20,7 +20,7 @@ from penstock.counts import Counts, by_bucket
 from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain import Drain
-from penstock.handover.dropped_frames import Carrier
+from penstock.handover.dropped_frames import Carrier, LostCounts, Move
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, state_file
 from penstock.handover.position import UNKNOWN, ReaderPosition
@@ -32,7 +32,7 @@ from penstock.logbuffer import Frame
 from penstock.testing.crashes import CrashingFileSystem, FakeClock
 from penstock.testing.simulation.machine import VirtualTime
 from tests.fuzzed import RAW
-from tests.handover.test_drain import payloads
+from tests.handover.test_drain import payloads, refuse_topic, tagged
 from tests.handover.test_writer import publish
 from tests.ingest.ingest_life import Life, live
 
@@ -449,16 +449,33 @@ def test_counts_of_dropped_frames_are_entered_once_if_power_failures_take_the_fr
     assert not total["corrupt"]
 
 
+DROPPED = {f"60@{name}": 10 for name in ("seen", "accepted", "policy_drop.log")}
+
+
+def owe(life: Life, *carriers: Carrier) -> None:
+    """Let the next frame carry the counts of dropped messages, which ``carriers`` were to carry."""
+    position, missed = life.publication.position, life.publisher._missed
+    missed.skip("log", Move(position, position, life.publisher.total), DROPPED, [LostCounts(carriers, DROPPED)])
+    missed.confirm_skip()
+
+
+def reboot(life: Life, monkeypatch: pytest.MonkeyPatch) -> Life:
+    life.end()
+    monkeypatch.setattr(buffer, "boot_id", f"after {life.publisher._epoch}".format)
+    return live(life.folder, LISTENER)
+
+
 @pytest.mark.parametrize(
     ("boot", "frame", "topic", "is_stored"),
     [
         (0, 0, "in", True),
-        (0, 1, "in", False),  # the receipts behind it are stored, and it had no room
+        (0, 1, "in", True),  # the receipts have stored it: all of its messages went to requested topics
         (0, 1, None, True),
+        (0, 2, "in", False),
         (1, 2, "in", False),  # no power failure since: it was never written
     ],
 )
-def test_counts_of_a_lost_frame_are_entered_unless_its_topic_has_stored_it(
+def test_counts_of_a_lost_frame_are_entered_unless_the_log_has_stored_it(
     tmp_path: Path,
     log: Log,
     monkeypatch: pytest.MonkeyPatch,
@@ -467,26 +484,110 @@ def test_counts_of_a_lost_frame_are_entered_unless_its_topic_has_stored_it(
     topic: str | None,
     is_stored: bool,
 ) -> None:
-    begins, epochs = list[int](), list[str]()
-    for number, messages in enumerate([[(b"first",), ()], [(b"second",)]]):
-        monkeypatch.setattr(buffer, "boot_id", f"boot {number}".format)
-        life = live(tmp_path, LISTENER)
-        epochs.append(life.publisher._epoch)
-        for batch in messages:
-            begins.append(life.publication.position)
-            publish(life, *batch)
-        drain(tmp_path, log)
-        if number == 0:
-            life.end()
-    dropped = {f"60@{name}": 10 for name in ("seen", "accepted", "policy_drop.log")}
-    missed = life.publisher._missed
-    missed._owed.absorb(dropped)
-    missed._lost = (Carrier(epochs[boot], begins[frame], topic, dropped),)
+    life = live(tmp_path, LISTENER)
+    begins, epochs = list[int](), [life.publisher._epoch]
+    for messages in [(b"first",), ()]:
+        begins.append(life.publication.position)
+        publish(life, *messages)
+    drain(tmp_path, log)
+    life = reboot(life, monkeypatch)
+    epochs.append(life.publisher._epoch)
+    begins.append(life.publication.position)
+    publish(life, b"second")
+    drain(tmp_path, log)
+    owe(life, Carrier(epochs[boot], begins[frame], topic))
     publish(life, b"next")
     life.end()
     drain(tmp_path, log)
     assert counts(log)["policy_drop.log"] == (0 if is_stored else 10)
     assert counts(log)["accepted"] == 3 + counts(log)["policy_drop.log"]
+
+
+@pytest.mark.survives("log buffer", "power cut")
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_counts_are_entered_once_if_the_frame_that_repeats_them_is_dropped(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    lost = Carrier(life.publisher._epoch, 0 if is_stored else life.publication.position, "in")
+    life = reboot(life, monkeypatch)
+    publish(life, b"second")
+    drain(tmp_path, log)
+    owe(life, lost)
+    overflow(life)
+    life.end()
+    drain(tmp_path, log)
+    total, stored = counts(log), len(payloads(log))
+    assert stored < 152, "the frame is dropped"
+    assert total["accepted"] == 152 + (0 if is_stored else 10)
+    assert total["policy_drop.log"] == total["accepted"] - stored
+
+
+@pytest.mark.survives("log buffer", "power cut")
+def test_counts_are_entered_once_if_one_group_has_the_lost_frame_and_the_repeating_one(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    owe(life)
+    lost = Carrier(life.publisher._epoch, life.publication.position, "in")
+    publish(life, b"second")  # as read from the saved frames, while the buffer has lost it
+    life = reboot(life, monkeypatch)
+    owe(life, lost)
+    publish(life, b"third")
+    life.end()
+    drain(tmp_path, log)
+    assert payloads(log) == [b"first", b"second", b"third"]
+    assert counts(log).pruned() == {"seen": 13, "accepted": 13, "policy_drop.log": 10}
+
+
+@pytest.mark.survives("log buffer", "power cut")
+def test_counts_are_entered_once_if_all_messages_of_the_lost_frame_went_to_requested_topics(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    on_disk = {path: path.read_bytes() for path in (life.position.path, buffer_file(tmp_path, "events"))}
+    owe(life)
+    tagged(life, second="kt:other")
+    drain(tmp_path, log)
+    for path, content in on_disk.items():
+        path.write_bytes(content)
+    with contextlib.closing(StatePage(state_file(tmp_path, "events"))) as page:
+        page._map[page._half_offset(SKIPPED, page._newest(SKIPPED)[0] & 1) + 20] ^= 1
+    life = reboot(life, monkeypatch)
+    assert life.publisher.owes
+    publish(life)
+    life.end()
+    drain(tmp_path, log)
+    assert payloads(log, "other") == [b"second"]
+    assert counts(log)["policy_drop.log"] == 10
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+@pytest.mark.parametrize("requests", ["kt:other", ""])
+def test_frame_with_counts_of_dropped_ones_is_stored_after_all_earlier_and_before_all_later_frames(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, requests: str, is_last: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    if not is_last:
+        owe(life)
+    publish(life, b"second")
+    if is_last:
+        owe(life)
+    tagged(life, third=requests)
+    with monkeypatch.context() as refusing:
+        refuse_topic(log, refusing)
+        drain(tmp_path, log)
+    assert counts(log).pruned() == {"seen": 1, "accepted": 1}
+    drain(tmp_path, log)
+    assert counts(log).pruned() == {"seen": 13, "accepted": 13, "policy_drop.log": 10}
 
 
 @pytest.mark.survives("log buffer", "power cut")

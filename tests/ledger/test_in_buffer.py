@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.drain import Drain
+from penstock.handover.dropped_frames import Carrier, LostCounts, Move
 from penstock.ledger.in_buffer import BufferedCounts, waiting, waiting_for
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.rebuild import rebuild_balance
@@ -132,6 +133,33 @@ def test_stored_frames_that_the_log_has_yet_to_pass_are_counted_once(tmp_path: P
         assert rebuilt == now | {"differs": []}
         drain(tmp_path, log)
         assert counted(ledger) == (5, 8, 0)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_counts_that_a_lost_frame_has_carried_into_the_log_are_counted_once(tmp_path: Path, is_stored: bool) -> None:
+    life = live(tmp_path, LOGGED)
+    publish(life, 2)
+    with contextlib.closing(Log(tmp_path / "topics")) as log:
+        drain(tmp_path, log)
+    position, missed = life.publication.position, life.publisher._missed
+    lost = Carrier("earlier" if not is_stored else life.publisher._epoch, 0, "in")
+    dropped = {f"60@{name}": 10 for name in ("taken", "seen", "accepted", "policy_drop.log")}
+    # The same document twice: the second frame is not counted as a repetition of the first.
+    for number in range(2):
+        publish(life, 3)
+        missed.skip("log", Move(position, position, life.publisher.total), dropped, [LostCounts((lost,), dropped)])
+        missed.confirm_skip()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(life.publisher, "_epoch", f"later {number}")
+            publish(life, 1)
+    entered = 0 if is_stored else 20
+    with contextlib.closing(Log(tmp_path / "topics")) as log:
+        ledger = Ledger(log, tmp_path, ["events"])
+        assert counted(ledger) == (10 + entered, 15 + entered, 0)
+        now = ledger.balance().document()
+        assert rebuild_balance(tmp_path / "topics", tmp_path, ["events"], [], lambda: now) == now | {"differs": []}
+        drain(tmp_path, log)
+        wait_until(lambda: counted(ledger) == (10 + entered, 15 + entered, 0))
 
 
 STEP = st.one_of(
