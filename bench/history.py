@@ -33,7 +33,7 @@ from penstock.proof.status import status
 from penstock.records import body
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
-from penstock.upkeep.checkpoint_repair import mend, sweep
+from penstock.upkeep.checkpoint_repair import repair_checkpoint, sweep
 
 FEW, MANY = 1_000, 100_000
 TOPICS = ("events", "syslog")
@@ -172,7 +172,7 @@ class History:
 
     def start(self) -> ProofWorker:
         """What a pipeline does with its files before Spark is asked to."""
-        mend(self.layout)
+        repair_checkpoint(self.layout)
         worker = ProofWorker(Landing(self.topics, self.layout.tables), None)
         worker.enter()
         sweep(self.layout)

@@ -1,8 +1,8 @@
 """Options that several commands share, and the classes of commands that use them.
 
-A parameter annotated with ``MadeOf(function)`` gives its command the options of ``function`` and receives its return
-value: see ``Configured``. Words that are texts or paths bypass Typer's own conversion (``PlainParameter``): Typer lets
-pydantic check every parameter, and importing pydantic takes twice as long as all else that a short command needs.
+A parameter annotated with ``OptionsOf(function)`` gives its command the options of ``function`` and receives its return
+value: see ``Configured``. Parameters of type str and Path bypass Typer's conversion (``PlainParameter``): Typer checks
+every parameter with pydantic, whose import takes twice as long as the rest of a short command.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @dataclass(frozen=True, slots=True)
-class MadeOf:
+class OptionsOf:
     """A mark on a command's parameter: the command has the options of ``maker``, and receives its return value."""
 
     maker: Callable[..., Any]
@@ -64,7 +64,7 @@ PLAIN_TYPES = (str, Path)
 
 @dataclass(frozen=True, slots=True)
 class PlainParameter:
-    """A replacement for Typer's runtime parameter that converts texts and paths itself, and leaves the rest to it."""
+    """Replacement for Typer's runtime parameter that converts str and Path itself, and leaves other types to Typer."""
 
     annotation: Any
 
@@ -102,7 +102,7 @@ def _usage_errors(command_path: str) -> Iterator[None]:
         from penstock.cli.common import fail
 
         path = error.ctx.command_path if error.ctx else command_path
-        # One line, also for a text of pydantic with several.
+        # A message of pydantic may have several lines.
         message = " ".join(error.format_message().split()).rstrip(".")
         fail(f"{message}; `{path} --help` shows what it takes", error.exit_code)
 
@@ -162,7 +162,7 @@ def _write_examples(ctx: Any, formatter: Any) -> None:
 
 
 class Commands(typer.Typer):
-    """A group of commands with parameters that may be marked with ``MadeOf``.
+    """A group of commands with parameters that may be marked with ``OptionsOf``.
 
     Help is plain text: the modules that draw frames are slow to import.
     """
@@ -181,7 +181,7 @@ class Commands(typer.Typer):
 
 
 def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``command`` with the options of each ``MadeOf`` parameter in place of the parameter."""
+    """Return ``command`` with the options of each ``OptionsOf`` parameter in place of the parameter."""
     signature = inspect.signature(command, eval_str=True)
     makers = {name: mark.maker for name, parameter in signature.parameters.items() for mark in _marks(parameter)}
     options = {name: inspect.signature(maker, eval_str=True).parameters for name, maker in makers.items()}
@@ -192,19 +192,19 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ]
 
     @functools.wraps(command)
-    def run(**words: Any) -> Any:
+    def run(**arguments: Any) -> Any:
         made_parameters = {
-            name: maker(**{option: words.pop(option) for option in options[name]}) for name, maker in makers.items()
+            name: maker(**{option: arguments.pop(option) for option in options[name]}) for name, maker in makers.items()
         }
-        return command(**words, **made_parameters)
+        return command(**arguments, **made_parameters)
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
-def _marks(parameter: inspect.Parameter) -> Iterator[MadeOf]:
-    return (mark for mark in get_args(parameter.annotation) if isinstance(mark, MadeOf))
+def _marks(parameter: inspect.Parameter) -> Iterator[OptionsOf]:
+    return (mark for mark in get_args(parameter.annotation) if isinstance(mark, OptionsOf))
 
 
 def load_settings(config: Config = None, override: Override = None) -> Settings:
@@ -257,9 +257,9 @@ def load_daemon_keys(config: Config = None, override: Override = None) -> Daemon
         fail(error, 2)
 
 
-Configured = Annotated[Settings, MadeOf(load_settings)]
+Configured = Annotated[Settings, OptionsOf(load_settings)]
 """The configuration of a command with the options --config and -o."""
-ConfiguredData = Annotated[Settings, MadeOf(load_settings_with_data)]
+ConfiguredData = Annotated[Settings, OptionsOf(load_settings_with_data)]
 """The configuration of a command that reads the files of an existing data directory."""
-DaemonConfigured = Annotated[DaemonKeys, MadeOf(load_daemon_keys)]
+DaemonConfigured = Annotated[DaemonKeys, OptionsOf(load_daemon_keys)]
 """The daemon's keys for a command with the options --config and -o; it starts without pydantic."""

@@ -109,7 +109,7 @@ class Access:
         if security.tls_cert is None:
             return False
         cert, key = security.tls_cert, security.tls_key if security.client_ca else None
-        # The daemon takes renewed files too, so a process that runs for long would no longer trust it.
+        # The daemon reloads renewed certificates: a long-running process with the old ones would no longer trust it.
         return RenewedContext(lambda: client_context(cert, key), (cert, key))
 
     @cached_property

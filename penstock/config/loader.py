@@ -51,15 +51,15 @@ def notices(
 
 
 def _unsafe_secrets(file: Path) -> str:
-    """Return why a configuration file with secrets is not safe; empty if it is safe or has none.
+    """Return why others can read the secrets in a configuration file; empty if they cannot, or if it has none.
 
-    A start does not refuse it, as it refuses files that hold nothing but a secret: most of it is meant to be read.
+    It does not stop the start, unlike an unsafe file that holds only a secret: a configuration is meant to be read.
     """
     try:
-        own = check(gather(file, (), {}))
+        settings_of_file = check(gather(file, (), {}))
     except ConfigError:
-        return ""  # it is complete only with the environment or options
-    return unsafe_access(file.stat(), file) if MASK in str(masked(own)) else ""
+        return ""  # the file alone is incomplete: the environment or options complete it
+    return unsafe_access(file.stat(), file) if MASK in str(masked(settings_of_file)) else ""
 
 
 def check(raw: RawSettings) -> Settings:

@@ -18,7 +18,7 @@ from penstock.ledger.receipt import losses_of, receipt
 QUARANTINE_WARNING_SHARE = 0.01
 STALLED_S = 120.0
 INCOMPLETE_S = 3.0
-"""Time for which messages must have been incomplete all along: fragments of a whole message arrive within moments."""
+"""A listener is reported if it had incomplete messages all this time: fragments usually arrive within moments."""
 MAX_NAMED_TOPICS = 5
 """Topics that one finding names; there may be thousands."""
 BAD, WARN, NOTE = "bad", "warn", "note"
@@ -33,7 +33,7 @@ ALARM_ADVICE = {
 
 # By the name of a count, or its stem; ``{origin}`` becomes the listener or topic.
 REMEDIES = {
-    "kernel_dropped": "run penstock doctor to enlarge the receive buffer, or spread the senders over more listeners",
+    "kernel_dropped": "see penstock doctor for a larger receive buffer, or spread the senders over more listeners",
     "invalid": "check what else sends to this port, and whether the listener's codec is the one of its senders",
     "incomplete.expired": "check the network for loss, or raise defrag.expire_time if fragments arrive later",
     "incomplete.evicted": "raise listener.{origin}.defrag.max_size, or find the sender of unfinished messages",
@@ -65,8 +65,9 @@ class Finding:
 
 
 def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
-    """Return the findings, worst first. While a pipeline runs, an unread topic is none: its first batch may be in
-    progress.
+    """Return the findings, worst first.
+
+    While a pipeline runs, an unread topic is not a finding: its first batch may be in progress.
     """
     problems = [
         *_unbalanced(daemon),
@@ -78,7 +79,6 @@ def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
         *_missed_by_handlers(daemon),
         *_topics(daemon),
     ]
-    # A pipeline that runs may be in its first batch, so a topic that it has not read is no finding.
     problems += [] if pipeline_runs else _unread(daemon)
     return sorted(problems, key=lambda finding: (BAD, WARN, NOTE).index(finding.level))
 

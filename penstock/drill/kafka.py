@@ -1,4 +1,4 @@
-"""The Kafka of a drill: a broker of its own that can be killed and started, and the check of its messages."""
+"""The Kafka broker of a drill, which can be killed and restarted, and the check of its messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.drill.senders import mark_of
+from penstock.drill.senders import serial_of
 from penstock.errors import PenstockError
 from penstock.kafka.broker import Broker
 from penstock.testing.pipe import free_ports
@@ -26,8 +26,8 @@ def broker_in(folder: Path) -> Broker:
     return Broker(folder, port=free_ports(1)[0], memory="256m", options=("-XX:TieredStopAtLevel=1",))
 
 
-def marks_in(address: str) -> Counter[tuple[str, int]]:
-    """Count each mark (sender and number) in all topics of a broker."""
+def count_serials(address: str) -> Counter[tuple[str, int]]:
+    """Count each serial (sender and number) in all topics of a broker."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(
@@ -35,11 +35,11 @@ def marks_in(address: str) -> Counter[tuple[str, int]]:
     )
     try:
         topics = consumer.list_topics(timeout=RESPONSE_TIMEOUT_S).topics.values()
-        # Topics of two underscores are the broker's own.
+        # Topics whose names begin with two underscores belong to the broker.
         user_topics = [topic for topic in topics if not topic.topic.startswith("__")]
         partitions = [TopicPartition(topic.topic, number, 0) for topic in user_topics for number in topic.partitions]
         consumer.assign(partitions)
-        return Counter(filter(None, (mark_of(value) for value in _values(consumer, len(partitions)))))
+        return Counter(filter(None, (serial_of(value) for value in _values(consumer, len(partitions)))))
     finally:
         consumer.close()
 
@@ -74,9 +74,9 @@ def compare_with_kafka(
         name = route["source"]
         if handlers.get(name) != route["handler"]:
             continue
-        stored_messages = sum(1 for sender, _ in stored if sender == name)
-        # Kafka may hold more than was delivered: a killed forwarder repeats messages whose acknowledgement it lost.
-        if stored_messages < route["delivered"]:
-            yield f"{name}: {route['delivered']:,} were delivered to Kafka, which holds {stored_messages:,}"
-        if stored_messages > sent.get(name, 0):
-            yield f"{name}: Kafka holds {stored_messages:,} messages, {sent.get(name, 0):,} were sent"
+        # Repeated messages count once: a killed forwarder repeats those whose acknowledgement it lost.
+        distinct_messages = sum(1 for sender, _ in stored if sender == name)
+        if distinct_messages < route["delivered"]:
+            yield f"{name}: {route['delivered']:,} were delivered to Kafka, which holds {distinct_messages:,} of them"
+        if distinct_messages > sent.get(name, 0):
+            yield f"{name}: Kafka holds {distinct_messages:,} different messages, {sent.get(name, 0):,} were sent"

@@ -21,7 +21,7 @@ TOPIC, OTHER_TOPIC, ASKED_TOPIC = "drill", "drill-too", "drill-asked"
 CURSOR = "drill"
 Position = tuple[str, int]
 """A topic and an offset."""
-Mark = tuple[str, int]
+Serial = tuple[str, int]
 """The sender of a message, and its number."""
 BURST_MESSAGES = 20
 REPORT_INTERVAL_BURSTS = 50
@@ -73,12 +73,12 @@ class Sender(threading.Thread, ABC):
         self.join()
 
 
-MARK = re.compile(rb'"uuid": "([a-z0-9_\-]+)-([0-9]+)"')
+SERIAL = re.compile(rb'"uuid": "([a-z0-9_\-]+)-([0-9]+)"')
 
 
-def mark_of(payload: bytes) -> Mark | None:
+def serial_of(payload: bytes) -> Serial | None:
     """Return the sender and the number of a message; None if no sender of a drill made it."""
-    match = MARK.search(payload)
+    match = SERIAL.search(payload)
     return (match[1].decode(), int(match[2])) if match else None
 
 
@@ -165,7 +165,7 @@ class Appender(Sender):
 
     def __init__(self, settings: Settings, rate: float, name: str = "appends") -> None:
         super().__init__(name, rate)
-        self.acknowledged: dict[Position, Mark] = {}
+        self.acknowledged: dict[Position, Serial] = {}
         self._log = Log(settings.log.grpc, timeout=10, retry_for=5)
 
     def burst(self) -> None:

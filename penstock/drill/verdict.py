@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock.client import Log
 from penstock.counts import Counts, Name, lost
-from penstock.drill.kafka import compare_with_kafka, marks_in
+from penstock.drill.kafka import compare_with_kafka, count_serials
 from penstock.drill.pipe import DrillPipe, datagrams_of
-from penstock.drill.senders import Appender, DatagramSender, LineSender, Mark, Position, Sender, mark_of
+from penstock.drill.senders import Appender, DatagramSender, LineSender, Position, Sender, Serial, serial_of
 from penstock.drill.settings import kafka_handlers
 
 
@@ -67,7 +67,7 @@ def judge(pipe: DrillPipe, senders: Sequence[Sender]) -> Verdict:
             errors += _uncounted(balance, sender)
     if pipe.kafka:
         sent = {sender.name: sender.sent for sender in senders}
-        errors += compare_with_kafka(balance, kafka_handlers(pipe.settings), marks_in(pipe.kafka.address), sent)
+        errors += compare_with_kafka(balance, kafka_handlers(pipe.settings), count_serials(pipe.kafka.address), sent)
     losses = losses_of(balance).pruned()
     # Datagrams have no acknowledgement: one that is not stored must be a loss that the balance names.
     errors += stored.unexplained_losses(senders, sum(losses.values()))
@@ -114,8 +114,8 @@ class Stored:
 
     def __init__(self, pipe: DrillPipe, senders: Sequence[Sender]) -> None:
         self._appenders = {sender.name for sender in senders if isinstance(sender, Appender)}
-        self.marks: Counter[Mark] = Counter()
-        self._appended: dict[Position, Mark] = {}
+        self.serials: Counter[Serial] = Counter()
+        self._appended: dict[Position, Serial] = {}
         self._by_sender: Counter[str] = Counter()
         self.unknown = 0
         self._gaps: list[tuple[str, range]] = []
@@ -131,16 +131,16 @@ class Stored:
                 self._count_message(topic, offset, payload)
 
     def _count_message(self, topic: str, offset: int, payload: bytes) -> None:
-        mark = mark_of(payload or b"")
-        if mark is None:
+        serial = serial_of(payload or b"")
+        if serial is None:
             self.unknown += 1
             return
-        name, number = mark
-        self.marks[name, number] += 1
+        name, number = serial
+        self.serials[name, number] += 1
         # Each message counts once, so that a duplicate cannot hide a missing one.
-        self._by_sender[name] += self.marks[name, number] == 1
+        self._by_sender[name] += self.serials[name, number] == 1
         if name in self._appenders:
-            self._appended[topic, offset] = mark
+            self._appended[topic, offset] = serial
 
     def count_of(self, sender: Sender) -> int:
         """Return the number of a sender's messages that are stored."""
@@ -154,23 +154,23 @@ class Stored:
 
     def stored_twice(self) -> Iterator[str]:
         """Check that no message is stored more than once."""
-        repeated = [mark for mark, count in self.marks.items() if count > 1]
+        repeated = [serial for serial, count in self.serials.items() if count > 1]
         if repeated:
             yield f"messages stored twice: {len(repeated):,}, for example {repeated[0][0]} {repeated[0][1]}"
 
     def never_sent(self, senders: Sequence[Sender]) -> Iterator[str]:
         """Check that every stored message was sent."""
         sent = {sender.name: sender.sent for sender in senders}
-        foreign = [mark for mark in self.marks if mark[1] >= sent.get(mark[0], 0)]
+        foreign = [serial for serial in self.serials if serial[1] >= sent.get(serial[0], 0)]
         if foreign or self.unknown:
             yield f"messages stored but never sent: {len(foreign) + self.unknown:,}"
 
-    def missing(self, acknowledged: Mapping[Position, Mark]) -> Iterator[str]:
+    def missing(self, acknowledged: Mapping[Position, Serial]) -> Iterator[str]:
         """Check that each acknowledged append is stored at its offset or lies in a gap."""
         unstored = [
             position
-            for position, mark in acknowledged.items()
-            if self._appended.get(position) != mark and not self._is_gap(position)
+            for position, serial in acknowledged.items()
+            if self._appended.get(position) != serial and not self._is_gap(position)
         ]
         if unstored:
             topic, offset = min(unstored)

@@ -24,7 +24,7 @@ from penstock.wire.codecs import codec_of
 from penstock.wire.datagrams import Ints
 from penstock.wire.decoded import Decoded
 from penstock.wire.line_framing import NO_LINES, Lines
-from penstock.wire.lines import line_counts
+from penstock.wire.lines import separate_commands
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 from penstock.wire.source_annotations import (
@@ -89,7 +89,7 @@ class LinePublisher:
 
     def add(self, connection: Connection, lines: Lines) -> None:
         """Add lines and commands of a connection for the next ``publish``."""
-        messages, commands, counts = line_counts(
+        messages, commands, counts = separate_commands(
             lines, self._decoder.statistics, self._codec.reserves, self._codec.keeps_empty
         )
         self._commands_to_answer += [

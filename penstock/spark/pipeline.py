@@ -63,7 +63,7 @@ from penstock.spark.query.proof_worker import LedgerPosts, Progress, ProofWorker
 from penstock.spark.session import build_session, jvm_pid, runs_in_process
 from penstock.spark.stall_watch import StallWatch, batch_state
 from penstock.upkeep.believed_clock import BelievedClock
-from penstock.upkeep.checkpoint_repair import mend, sweep
+from penstock.upkeep.checkpoint_repair import repair_checkpoint, sweep
 from penstock.upkeep.export.exporter import Exporters
 from penstock.upkeep.iceberg.mirror import IcebergMirror
 from penstock.upkeep.maintenance import Follow, Maintenance, Upkeep
@@ -161,7 +161,7 @@ def _background_work(
     """Clean up after the previous pipeline, then run the workers that need no Spark during the block."""
     # Order: repair of checkpoint and journal first; the proof worker then enters what was committed, and only what the
     # journal does not name may be removed.
-    for name in mend(landing.layout):
+    for name in repair_checkpoint(landing.layout):
         _LOGGER.info("removed %s: it was torn, or its batch is not in the table, and is repeated", name)
     proof_worker = ProofWorker(landing, ledger, clock)
     proof_worker.enter()
@@ -358,7 +358,7 @@ def tidied(landing: Landing, running: bool = False) -> Iterator[None]:
         return
     handle = acquire_landing_lock(landing.layout, threading.Event())
     try:
-        mend(landing.layout)
+        repair_checkpoint(landing.layout)
         Journal(landing.layout).update()
         yield
     finally:

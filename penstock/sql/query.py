@@ -201,7 +201,7 @@ class Query:
             self._store("watermarks", _watermarks(self._tables))
         if words & {"landed", "show", *VIEWS, *(typed_table.view for typed_table in self._tables.typed)}:
             self._make_landed(words)
-        # Order: locked last, because the views above read files and change settings.
+        # Order: locked last, because making the views reads files and changes settings.
         for statement in CLOSED:
             self._connection.execute(statement)
 

@@ -8,17 +8,17 @@ from typing import Any, Protocol
 from penstock.files.file_system import SYSTEM_CLOCK, Clock
 from penstock.supervise.daemon_channel import MAX_EVENTS
 
-MAX_WAITING = 1_000
+MAX_WAITING_EVENTS = 1_000
 """Limit for the events in memory; the oldest are dropped first."""
 MAX_TEXT_LENGTH = 1_000
-"""Limit for the characters of a text: the ledger refuses longer names."""
+"""Limit for the characters of a text: the ledger refuses more than 1,024 (``LONGEST_NAME``)."""
 RESEND_AFTER_S = 5.0
 """Time after which unanswered events are sent again: the daemon may have failed to store them, as on a full disk."""
 Event = dict[str, Any]
 
 
 class EventTransport(Protocol):
-    """The way of events to the ledger: ``Channel``, or the ledger's HTTP API."""
+    """Transport of events to the ledger: the supervisor's ``Channel``, or the ledger's HTTP API."""
 
     def send_events(self, events: Sequence[Mapping[str, Any]]) -> int:
         """Send events; return a number that is answered once they are stored, 0 to retry later."""
@@ -33,8 +33,8 @@ class Timeline:
     The wall clock dates an event; the monotonic clock measures its duration.
     """
 
-    def __init__(self, channel: EventTransport, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._channel, self._clock = channel, clock
+    def __init__(self, transport: EventTransport, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._transport, self._clock = transport, clock
         self._waiting: dict[str, Event] = {}
         self._open: dict[str, Event] = {}
         self._death_times_s: dict[str, float] = {}
@@ -43,7 +43,7 @@ class Timeline:
 
     @property
     def is_delivered(self) -> bool:
-        """All events are stored by the ledger."""
+        """Whether the ledger has stored all events."""
         return not self._waiting
 
     def record(self, kind: str, cause: str = "") -> None:
@@ -68,7 +68,7 @@ class Timeline:
         return list(self._open)
 
     def is_stored(self, process: str) -> bool:
-        """Report whether the ledger has stored the death of a missing process."""
+        """Report whether the death of a missing process is stored by the ledger, or dropped at the limit."""
         return self._open[process]["id"] not in self._waiting
 
     def record_return(self, process: str) -> None:
@@ -76,18 +76,18 @@ class Timeline:
         event, away_s = self._open.pop(process), self._clock.monotonic() - self._death_times_s.pop(process)
         self._enqueue(event | {"version": event["version"] + 1, "until": event["at"] + round(away_s * 1000)})
 
-    def deliver(self, daemon: int | None) -> None:
-        """Send waiting events to the daemon with process id ``daemon``; forget events that it has answered."""
-        answered = self._channel.poll_answers()
-        for name in [name for name, number in self._sent.items() if number <= answered]:
-            del self._sent[name], self._waiting[name]
+    def deliver(self, daemon_pid: int | None) -> None:
+        """Send waiting events to the daemon, if it runs; forget events that it has answered."""
+        answered = self._transport.poll_answers()
+        for event_id in [event_id for event_id, number in self._sent.items() if number <= answered]:
+            del self._sent[event_id], self._waiting[event_id]
         # A new daemon may not have read what its predecessor received. Sending twice is harmless: events have ids and
         # versions.
-        if daemon != self._daemon_pid or self._clock.monotonic() - self._last_sent_s > RESEND_AFTER_S:
-            self._daemon_pid = daemon or 0
+        if daemon_pid != self._daemon_pid or self._clock.monotonic() - self._last_sent_s > RESEND_AFTER_S:
+            self._daemon_pid = daemon_pid or 0
             self._sent.clear()
-        new = [event for name, event in self._waiting.items() if name not in self._sent][:MAX_EVENTS]
-        if daemon and new and (number := self._channel.send_events(new)):
+        new = [event for event_id, event in self._waiting.items() if event_id not in self._sent][:MAX_EVENTS]
+        if daemon_pid and new and (number := self._transport.send_events(new)):
             self._last_sent_s = self._clock.monotonic()
             self._sent |= {event["id"]: number for event in new}
 
@@ -107,7 +107,7 @@ class Timeline:
         self._waiting[event["id"]] = event
         # The new version replaces the waiting one, and must be sent even if the old one is in flight.
         self._sent.pop(event["id"], None)
-        if len(self._waiting) > MAX_WAITING:
+        if len(self._waiting) > MAX_WAITING_EVENTS:
             oldest = next(iter(self._waiting))
             self._waiting.pop(oldest)
             self._sent.pop(oldest, None)

@@ -55,7 +55,7 @@ def check_source(layout: Layout, kafka: bool) -> None:
         raise SourceDiffers('these tables are landed from Kafka: they need pipeline.source = "kafka"')
 
 
-def mend(layout: Layout) -> list[str]:
+def repair_checkpoint(layout: Layout) -> list[str]:
     """Repair the table and remove torn newest entries of Spark's lists; return the paths of removed entries.
 
     Crash: a power cut may leave empty entries. Spark repeats their batch, and the table has its files once, because the

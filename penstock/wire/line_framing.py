@@ -38,8 +38,8 @@ _STOP = {
 # Limit: for each zero of a run the next 15 are read, so that 16 zeros decide without the bytes behind them.
 _ZEROS = rb"(?:0 ){0,15}"
 _MANY_ZEROS = rb"(?:0 ){16}"
-_ENDS_AND_COUNT = re.compile(rb"[\r\n\0]*(0|[1-9][0-9]{0,9}) (%b)?" % _BEGINNING)
-ENDS = re.compile(rb"[\r\n\0]*")
+_DELIMITERS_AND_COUNT = re.compile(rb"[\r\n\0]*(0|[1-9][0-9]{0,9}) (%b)?" % _BEGINNING)
+DELIMITERS = re.compile(rb"[\r\n\0]*")
 _COUNT = re.compile(rb"%b([1-9][0-9]{0,9}) (%b)" % (_ZEROS, _BEGINNING))
 _ZERO_COUNT = re.compile(rb"%b|%b[1-9][0-9]{0,9} (?:%b)" % (_MANY_ZEROS, _ZEROS, _BEGINNING))
 _BARE_ZERO_COUNT = re.compile(rb"%b|%b[1-9][0-9]{0,9} " % (_MANY_ZEROS, _ZEROS))
@@ -218,7 +218,7 @@ class CountedStream:
         overlong = skipped = position = 0
         size, self._message_bytes = len(buffer), 0
         while True:
-            while not self._is_text and (match := _ENDS_AND_COUNT.match(buffer, position)):
+            while not self._is_text and (match := _DELIMITERS_AND_COUNT.match(buffer, position)):
                 begin = match.end(1) + 1
                 end = begin + int(match[1])
                 if match[2] is not None and self._is_overlong(int(match[1])):
@@ -240,7 +240,7 @@ class CountedStream:
             if not self._is_text:
                 if self._message_bytes:
                     break
-                position = skip_ends(ENDS, buffer, position)
+                position = skip_delimiters(DELIMITERS, buffer, position)
                 # Limit: at most 15 zeros and 15 bytes wait for the rest of a count.
                 if self._may_be_count(buffer, position):
                     break
@@ -326,7 +326,7 @@ def may_be_count(buffer: bytes | bytearray | memoryview, position: int, needs_pr
     return match is not None and (needs_pri or match[1] is None or match.end(1) == match.end())
 
 
-def skip_ends(ends: re.Pattern[bytes], buffer: bytes | bytearray | memoryview, position: int) -> int:
+def skip_delimiters(ends: re.Pattern[bytes], buffer: bytes | bytearray | memoryview, position: int) -> int:
     """Return the position after the ends of lines at ``position``."""
     match = ends.match(buffer, position)
     return match.end() if match else position

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from penstock.counts import Counts, Name
 from penstock.records import bounds, from_numpy, values_of
 from penstock.wire.line_framing import (
-    ENDS,
+    DELIMITERS,
     LF,
     LONGEST_SKIPPED,
     NO_LINES,
@@ -33,7 +33,7 @@ from penstock.wire.line_framing import (
     append_lines,
     match_count,
     may_be_count,
-    skip_ends,
+    skip_delimiters,
 )
 from penstock.wire.plog.commands import PREFIX, Command, parse_command
 from penstock.wire.plog.statistics import Statistics
@@ -48,16 +48,17 @@ STALL_TIME_S = 2.0
 """Time if the first message is incomplete: longer than TCP takes to retransmit a lost packet."""
 MAX_LENGTH = 10**10
 """Upper bound of all lengths that are recognised."""
-_ANY_END = re.compile(rb"[\n\0]")
-_END_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
+_ANY_DELIMITER = re.compile(rb"[\n\0]")
+_DELIMITER_BEFORE_PRI = re.compile(rb"[\n\0](?=%b)" % PRI)
 _NEWLINES = re.compile(rb"(?:\r?\n)+")
-_MAX_ENDS = 16 << 10
-"""Limit: counts of zero, or ends, that show no framing. Each chunk searches them again: more of them are text."""
-_ZERO_COUNTS = re.compile(rb"(?:0 ){0,%d}" % _MAX_ENDS)
-_ENDS_BEFORE_COUNT = re.compile(rb"(?:\r?\n|\0){1,%d}(?=[1-9][0-9]{0,9} %b)" % (_MAX_ENDS, PRI))
-_ENDS_AND_NULS = re.compile(rb"(?:\r?\n|\0){0,%d}" % _MAX_ENDS)
-_FEW_ENDS = re.compile(rb"(?:\r?\n|\0){0,2}")
-"""Limit: ends after the first message of a connection; an endless run of them must not be buffered."""
+_MAX_DELIMITERS = 16 << 10
+"""Limit: counts of zero, or delimiters, that may precede the first message. Each chunk searches them again; a longer
+run is text."""
+_ZERO_COUNTS = re.compile(rb"(?:0 ){0,%d}" % _MAX_DELIMITERS)
+_DELIMITERS_BEFORE_COUNT = re.compile(rb"(?:\r?\n|\0){1,%d}(?=[1-9][0-9]{0,9} %b)" % (_MAX_DELIMITERS, PRI))
+_LEADING_DELIMITERS = re.compile(rb"(?:\r?\n|\0){0,%d}" % _MAX_DELIMITERS)
+_DELIMITERS_AFTER_FIRST = re.compile(rb"(?:\r?\n|\0){0,2}")
+"""Limit: delimiters after the first message of a connection; an endless run of them must not be buffered."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _PROXY_V1_START, _PROXY_V2_START = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
 _PROXY_V1 = re.compile(rb"PROXY (?:TCP[46](?: [0-9A-Fa-f:.]{1,39}){2}(?: [0-9]{1,5}){2}|UNKNOWN[^\r\n\0]{0,92})\r\n")
@@ -82,7 +83,7 @@ class LineSplitter:
         self._beginning: bytearray | None = bytearray()
         self._may_be_counted = framing in ("auto", "octet")
         self._undecided = bytearray()
-        self._has_end = False  # the undecided bytes have an end of a line
+        self._has_delimiter = False  # the undecided bytes contain a delimiter
         self._follows_counted = False  # the only message so far stated its length
         self._skips_first_line = False  # the first line is too long, and its end has not arrived
         self._skipped_rest = 0  # bytes of an overlong first message that have not arrived
@@ -102,7 +103,7 @@ class LineSplitter:
         """Whether the pending bytes may be complete: only more bytes, or a pause, can decide it."""
         if self._framed:
             return self._framed.waits
-        return self._has_end or self._counted_first()[1] > 0
+        return self._has_delimiter or self._counted_first()[1] > 0
 
     @property
     def patience_s(self) -> float:
@@ -125,7 +126,7 @@ class LineSplitter:
             return self._skip_to_first_end(bytes(chunk))
         self._undecided += chunk
         empty = append_lines(self._take_empty_lines(), self._take_overlong_first())
-        self._has_end = self._has_end or _ANY_END.search(self._undecided[-len(chunk) :]) is not None
+        self._has_delimiter = self._has_delimiter or _ANY_DELIMITER.search(self._undecided[-len(chunk) :]) is not None
         framing = self._detect_framing()
         return append_lines(empty, self._decide(framing) if framing else self._drop_overlong())
 
@@ -145,7 +146,7 @@ class LineSplitter:
         """Remove newlines, and NULs in front of a count, before the first message: they show no framing."""
         if self._follows_counted:
             return Lines(NO_LINES)
-        ends = _ENDS_BEFORE_COUNT.match(self._undecided) or _NEWLINES.match(self._undecided)
+        ends = _DELIMITERS_BEFORE_COUNT.match(self._undecided) or _NEWLINES.match(self._undecided)
         if ends is None:
             return Lines(NO_LINES)
         count = ends[0].count(LF) + ends[0].count(NUL)
@@ -153,17 +154,17 @@ class LineSplitter:
         return Lines(pa.array([b""] * count, pa.binary()))
 
     def _overlong_first_end(self) -> int:
-        """Return the stated end of a first message that is too long and has no end of a line; 0 for another.
+        """Return where an overlong first message ends by its stated length; 0 if it is not overlong or has a delimiter.
 
-        Its length cannot be told from text: one line that an application wrote must not hide the lines behind it.
+        Before a delimiter, the number may be text: one line that an application wrote must not hide the next lines.
         """
-        match = None if self._has_end else self._first_length()
+        match = None if self._has_delimiter else self._first_length()
         return match.end(1) + 1 + int(match[1]) if match and int(match[1]) > self._max_line else 0
 
     def _take_overlong_first(self) -> Lines:
         """Skip an overlong first message that is complete."""
         end = self._overlong_first_end()
-        if not 0 < end <= len(self._undecided) or _ANY_END.search(self._undecided, 0, end):
+        if not 0 < end <= len(self._undecided) or _ANY_DELIMITER.search(self._undecided, 0, end):
             return Lines(NO_LINES)
         skipped = end - self._undecided.index(b" ") - 1
         del self._undecided[:end]
@@ -178,8 +179,8 @@ class LineSplitter:
         if 0 < end <= len(self._undecided):
             # One counted message does not decide: it may be a line of text that an application wrote.
             message = bytes(self._undecided[begin:end])
-            del self._undecided[: skip_ends(ENDS, self._undecided, end)]
-            self._follows_counted, self._has_end = True, False
+            del self._undecided[: skip_delimiters(DELIMITERS, self._undecided, end)]
+            self._follows_counted, self._has_delimiter = True, False
             return Lines(pa.array([message], pa.binary()))
         last = max(self._undecided.rfind(LF), self._undecided.rfind(NUL))
         if last < 0:
@@ -226,20 +227,22 @@ class LineSplitter:
         """
         buffer = self._undecided
         if self._follows_counted:
-            del buffer[: skip_ends(ENDS, buffer, 0)]
+            del buffer[: skip_delimiters(DELIMITERS, buffer, 0)]
             after = 0
         elif buffer[:1] == b"<":
-            return self._detect_delimiter() if self._has_end else None
+            return self._detect_delimiter() if self._has_delimiter else None
         else:
             _, after = self._counted_first()
             if not after:
-                states_length = self._overlong_first_end() or may_be_count(buffer, skip_ends(_ENDS_AND_NULS, buffer, 0))
+                states_length = self._overlong_first_end() or may_be_count(
+                    buffer, skip_delimiters(_LEADING_DELIMITERS, buffer, 0)
+                )
                 return None if states_length else "lf"
             if after > len(buffer):
                 return None
-            after = skip_ends(_FEW_ENDS, buffer, after)
+            after = skip_delimiters(_DELIMITERS_AFTER_FIRST, buffer, after)
         # Counts of zero prove nothing: text may have them. The count behind them decides, however many they are.
-        after = skip_ends(_ZERO_COUNTS, buffer, after)
+        after = skip_delimiters(_ZERO_COUNTS, buffer, after)
         # The second message may be overlong: its length proves the framing all the same.
         if match_count(buffer, after, MAX_LENGTH):
             return "octet"
@@ -251,9 +254,9 @@ class LineSplitter:
         A newline inside a message that ends with NUL (a traceback's) is followed by more of the message.
         """
         window = UNDECIDED_BYTES + 1 + PRI_BYTES
-        end = _END_BEFORE_PRI.search(self._undecided, 0, window)
+        end = _DELIMITER_BEFORE_PRI.search(self._undecided, 0, window)
         if end is None and len(self._undecided) >= window:
-            end = _ANY_END.search(self._undecided)
+            end = _ANY_DELIMITER.search(self._undecided)
         if end is None:
             return None
         return "nul" if end[0] == NUL else "lf"
@@ -274,7 +277,7 @@ class LineSplitter:
 
         If it stated its length, and has no end before that, the messages of the connection may be counted.
         """
-        end = _ANY_END.search(chunk, 0, self._skipped_rest or len(chunk))
+        end = _ANY_DELIMITER.search(chunk, 0, self._skipped_rest or len(chunk))
         if end is None and 0 < self._skipped_rest <= len(chunk):
             rest, self._skipped_rest, self._skips_first_line = self._skipped_rest, 0, False
             self._follows_counted = True
@@ -317,14 +320,14 @@ def preamble_span(beginning: bytes | bytearray, may_be_counted: bool = True) -> 
     return None if any(start.startswith(beginning) for start in starts) else (0, 0)
 
 
-def line_counts(
+def separate_commands(
     batch: Lines, statistics: Statistics, reserves: bool = True, keeps_empty: bool = False
 ) -> tuple[pa.Array[Any], list[Command], Counts]:
-    r"""Return the messages among the lines of ``batch``, the commands, and the counts of both and of dropped lines.
+    r"""Separate a batch of lines; return the messages, the commands, and the counts of both and of dropped lines.
 
-    Lines that begin with ``\\0`` are reserved if ``reserves``: ``\\0\\0STAT`` and similar lines are commands, with the
-    index of their line; other reserved lines are counted as commands and dropped. ``statistics`` counts them like
-    datagrams. Empty lines are messages if ``keeps_empty``.
+    With ``reserves``, lines that begin with ``\0`` are reserved: lines such as ``\0\0STAT`` become commands, with the
+    index of their line; other reserved lines are counted as commands and dropped. ``statistics`` is updated as for
+    datagrams. With ``keeps_empty``, empty lines are messages.
     """
     lines, joined, overlong = batch.lines, batch.joined, batch.overlong
     filled = np.diff(bounds(lines)) > 0

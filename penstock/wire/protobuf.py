@@ -1,7 +1,7 @@
 """Decoder of protobuf's wire format for many messages at once: the positions of their fields, as columns.
 
-Fast path: bytes are not copied, and no Python object is made per message. Unreadable bytes raise Malformed, as do
-groups, which protobuf has deprecated.
+Fast path: bytes are not copied, and no Python object is made per message. Unreadable bytes raise Malformed.
+Groups, which protobuf has deprecated, are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GROUP, _GROUP_END = 3, 4
 MAX_FIELDS = 1 << 20
 """Limit: fields of one kind of message in one request; a field of two bytes takes 32 bytes here."""
 MAX_LOOPED_MESSAGES = 24
-"""Fast path: up to so many messages, a loop over their fields is as fast as numpy."""
+"""Fast path: for at most this many messages a loop over their fields is as fast as numpy."""
 MAX_GROUP_FIELDS = 1 << 16
 """Limit: fields in groups of a request, which Python skips one by one; senders of OTLP and Loki have none."""
 _MAX_GROUP_DEPTH = 100
@@ -41,7 +41,7 @@ class Malformed(PenstockError, ValueError):
 
 
 class TooManyFields(Malformed):
-    """A request with more than MAX_FIELDS fields of one kind of message."""
+    """A request with more than MAX_FIELDS fields of one kind of message, or MAX_GROUP_FIELDS fields in groups."""
 
 
 class Values(NamedTuple):
@@ -87,9 +87,9 @@ class Fields:
     parts: dict[int, list[Values]]
     count: int = 0
 
-    def with_tag(self, number: int, kind: int) -> Values:
-        """Return the fields of one number, below 16, and wire type."""
-        parts = self.parts.get(number << 3 | kind, [_EMPTY])
+    def with_tag(self, number: int, wire_type: int) -> Values:
+        """Return the fields with a number (below 16) and a wire type."""
+        parts = self.parts.get(number << 3 | wire_type, [_EMPTY])
         return parts[0] if len(parts) == 1 else Values(*map(np.concatenate, zip(*parts, strict=True)))
 
     def has_high(self, number: int) -> bool:
@@ -240,7 +240,7 @@ class Message:
             elif wire_type in _FIXED:
                 position += _FIXED[wire_type]
             elif wire_type != _GROUP_END or number != open_groups.pop():
-                raise Malformed("a field of a group is of no known kind")
+                raise Malformed("a field of a group has an unknown wire type")
             if not number:
                 raise Malformed("a field has no number")
         return position

@@ -6,7 +6,7 @@ from collections import Counter
 
 from confluent_kafka import Producer
 
-from penstock.drill.kafka import compare_with_kafka, marks_in
+from penstock.drill.kafka import compare_with_kafka, count_serials
 from penstock.drill.senders import payload
 from penstock.kafka.broker import Broker
 
@@ -16,8 +16,8 @@ def test_marks_are_read_from_all_topics(kafka_broker: Broker) -> None:
     for topic, number in (("drill-one", 1), ("drill-two", 2), ("drill-two", 2)):
         producer.produce(topic, payload("test-drill-kafka", number))
     producer.flush(30)
-    marks = marks_in(kafka_broker.address)
-    assert {mark: n for mark, n in marks.items() if mark[0] == "test-drill-kafka"} == {
+    serials = count_serials(kafka_broker.address)
+    assert {serial: n for serial, n in serials.items() if serial[0] == "test-drill-kafka"} == {
         ("test-drill-kafka", 1): 1,
         ("test-drill-kafka", 2): 2,
     }

@@ -30,7 +30,7 @@ from penstock.landing.typed.typed_delta import read_starts
 from penstock.proof.ends_posts import pipeline_id
 from penstock.proof.proofs import latest_proofs, proved_refills, read_proofs
 from penstock.proof.watermarks import kept_watermarks
-from penstock.upkeep.checkpoint_repair import mend
+from penstock.upkeep.checkpoint_repair import repair_checkpoint
 from penstock.upkeep.quarantine.send_once import Resender, read_body
 from tests.fuzzed import RAW, Bytes, documents, journals, json_texts
 from tests.landing.test_damaged_files import Sink
@@ -132,11 +132,11 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
         "_checkpoints/landed/offsets/0",
         SPARKS,
         lambda layout, _: (
-            mend(layout),
+            repair_checkpoint(layout),
             (layout.checkpoint / "offsets/0").exists() and read_plan(layout.checkpoint, 0),
         ),
     ),
-    "a commit": ("_checkpoints/landed/commits/0", SPARKS, lambda layout, _: mend(layout)),
+    "a commit": ("_checkpoints/landed/commits/0", SPARKS, lambda layout, _: repair_checkpoint(layout)),
     "Delta's log": (
         "landed/_delta_log/00000000000000000000.json",
         st.lists(json_texts("txn", "add", "remove", "metaData", "protocol"), max_size=3).map(b"\n".join),

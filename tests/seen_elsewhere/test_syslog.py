@@ -16,7 +16,7 @@ import pytest
 
 from penstock.counts import Counts, open_books
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.lines import Framing, LineSplitter, line_counts
+from penstock.wire.lines import Framing, LineSplitter, separate_commands
 from penstock.wire.syslog.codec import SyslogDecoder
 from penstock.wire.syslog.columns import syslog_messages
 
@@ -1024,10 +1024,10 @@ def test_connection_gives_the_messages_that_were_sent(report: Connection) -> Non
     splitter, counts, arrays = LineSplitter(MAX_LINE, report.framing), Counts(), []
     for piece in report.pieces:
         for lines in (splitter.feed(piece), splitter.settle()):
-            messages, _, of_lines = line_counts(lines, SyslogDecoder().statistics)
+            messages, _, of_lines = separate_commands(lines, SyslogDecoder().statistics)
             arrays.append(messages)
             counts.absorb(of_lines)
-    messages, _, of_lines = line_counts(splitter.finish(), SyslogDecoder().statistics)
+    messages, _, of_lines = separate_commands(splitter.finish(), SyslogDecoder().statistics)
     decoded = decoder_at("2026-11-22T10:00:00+00:00", "UTC").decode_lines(pa.concat_arrays([*arrays, messages]))
     counts.absorb(of_lines)
     counts.absorb(decoded.counts)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.ledger.posts import EventPost, parse
 from penstock.supervise import timeline as module
-from penstock.supervise.timeline import MAX_TEXT_LENGTH, MAX_WAITING, Timeline
+from penstock.supervise.timeline import MAX_TEXT_LENGTH, MAX_WAITING_EVENTS, Timeline
 from penstock.testing import FakeClock
 
 DAEMON = 7
@@ -92,9 +92,9 @@ def test_unanswered_events_are_sent_again(transport: FakeTransport, monkeypatch:
 
 def test_waiting_events_are_limited_in_number_and_length(transport: FakeTransport) -> None:
     timeline = Timeline(transport)
-    for _ in range(MAX_WAITING + 10):
+    for _ in range(MAX_WAITING_EVENTS + 10):
         timeline.record("reload", "x" * 10_000)
-    for _ in range(MAX_WAITING):
+    for _ in range(MAX_WAITING_EVENTS):
         timeline.deliver(DAEMON)
-    assert len(transport.sent) == MAX_WAITING
+    assert len(transport.sent) == MAX_WAITING_EVENTS
     assert len(transport.sent[0]["cause"]) < MAX_TEXT_LENGTH + 10

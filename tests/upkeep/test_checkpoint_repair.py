@@ -19,7 +19,7 @@ from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.checkpoint_rebuild import CheckpointLost
-from penstock.upkeep.checkpoint_repair import check_batches, mend, sweep
+from penstock.upkeep.checkpoint_repair import check_batches, repair_checkpoint, sweep
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
 from tests.landing.table.table_rows import write_file
@@ -34,7 +34,7 @@ def table_of_two_batches(table: HandWritten) -> HandWritten:
 
 
 def test_intact_checkpoint_is_not_changed(table_of_two_batches: HandWritten) -> None:
-    assert mend(table_of_two_batches.layout) == []
+    assert repair_checkpoint(table_of_two_batches.layout) == []
     check_batches(table_of_two_batches.layout)
 
 
@@ -42,7 +42,7 @@ def test_intact_checkpoint_is_not_changed(table_of_two_batches: HandWritten) -> 
 def test_torn_commit_is_removed(table_of_two_batches: HandWritten, content: bytes) -> None:
     entry = table_of_two_batches.layout.checkpoint / "commits" / "1"
     entry.write_bytes(content)
-    assert mend(table_of_two_batches.layout) == [str(entry)]
+    assert repair_checkpoint(table_of_two_batches.layout) == [str(entry)]
     assert (table_of_two_batches.layout.checkpoint / "offsets" / "1").exists()
 
 
@@ -57,7 +57,7 @@ def test_entry_in_another_format_of_spark_stops_the_repair(table_of_two_batches:
     entry.write_bytes(entry.read_bytes().replace(b"v1", b"v2", 1))
     before = entry.read_bytes()
     with pytest.raises(UnknownFormat, match=f"{folder}/1 has Spark's format v2, and only v1 is known: run the"):
-        mend(table_of_two_batches.layout)
+        repair_checkpoint(table_of_two_batches.layout)
     assert entry.read_bytes() == before
 
 
@@ -65,7 +65,7 @@ def test_torn_plan_without_commit_is_removed(table_of_two_batches: HandWritten) 
     checkpoint = table_of_two_batches.layout.checkpoint
     (checkpoint / "commits" / "1").unlink()
     (checkpoint / "offsets" / "1").write_bytes(b"")
-    assert mend(table_of_two_batches.layout) == [str(checkpoint / "offsets" / "1")]
+    assert repair_checkpoint(table_of_two_batches.layout) == [str(checkpoint / "offsets" / "1")]
     assert (checkpoint / "offsets" / "0").exists()
 
 
@@ -80,15 +80,15 @@ def test_batch_missing_from_table_is_repeated(table_of_two_batches: HandWritten,
     later = [str(offsets / "3")] if planned else []
     if planned:
         (offsets / "3").write_text((offsets / "1").read_text())
-    assert sorted(mend(table_of_two_batches.layout)) == sorted([*later, str(commits / "2")])
+    assert sorted(repair_checkpoint(table_of_two_batches.layout)) == sorted([*later, str(commits / "2")])
     assert (sorted(os.listdir(commits)), sorted(os.listdir(offsets))) == (["0", "1"], ["0", "1", "2"])
-    assert mend(table_of_two_batches.layout) == []
+    assert repair_checkpoint(table_of_two_batches.layout) == []
 
 
 def test_new_table_keeps_old_checkpoint(table_of_two_batches: HandWritten) -> None:
     table_of_two_batches.commit({"t": 3}, [])
     shutil.rmtree(table_of_two_batches.layout.landed)
-    assert mend(table_of_two_batches.layout) == []
+    assert repair_checkpoint(table_of_two_batches.layout) == []
 
 
 def test_table_without_checkpoint_is_refused(table_of_two_batches: HandWritten) -> None:
@@ -170,7 +170,7 @@ def test_nothing_is_removed_if_the_log_does_not_reach_back(tmp_path: Path) -> No
 
 def test_missing_table_needs_no_repair(table: HandWritten) -> None:
     check_batches(table.layout)
-    assert (sweep(table.layout), mend(table.layout)) == (0, [])
+    assert (sweep(table.layout), repair_checkpoint(table.layout)) == (0, [])
 
 
 def test_sweep_waits_for_file_of_running_commit(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from penstock.proof import proofs_table
 from penstock.proof.proofs_table import ProofAppender
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
-from penstock.upkeep.checkpoint_repair import mend, sweep
+from penstock.upkeep.checkpoint_repair import repair_checkpoint, sweep
 from penstock.upkeep.compaction.compaction import compact_table, sweep_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
@@ -59,7 +59,7 @@ class WholeLife:
             log.close()
         self.table = HandWritten(self.layout)
         begin_table(self.layout)
-        mend(self.layout)
+        repair_checkpoint(self.layout)
         self.worker = ProofWorker(Landing(folder / "topics", self.layout.tables), None)
         self.worker.enter()
         sweep(self.layout)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.counts import open_books
 from penstock.wire.compressed_streams import UncompressedSplitter
 from penstock.wire.line_framing import Lines
-from penstock.wire.lines import LineSplitter, line_counts
+from penstock.wire.lines import LineSplitter, separate_commands
 from penstock.wire.plog.statistics import Statistics
 
 TEXT = b"".join(b"<13>Oct 11 22:14:15 h app: line %d\n" % number for number in range(207))
@@ -35,7 +35,7 @@ def test_compressed_connection_is_one_refused_message_and_skipped_bytes(level: i
     parts = fed(UncompressedSplitter(10_000, "auto"), pieces)
     assert lines_of(parts) == []
     assert sum(part.skipped_bytes for part in parts) == len(stream)
-    books = [line_counts(part, Statistics(), reserves=False)[2] for part in parts]
+    books = [separate_commands(part, Statistics(), reserves=False)[2] for part in parts]
     assert sum(counts["refused.compressed"] for counts in books) == 1
     assert not any(open_books(counts) for counts in books)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.counts import open_books
 from penstock.wire import lines as lines_module
 from penstock.wire.line_framing import Lines
-from penstock.wire.lines import SETTLE_TIME_S, STALL_TIME_S, UNDECIDED_BYTES, LineSplitter, line_counts
+from penstock.wire.lines import SETTLE_TIME_S, STALL_TIME_S, UNDECIDED_BYTES, LineSplitter, separate_commands
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 
@@ -326,7 +326,7 @@ def test_counted_messages_may_hold_anything(messages: list[bytes], sizes: list[i
 def test_lines_have_a_book_of_their_own() -> None:
     lines = pa.array([b"one", b"\0\0stat please", b"\0reserved", b"\0\0nope", b"", b"\x01two"])
     statistics = Statistics()
-    messages, commands, counts = line_counts(Lines(lines, 2), statistics, keeps_empty=True)
+    messages, commands, counts = separate_commands(Lines(lines, 2), statistics, keeps_empty=True)
     assert (statistics.v0_commands, statistics.unknown_command, statistics.v0_invalid_type) == (1, 1, 1)
     assert messages.to_pylist() == [b"one", b"", b"\x01two"]
     assert commands == [Command(1, "STAT", b" please")]
@@ -337,7 +337,7 @@ def test_lines_have_a_book_of_their_own() -> None:
 
 def test_an_empty_line_is_no_message_but_for_plog() -> None:
     lines = Lines(pa.array([b"", b"one", b"", b"\0\0STAT", b""]), overlong=1, skipped_bytes=70)
-    messages, commands, counts = line_counts(lines, Statistics())
+    messages, commands, counts = separate_commands(lines, Statistics())
     assert (messages.to_pylist(), commands) == ([b"one"], [Command(1, "STAT", b"")])
     assert counts.pruned() == {
         "lines": 6,
@@ -353,7 +353,7 @@ def test_an_empty_line_is_no_message_but_for_plog() -> None:
 
 
 def test_no_lines_have_no_counts() -> None:
-    messages, commands, counts = line_counts(Lines(pa.array([], pa.binary())), Statistics())
+    messages, commands, counts = separate_commands(Lines(pa.array([], pa.binary())), Statistics())
     assert (len(messages), commands, counts.pruned()) == (0, [], {})
 
 

@@ -61,7 +61,7 @@ def _duckdb(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
     def connect() -> Any:
         return duckdb.connect(_file(parts), read_only=True).begin()
 
-    # DuckDB refuses a query in which one text is no JSON; a cast rounds other numbers.
+    # DuckDB refuses a query if one text is not JSON. A cast would round numbers that are not whole.
     text = "(CASE WHEN json_valid({column}) THEN json_extract_string({column}, '{path}') END)"
     return Dialect(
         "DuckDB",
@@ -129,7 +129,7 @@ def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         (pymysql.Error, OSError),
         quote="`",
         divide="{offset} DIV {size}",
-        # A cast turns other texts into 0.
+        # MySQL casts a text that is not a number to 0, so only whole numbers are cast.
         json_number=f"CASE WHEN {text} REGEXP '^{IS_WHOLE}$' THEN CAST({text} AS SIGNED) END",
         json_text=f"CONVERT({text} USING utf8mb4){exact}",
         exact_text=f"CONVERT({{column}} USING utf8mb4){exact}",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.landing.table_paths import Layout
 
-NAME = re.compile(r"[A-Za-z0-9_\-.]{1,249}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9_\-.]{1,249}")
 
 
 def promote(
@@ -36,7 +36,7 @@ def promote(
         str | None, typer.Option(metavar="HOST:PORT", help="Address of a broker.", show_default="pipeline.kafka")
     ] = None,
     copy_only: Annotated[
-        bool, typer.Option("--copy-only", help="Copy the topic, but let the pipeline stay with the log.")
+        bool, typer.Option("--copy-only", help="Copy the topic, but keep the pipeline reading from the log.")
     ] = False,
     setting: Setting = None,
 ) -> None:
@@ -44,11 +44,12 @@ def promote(
 
     A killed command continues when it is run again.
     """
+    # `to` has one value so far. It makes the destination visible in the command.
     servers = {"bootstrap.servers": bootstrap} if bootstrap else {}
     kafka = {**settings.pipeline.kafka, **servers, **parse_properties(setting or [])}
     if not kafka.get("bootstrap.servers"):
         fail("no broker is named: use --bootstrap or set pipeline.kafka", 2)
-    if not NAME.fullmatch(topic) or not (settings.topics / topic).is_dir():
+    if not TOPIC_NAME.fullmatch(topic) or not (settings.topics / topic).is_dir():
         fail(f"no topic is named {topic!r}; `penstock topics` lists them", 2)
     try:
         from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock
@@ -64,7 +65,7 @@ def promote(
             copied = promotion.copy(lambda copied_rows, of: progress.update(f"{copied_rows:,} of {of:,}"))
             promotion.close()
         if copied:
-            change = f"copy {copied} messages of topic {topic} to topic {promotion.map.kafka_topic} of Kafka"
+            change = f"copy {copied} rows of topic {topic} to topic {promotion.map.kafka_topic} of Kafka"
             record_command(settings.data_dir, change)
         console.print(
             f"{copied:,} rows copied to {promotion.map.kafka_topic}, {promotion.map.end:,} in all", markup=False
@@ -81,10 +82,10 @@ def promote(
 def _move_pipeline(settings: Settings, layout: Layout) -> None:
     from penstock.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
     from penstock.proof.moved_topics import post_moves
-    from penstock.upkeep.checkpoint_repair import mend
+    from penstock.upkeep.checkpoint_repair import repair_checkpoint
     from penstock.upkeep.promote.promotion import move_pipeline
 
-    mend(layout)
+    repair_checkpoint(layout)
     for topic, moved_topic in move_pipeline(layout).items():
         record_command(settings.data_dir, f"move the pipeline of topic {topic} to Kafka")
         where = ", ".join(

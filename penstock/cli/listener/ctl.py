@@ -15,7 +15,7 @@ from rich.table import Table
 
 from penstock.cli.common import console, fail
 from penstock.cli.listener.listeners import CommandConnection, NoAnswer, find_listener, send_address
-from penstock.cli.options import AsJson, Commands, Config, MadeOf, Override, load_settings
+from penstock.cli.options import AsJson, Commands, Config, OptionsOf, Override, load_settings
 from penstock.config import ListenerConfig, Settings
 from penstock.files.change_log import record_command
 from penstock.files.json_values import parse_object
@@ -66,7 +66,7 @@ class TargetListener:
             fail(f"listener {self.name!r}: {error}")
 
 
-Target = Annotated[TargetListener, MadeOf(TargetListener.from_options)]
+Target = Annotated[TargetListener, OptionsOf(TargetListener.from_options)]
 
 
 @ctl.command()
@@ -114,7 +114,8 @@ def kill(target: Target, as_json: AsJson = False) -> None:
     while time.monotonic() - killed_at < RESTART_TIMEOUT_S:
         uptime = _uptime_ms(target)
         # Half of the elapsed time: the uptime of a receiver that ignored KILL grows by all of it.
-        if uptime is not None and uptime < old_uptime + (time.monotonic() - killed_at) * 500:
+        half_elapsed_ms = (time.monotonic() - killed_at) * 1000 / 2
+        if uptime is not None and uptime < old_uptime + half_elapsed_ms:
             break
         if uptime is not None:
             fail(f"listener {target.name!r} ignored KILL; allow it with kill = true")
@@ -149,7 +150,7 @@ def _parse_object_answer(name: str, answer: bytes) -> dict[str, Any]:
 
 
 def _format_value(value: Any) -> str:
-    """Return a statistic as text; arrays by class only have their non-zero counts."""
+    """Return a statistic as text; of an array of counts, only its non-zero counts."""
     # A mapping with a count is a meter of plog's statistics.
     if isinstance(value, dict) and "count" in value:
         return f"{value['count']} ({', '.join(f'{rate:.1f}' for rate in value['rate'])}/s)"

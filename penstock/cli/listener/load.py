@@ -22,7 +22,7 @@ from penstock.wire.plog.cutting import MAX_COUNT, MAX_DATAGRAM
 from penstock.wire.plog.header import FRAGMENT, HEADER, HEADER_SIZE, VERSION
 
 BURST_S = 0.002
-"""Time whose messages are sent at once; shorter sleeps are not accurate."""
+"""Seconds of messages that are sent at once: a shorter sleep between bursts would not be accurate."""
 MAX_BURST_MESSAGES, MAX_BURST_BYTES = 512, 4 << 20
 """Limit: the arrays of one burst."""
 
@@ -34,7 +34,7 @@ class StressSettings:
     Message sizes are ``min_size`` plus a multiple of ``size_increments``, below ``max_size``. The multiple is a random
     number in [0, 1) to the power of ``size_exponent``, times the number of sizes. ``rate`` is messages per second of
     all threads together, 0 for no limit; ``stop_after`` and ``renew_rate`` are messages of one thread until it ends
-    and until it opens a new socket; ``packet_size`` is the maximum of bytes in a datagram with its header; ``loss`` is
+    and until it opens a new socket; ``packet_size`` is the most bytes of a datagram, header included; ``loss`` is
     the share of datagrams that is not sent.
     """
 
@@ -79,9 +79,10 @@ class Stress:
 
     def __init__(self, address: tuple[str, int], settings: StressSettings) -> None:
         self._address, self._settings = address, settings
-        self._random = np.random.default_rng(settings.seed).integers(0, 256, max(settings.max_size, 1), np.uint8)
+        self._payload_bytes = np.random.default_rng(settings.seed).integers(0, 256, max(settings.max_size, 1), np.uint8)
         self._sizes = settings.sizes
-        # -1: not computed yet. A hash has 32 bits, so it is never negative here.
+        # -1: not computed yet. A hash has 32 bits, so it is never negative here. Threads share it without a
+        # lock: those that race compute the same hash.
         self._hashes = np.full(len(self._sizes), -1, np.int64)
         self._counts = [Counts() for _ in range(settings.threads)]
         self._stopping = threading.Event()
@@ -165,7 +166,7 @@ class Stress:
     def _message_hashes(self, size_indices: Ints) -> Ints:
         # Fast path: messages of one size have the same bytes, so each size is hashed once.
         for index in np.unique(size_indices[self._hashes[size_indices] < 0]).tolist():
-            self._hashes[index] = mmh3.mmh3_32_uintdigest(self._random[: int(self._sizes[index])].tobytes(), 0)
+            self._hashes[index] = mmh3.mmh3_32_uintdigest(self._payload_bytes[: int(self._sizes[index])].tobytes(), 0)
         hashes: Ints = self._hashes[size_indices]
         return hashes
 
@@ -187,4 +188,4 @@ class Stress:
         starts = np.stack([np.arange(len(message)) * HEADER_SIZE, index * part], axis=1)
         payload_bytes = np.minimum(sizes[message] - index * part, part)
         lengths = np.stack([np.full(len(message), HEADER_SIZE), payload_bytes], axis=1)
-        return DatagramBatch([headers.view(np.uint8), self._random], starts, lengths), len(is_sent)
+        return DatagramBatch([headers.view(np.uint8), self._payload_bytes], starts, lengths), len(is_sent)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from penstock.cli.common import CONFIG_HINT, TOKEN_HINT, errors, fail, name_instance_elsewhere
-from penstock.cli.options import Ca, Config, MadeOf, Override, Rpc, TokenFile, load_settings
+from penstock.cli.options import Ca, Config, OptionsOf, Override, Rpc, TokenFile, load_settings
 from penstock.client import ClientError, Log, NoSuchTopic, NotAllowed, Tls, Unavailable
 from penstock.client.log.connection import RETRY_FOR
 from penstock.config import ConfigError, Settings
@@ -79,7 +79,7 @@ class DaemonOptions:
                 fail(f"{error}{_suggest_topic(error, log)}")
 
 
-Daemon = Annotated[DaemonOptions, MadeOf(DaemonOptions.from_options)]
+Daemon = Annotated[DaemonOptions, OptionsOf(DaemonOptions.from_options)]
 """The daemon of a command with the options --config, -o, --rpc, --token-file and --ca."""
 
 

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import typer
 
 from penstock.cli.common import TOKEN_HINT, aligned_lines, parse_answer, request_daemon, terminal_width
-from penstock.cli.options import AsJson, Ca, Config, MadeOf, Override, Rpc, TokenFile, load_daemon_keys
+from penstock.cli.options import AsJson, Ca, Config, OptionsOf, Override, Rpc, TokenFile, load_daemon_keys
 
 if TYPE_CHECKING:
     from penstock.client import Log, Topic
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 NO_SUCH_CALL = (404, 405, 501)
 """Statuses of slogd, which lists names but describes no topics."""
-SIZES = ("message_size_limit", "segment_size_limit", "retain_bytes")
+BYTE_SETTINGS = ("message_size_limit", "segment_size_limit", "retain_bytes")
 """Settings of a topic that are bytes."""
 
 
@@ -77,7 +77,7 @@ class Server:
 
 
 def topics(
-    server: Annotated[Server, MadeOf(Server.from_options)],
+    server: Annotated[Server, OptionsOf(Server.from_options)],
     rate: Annotated[
         float | None, typer.Option(help="Measure appended entries per second over this many seconds.", min=0.1)
     ] = None,
@@ -127,9 +127,9 @@ def _from_protobuf_json(topic: Document) -> Document:
         for name in ("oldest", "newest")
     }
     gaps = [gap | {name: int(gap[name]) for name in ("begin", "end")} for gap in topic["gaps"]]
-    lags = ("offset", "lag_entries", "lag_bytes")
-    cursors = [cursor | {name: int(cursor[name]) for name in lags} for cursor in topic["cursors"]]
-    settings = {name: int(value) if name in SIZES else value for name, value in topic["settings"].items()}
+    cursor_numbers = ("offset", "lag_entries", "lag_bytes")
+    cursors = [cursor | {name: int(cursor[name]) for name in cursor_numbers} for cursor in topic["cursors"]]
+    settings = {name: int(value) if name in BYTE_SETTINGS else value for name, value in topic["settings"].items()}
     further = {"gaps": gaps, "cursors": cursors, "settings": settings, "entries": numbers["end"] - numbers["start"]}
     return {"name": topic["name"], **numbers, "segments": topic["segments"], **times, **further}
 
@@ -200,7 +200,7 @@ def _lags(topic: Document) -> str:
 
 
 def _cut_to_terminal(line: str) -> str:
-    # Lines for another program are whole.
+    # Only a terminal gets cut lines: a program that reads a pipe or file needs them whole.
     return line[: terminal_width()] if sys.stdout.isatty() else line
 
 
@@ -217,7 +217,7 @@ def format_time(moment: datetime | None) -> str | None:
 
 
 def format_size(count: int) -> str:
-    """Return bytes in the largest unit below them, such as 1.5 MiB."""
+    """Return a number of bytes in the largest unit that fits, such as 1.5 MiB."""
     if count < 1024:
         return f"{count} B"
     power = min(int(math.log(count, 1024)), 4)

@@ -13,7 +13,7 @@ import typer
 from penstock.cli.common import fail
 from penstock.cli.completion import topic_names
 from penstock.cli.log.connect import Daemon
-from penstock.cli.log.topic_list import SIZES, format_duration, format_size, topic_document
+from penstock.cli.log.topic_list import BYTE_SETTINGS, format_duration, format_size, topic_document
 from penstock.cli.options import AsJson, Commands
 from penstock.cli.progress import Progress
 from penstock.client import Swept, Topic
@@ -156,7 +156,7 @@ def show_topic(described: Topic, as_json: bool) -> None:
 
 def format_setting(name: str, value: object) -> str:
     """Return a setting as the configuration has it, such as 16MiB or 6h."""
-    if name in SIZES and isinstance(value, int):
+    if name in BYTE_SETTINGS and isinstance(value, int):
         return _with_unit(value, SIZE_STEPS)
     if name in TIMES and isinstance(value, float):
         return _with_unit(value, TIME_STEPS)

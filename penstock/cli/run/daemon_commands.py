@@ -73,7 +73,7 @@ def _request_change(
     from penstock.supervise.reload import NoAnswer
 
     if not is_confirmed and (closing := _busy_listeners_to_close(settings)):
-        fail(f"the reload would close {closing}; keep them in the configuration, or add --yes", 2)
+        fail(f"this would close {closing}; keep them in the configuration, or add --yes", 2)
     try:
         outcome = request(settings.data_dir, 2 * settings.shutdown_time + RELOAD_MARGIN_S)
     except (NotRunning, NoAnswer) as error:
@@ -93,7 +93,7 @@ def _request_change(
 
 
 def _busy_listeners_to_close(settings: Settings) -> str:
-    """Return the listeners that a reload closes although they received messages within the last hour, in words.
+    """Return running listeners that the configuration lacks but that received messages within the last hour, in words.
 
     Their senders would notice nothing: datagrams to a closed port vanish.
     """

@@ -113,11 +113,11 @@ def _delete_here(settings: Settings, layout: Layout) -> None:
     from penstock.spark.pipeline import landing_of
     from penstock.spark.query.proof_worker import ProofWorker
     from penstock.upkeep.believed_clock import BelievedClock
-    from penstock.upkeep.checkpoint_repair import mend
+    from penstock.upkeep.checkpoint_repair import repair_checkpoint
     from penstock.upkeep.deletion.removal import execute_deletions
 
     landing = landing_of(settings)
-    mend(layout)
+    repair_checkpoint(layout)
     ledger = LedgerClient.from_settings(settings)
     clock = BelievedClock(layout, ledger)
     worker = ProofWorker(landing, ledger, clock)

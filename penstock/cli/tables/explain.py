@@ -1,4 +1,4 @@
-"""``penstock explain``: what a payload would become, and why."""
+"""``penstock explain``: how a payload would be decoded, classified and stored, and why."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def explain(
         typer.Option(
             "--via",
             metavar="NAME",
-            help="Way in: a listener's name, or udp, tcp, raw, syslog, gelf, forward, http, hec, loki, bulk, otlp, "
+            help="Source: a listener's name, or udp, tcp, raw, syslog, gelf, forward, http, hec, loki, bulk, otlp, "
             "grpc, kafka.",
         ),
     ] = "udp",
@@ -35,9 +35,9 @@ def explain(
     path: Annotated[str, typer.Option(help="Path of a request to an HTTP listener.", show_default=False)] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a payload would become by a way in, and why. Nothing is sent or stored.
+    """Show how a payload sent to a listener or protocol would be stored, and why. Nothing is sent or stored.
 
-    Exits with status 1 if part of the payload is refused or quarantined.
+    Exits with status 1 if part of the payload is refused or quarantined, or if it yields no message.
     """
     from penstock.landing.typed.columns import configured_tables
     from penstock.sql.configured import rules_of

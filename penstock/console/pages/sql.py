@@ -163,7 +163,7 @@ class _SqlPage:
             return
         (rows, is_cut), note = rows_and_note
         if SELECT_ALL.search(text):
-            rows = telling_first(rows)
+            rows = informative_columns_first(rows)
         self._rows = rows
         try:
             self._grid.show(rows)
@@ -271,7 +271,7 @@ def within_limits(rows: pa.Table) -> tuple[pa.Table, bool]:
     return fitting.take(pa.array(range(fitting.num_rows))), True
 
 
-def telling_first(rows: pa.Table) -> pa.Table:
+def informative_columns_first(rows: pa.Table) -> pa.Table:
     """Return the rows with the columns that every view has, and empty ones, behind the others."""
     last = [name for name in rows.column_names if name in ORIGIN_COLUMNS or rows[name].null_count == rows.num_rows]
     return rows.select([*(name for name in rows.column_names if name not in last), *last])

@@ -20,7 +20,7 @@ from penstock.config import Settings
 from penstock.console.charts import histogram
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.message_fields import FIELD_SEPARATOR, parse_condition
-from penstock.console.pages.sql import quoted_name, run_query, telling_first
+from penstock.console.pages.sql import informative_columns_first, quoted_name, run_query
 from penstock.console.result_grid import ResultGrid
 from penstock.console.theme import Chart, Html, frame, panel
 from penstock.console.wording import counted
@@ -58,15 +58,15 @@ class TableQuery:
         """Return the column of the rows' time; "" without one."""
         return next((name for name in TIME_COLUMNS if name in self.columns), "")
 
-    def newest(self) -> str:
+    def newest_rows_sql(self) -> str:
         """Return the query of the newest rows. Raises UnknownColumn."""
         order = f"\norder by {self.time_column} desc" if self.time_column else ""
-        # Rows that came at once are in the order of their topic.
+        # Rows with the same time keep the order of their topic.
         order += ', "offset" desc' if order and "offset" in self.columns else ""
         # Names and values are quoted, and the query reads views that the person may read.
         return f"select * from {quoted_name(self.table)}{self._where()}{order}\nlimit {SHOWN_ROWS}"  # noqa: S608
 
-    def by_time(self, now: datetime, span: timedelta, interval: timedelta) -> str:
+    def row_counts_sql(self, now: datetime, span: timedelta, interval: timedelta) -> str:
         """Return the query of the number of rows in each interval until now. Raises UnknownColumn."""
         seconds, since = int(interval.total_seconds()), (now - span).isoformat()
         bucket = f"epoch({self.time_column})::BIGINT // {seconds} * {seconds}"
@@ -75,17 +75,17 @@ class TableQuery:
         return f"select {bucket} as begins, count(*) as n from {table}{self._where(recent)}\ngroup by 1 order by 1"  # noqa: S608
 
     def _where(self, *more: str) -> str:
-        tests = [*more, *(self._test(path, text) for path, text in self.conditions.items())]
+        tests = [*more, *(self._condition_sql(path, text) for path, text in self.conditions.items())]
         if self.text:
             tests.append(f"({' or '.join(self._contains(name) for name in self.columns)})")
         return f"\nwhere {' and '.join(tests)}" if tests else ""
 
     def _contains(self, name: str) -> str:
-        # Both sides are cast: bytes that are no text would be an error, and become escapes on both sides instead.
+        # Both sides are cast: bytes that are not UTF-8 would be an error; as varchar both sides have the same escapes.
         text = f"encode({_literal(self.text)})" if self.columns[name] == "BLOB" else _literal(self.text)
         return f"contains(cast({quoted_name(name)} as varchar), cast({text} as varchar))"
 
-    def _test(self, path: str, text: str) -> str:
+    def _condition_sql(self, path: str, text: str) -> str:
         if path in self.columns:
             return f"cast({quoted_name(path)} as varchar) = {_literal(text)}"
         column, _, inner = path.partition(FIELD_SEPARATOR)
@@ -95,7 +95,7 @@ class TableQuery:
             return f"json_extract_string(to_json({quoted_name(column)}), {_literal(pointer)}) = {_literal(text)}"
         raise UnknownColumn(f"{self.table} has no column {path!r}: {', '.join(self.columns)}")
 
-    def marks(self) -> dict[str, str]:
+    def highlights(self) -> dict[str, str]:
         """Return the text to mark by column; "" is the key of every column."""
         marks = {path.partition(FIELD_SEPARATOR)[0]: text for path, text in self.conditions.items()}
         return marks | ({"": self.text} if self.text else {})
@@ -122,9 +122,9 @@ class _TablePage:
         self._daemon, self._settings, self._query = daemon, settings, query
         self._conditions, self._text = dict(query.conditions), query.text
         self._cancelled = threading.Event()
-        with panel(query.table, f"the newest {SHOWN_ROWS} rows that meet the conditions, also not landed ones"):
+        with panel(query.table, f"the newest {SHOWN_ROWS} rows that meet the conditions, landed or not"):
             with ui.row().classes("items-center w-full").style("gap:10px 14px"):
-                text_box = ui.input(placeholder="a text in any column", value=query.text)
+                text_box = ui.input(placeholder="text in any column", value=query.text)
                 text_box.props('dense outlined clearable maxlength=1000 aria-label="text in any column"')
                 text_box.style("flex:1 1 240px")
                 condition_box = ui.input(placeholder="column=value, or data.field=value")
@@ -184,14 +184,14 @@ class _TablePage:
             columns = await asyncio.to_thread(self._columns_of_table, readable)
             query = TableQuery(self._query.table, columns, dict(self._conditions), self._text)
             self._columns.show(columns_html(columns))
-            text = query.newest()
+            text = query.newest_rows_sql()
             self._link.show(f'<a href="/sql?q={quote(text)}">open as a query</a>')
             rows, note = await asyncio.to_thread(
-                run_query, self._settings, text, readable, SHOWN_ROWS, cancelled, telling_first
+                run_query, self._settings, text, readable, SHOWN_ROWS, cancelled, informative_columns_first
             )
             if cancelled.is_set():
                 return
-            self._grid.show(rows, query.marks())
+            self._grid.show(rows, query.highlights())
             self._status.show(f'<div class="dim" role="status">{counted(rows.num_rows, "row")}; {escape(note)}</div>')
             await self._draw_histogram(query, readable, cancelled)
         except (DaemonUnavailable, PenstockError, OSError) as error:
@@ -213,7 +213,7 @@ class _TablePage:
             return
         span, interval = SPANS[str(self._span.value)]
         now = datetime.now(UTC)
-        text = query.by_time(now, span, interval)
+        text = query.row_counts_sql(now, span, interval)
         counts, _ = await asyncio.to_thread(
             run_query, self._settings, text, readable, SHOWN_ROWS, cancelled, counts_by_time
         )

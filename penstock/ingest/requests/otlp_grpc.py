@@ -185,7 +185,7 @@ class OtlpGrpcReceiver:
                 self._requests.count_refusal("path")
                 return export.call.refuse(_UNIMPLEMENTED, f"only {SERVICE}/Export and ArrowLogs are served")
             # Order: network, certificate and token before the message, so that a stranger's message is not read.
-            export.sender = self._admitted(event)
+            export.sender = self._identify_sender(event)
             self._calls.connections.note_call(event.call.peer())
         except Refused as refusal:
             return export.refuse(refusal)
@@ -289,8 +289,8 @@ class OtlpGrpcReceiver:
         """Note that the message of a call has arrived, or does not arrive."""
         self._reads.end(export)
 
-    def _admitted(self, event: Any) -> Sender:
-        """Return the sender. Raises Refused if it is not permitted."""
+    def _identify_sender(self, event: Any) -> Sender:
+        """Return the sender after its address, token and certificate are checked. Raises Refused."""
         peer = event.call.peer()
         sender = self._senders.get(peer)
         if sender is None:

@@ -1,7 +1,7 @@
 """The keys of all events that landed within the window, as runs in a folder. A damaged folder is rebuilt.
 
 The window is measured in the log's time, per stream (a topic, or a partition of Kafka): a run expires when each of its
-streams has landed rows that are newer by more than the window. A stream that pauses keeps its last keys for as long. A
+streams has landed rows that are newer by more than the window. While a stream pauses, its last keys do not expire. A
 uuid in two partitions whose clocks differ by more than the window may land twice. Rows with a future timestamp of a
 wrong clock expire no key: a timestamp counts as newest only up to the plausible time.
 """
@@ -51,6 +51,7 @@ class _Entry:
     @property
     def tier(self) -> int:
         """Return the tier of size; runs of one tier are merged."""
+        # A tier spans a factor of 8 = RUNS_PER_MERGE (three bits), so a merged run belongs to a higher tier.
         return max(0, (self.rows // SMALLEST_TIER_KEYS).bit_length() // 3)
 
     def document(self) -> dict[str, Any]:
@@ -122,6 +123,8 @@ class LandedKeys:
             (self._folder / entry.file).unlink(missing_ok=True)
 
     def _write(self, seen: EventsSeen) -> _Entry:
+        # Crash: run files are not synced. After a power failure `load` finds a wrong checksum, and all keys are rebuilt
+        # from the table.
         path = self._next_file()
         checksum = HashRun.from_events(seen).write(path)
         return _Entry(path.name, len(seen), checksum, seen.newest_by_stream(), HashRun.open(path))
@@ -159,7 +162,7 @@ class LandedKeys:
 
     def _would_expire_late(self, entries: Sequence[_Entry]) -> bool:
         latest = _latest(entries)
-        spread = max(latest[topic] - micros for entry in entries for topic, micros in entry.newest.items())
+        spread = max(latest[stream] - micros for entry in entries for stream, micros in entry.newest.items())
         return (
             sum(entry.rows for entry in entries) > LARGE_MERGE_KEYS
             and spread > self._window // LARGE_MERGE_WINDOW_DIVISOR
@@ -180,8 +183,8 @@ class LandedKeys:
 def _latest(entries: Iterable[_Entry]) -> dict[str, int]:
     latest: dict[str, int] = {}
     for entry in entries:
-        for topic, micros in entry.newest.items():
-            latest[topic] = max(latest.get(topic, micros), micros)
+        for stream, micros in entry.newest.items():
+            latest[stream] = max(latest.get(stream, micros), micros)
     return latest
 
 
@@ -206,7 +209,7 @@ def mapped_runs(folder: Path, window: int) -> tuple[int, list[HashRun]]:
 
 def _map_runs(folder: Path, entries: Iterable[Mapping[str, Any]]) -> list[HashRun]:
     """Map the runs of a manifest. Those that were mapped before are used again; others of the folder are let go."""
-    # The checksum tells runs with the same name apart. The writer verified it.
+    # The checksum distinguishes runs with the same name. It is not verified here: the writer verifies it at its start.
     before = _MAPPED.get(folder, {})
     runs: dict[tuple[str, int], HashRun] = {}
     for entry in entries:
@@ -225,8 +228,8 @@ def within_window(
     """
     latest = {} if latest is None else latest
     for part in parts:
-        for topic, micros in part.newest_by_stream().items():
-            latest[topic] = max(latest.get(topic, micros), micros)
-        names, stream = part.streams()
+        for stream, micros in part.newest_by_stream().items():
+            latest[stream] = max(latest.get(stream, micros), micros)
+        names, stream_indices = part.streams()
         floors = np.array([min(latest[name], latest_time) - window for name in names], np.int64)
-        yield part.select_rows(part.micros >= floors[stream])
+        yield part.select_rows(part.micros >= floors[stream_indices])

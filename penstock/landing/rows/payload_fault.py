@@ -1,6 +1,6 @@
-"""Explain to people why a payload is not an event: a text, and the span of the payload at fault.
+"""Find why a payload is in quarantine: a text for people, and the span of the payload at fault.
 
-The rules themselves are in ``json_events``; a fault is looked for only in the few payloads that are shown.
+The rules are in ``json_events``, which judges whole columns. This file searches single payloads, and only those shown.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.landing.rows.strict_json import loads
 from penstock.landing.rows.type_schemas import Schema, first_misfit, is_of_contract
 from penstock.wire.json_text import MAX_DEPTH, deep_recursion
 
-_FOREIGN_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|Infinity)\b)', re.DOTALL)
+_NON_JSON_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\b(?:NaN|Infinity)\b)', re.DOTALL)
 _LONE_SURROGATE = re.compile(r"(?i)(?<!\\)(?:\\\\)*(\\ud[89ab][0-9a-f]{2}(?!\\ud[c-f])|\\ud[c-f][0-9a-f]{2})")
-_LEVELS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
-_TYPE_WORDS = {'"': "text", "t": "boolean", "f": "boolean", "n": "null", "[": "list", "{": "object"}
-MAX_SHOWN_VALUE = 40
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_TYPE_NAMES = {'"': "text", "t": "boolean", "f": "boolean", "n": "null", "[": "list", "{": "object"}
+MAX_SHOWN_CHARS = 40
 """Limit for the characters of a value that a fault shows."""
-_OF_FIELDS = {
+_FIELD_COMPLAINTS = {
     Reason.BAD_TYPE: ("type", f"is not a string of 1 to {MAX_TYPE_BYTES} bytes without control characters"),
     Reason.MISSING_TYPE: ("type", "is missing"),
     Reason.MISSING_UUID: ("uuid", "is missing"),
@@ -52,22 +52,23 @@ class Fault:
 
 
 def find_fault(reason: str, payload: bytes, schemas: Sequence[Schema] = ()) -> Fault:
-    """Return the fault of a quarantined payload, judged by ``schemas`` if it did not meet its type's.
+    """Return the fault of a quarantined payload.
 
-    For a reason of a transformation, its name without a position.
+    ``schemas`` are needed for payloads that violate the schema of their type. A reason that a transformation gave is
+    returned as text, without a position.
     """
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
         if reason != Reason.BAD_JSON:
-            return _without(reason)
+            return _fault_without_position(reason)
         return Fault(f"not UTF-8 at byte {error.start + 1}", error.start, error.end, error.start + 1)
     if reason == Reason.BAD_JSON:
         return _find_bad_json(text)
     is_of_schema = reason == Reason.SCHEMA_NOT_MET or is_of_contract(reason)
-    if reason not in _OF_FIELDS and not is_of_schema:
-        return _without(reason)
-    field, complaint = _OF_FIELDS[Reason.SCHEMA_NOT_MET if is_of_schema else Reason(reason)]
+    if reason not in _FIELD_COMPLAINTS and not is_of_schema:
+        return _fault_without_position(reason)
+    field, complaint = _FIELD_COMPLAINTS[Reason.SCHEMA_NOT_MET if is_of_schema else Reason(reason)]
     begin, end = _find_field(text, field)
     if begin is None or end is None:
         return Fault(f"{field} is missing")
@@ -78,29 +79,29 @@ def find_fault(reason: str, payload: bytes, schemas: Sequence[Schema] = ()) -> F
     return _fault_at(text, begin, end, f"{field} {complaint}")
 
 
-def _without(reason: str) -> Fault:
+def _fault_without_position(reason: str) -> Fault:
     return Fault(reason.replace("_", " "))
 
 
 def _fault_at(text: str, begin: int, end: int, complaint: str) -> Fault:
-    first = len(text[:begin].encode())
-    last = first + len(text[begin:end].encode(errors="replace"))
-    return Fault(f"{complaint}, at character {begin + 1}", first, max(last, first), begin + 1)
+    begin_byte = len(text[:begin].encode())
+    end_byte = begin_byte + len(text[begin:end].encode(errors="replace"))
+    return Fault(f"{complaint}, at character {begin + 1}", begin_byte, end_byte, begin + 1)
 
 
 def _find_bad_json(text: str) -> Fault:
     try:
-        # Order: the parser's own complaint first. It accepts a few texts that are refused, which are looked for then.
+        # Order: the parser's own complaint first, then the few faults that the parser accepts.
         with deep_recursion():
             loads(text)
     except json.JSONDecodeError as error:
         complaint = f"not valid JSON: {error.msg[0].lower()}{error.msg[1:]}".removesuffix(" at")
         return _fault_at(text, error.pos, error.pos + 1, complaint)
     except ValueError:
-        word = next(match for match in _FOREIGN_WORD.finditer(text) if match[1])
+        word = next(match for match in _NON_JSON_NUMBER.finditer(text) if match[1])
         return _fault_at(text, *word.span(1), f"not valid JSON: {word[1]}")
     level = 0
-    for token in _LEVELS.finditer(text):
+    for token in _BRACKETS.finditer(text):
         level += {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
         if level > MAX_DEPTH:
             return _fault_at(text, *token.span(), f"nested deeper than {MAX_DEPTH} levels")
@@ -110,8 +111,9 @@ def _find_bad_json(text: str) -> Fault:
 
 
 def _find_misfit(reason: str, text: str, begin: int, schemas: Sequence[Schema]) -> Fault | None:
-    """Return the first field of the data at ``begin`` that violates a rule with this reason; None if all fit, as
-    after a change of the schema.
+    """Return the first field of the data at ``begin`` that violates a rule with this reason.
+
+    Returns None if no field does: the schema may have changed since the payload was quarantined.
     """
     type_begin, _ = _find_field(text, "type")
     if type_begin is None:
@@ -125,8 +127,8 @@ def _find_misfit(reason: str, text: str, begin: int, schemas: Sequence[Schema]) 
         if inner_begin is None or inner_end is None:
             return Fault(f"{name} is missing, it has to be {rule.needs}")
         begin, end = inner_begin, inner_end
-    kind, word = _TYPE_WORDS.get(text[begin], "number"), text[begin:end]
-    shown = f" {word}" if kind in ("text", "number", "boolean") and len(word) <= MAX_SHOWN_VALUE else ""
+    kind, word = _TYPE_NAMES.get(text[begin], "number"), text[begin:end]
+    shown = f" {word}" if kind in ("text", "number", "boolean") and len(word) <= MAX_SHOWN_CHARS else ""
     return _fault_at(text, begin, end, f"{name} is {kind}{shown}, it has to be {rule.needs}")
 
 

@@ -89,7 +89,7 @@ class FlightStore:
         """Yield rows; see TopicStore. The daemon turns offsets that it finds corrupt into a gap."""
         columns = [field.name for field in schema if field.name not in ("topic", "offset")]
         try:
-            # Before: a known gap fails at once. After: a gap that appeared during the read.
+            # Before the read, so that a known gap fails at once; after it, for one that appeared during it.
             if fail:
                 refuse_gaps(self.gaps(part.topic), part)
             for batch in self._rows(part, ["offset", *columns], filter_text):

@@ -109,9 +109,10 @@ class Writer:
         self.active()
         self._deduplicator.durability = "synced"
         new_appends = self._deduplicator.sort(appends, self.positions, self.producers).fresh
-        for item in appends:
-            if item.future.done():
-                item.future.result()
+        # `sort` has answered repeated and refused appends. The error of a refused one is raised here.
+        for append in appends:
+            if append.future.done():
+                append.future.result()
         return new_appends
 
     @property

@@ -1,4 +1,4 @@
-"""Show the contents of a log buffer file: as the text of Aeron's LogInspector, as JSON, and as our batches.
+"""Show the contents of a log buffer file: as the text of Aeron's LogInspector, as JSON, and as batches of Penstock.
 
 Every function opens the file read-only, at any time, and raises NotALogBuffer or OSError. Files whose metadata are
 damaged are shown as LogInspector shows them, as long as their terms can be found; ``problem`` says what is wrong.
@@ -27,6 +27,8 @@ NO_LIMIT: Final = (1 << 31) - 1
 ASCII_FORMATS: Final = ("ascii", "us-ascii", "us_ascii")
 _ASCII: Final = bytes(range(128)) + bytes(128)
 """Translation table: LogInspector shows bytes of 128 or more as character 0."""
+
+_SCANNED_WORDS: Final = 65_536
 
 
 @dataclass(frozen=True)
@@ -223,11 +225,12 @@ def _term_document(log: LogFile, index: int, limit: int) -> dict[str, Any]:
 
 
 def _next_used(words: np.ndarray, offset: int) -> int:
-    """Return the first slot from ``offset`` on that is not all zero, or the term length."""
+    """Return the first aligned offset from ``offset`` on whose bytes are not all zero, or the term length."""
     begin = offset // 8
     while begin < len(words):
-        part = words[begin : begin + 65536]  # Fast path: 512 KiB at a time, because the next frame is usually near.
+        # Fast path: 512 KiB at a time, because the next frame is usually near.
+        part = words[begin : begin + _SCANNED_WORDS]
         if part.any():
             return int(begin + np.argmax(part != 0)) * 8 & -d.FRAME_ALIGNMENT
-        begin += 65536
+        begin += _SCANNED_WORDS
     return len(words) * 8

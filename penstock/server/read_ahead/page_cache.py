@@ -47,7 +47,8 @@ class PageCache:
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
-        # The lock guards changes of the three fields below; `cached` reads without it.
+        # The lock guards `_pages`, `_size` and additions to `_loading`; `cached` reads without it. A read that ends
+        # leaves `_loading` without it, because the callback may run on a thread that holds the lock.
         self._lock = threading.Lock()
         self._pages: OrderedDict[PageKey, Any] = OrderedDict()
         self._loading: dict[PageKey, Future[Any]] = {}

@@ -44,7 +44,7 @@ from penstock.upkeep.promote.kafka_writer import (
 MAX_TRANSACTION_ROWS, MAX_TRANSACTION_BYTES = 2000, 8 << 20
 """Limits of one transaction, in rows and bytes: it is held in memory, and Kafka's readers wait for its end."""
 PLAIN_CODEC = "plog"
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 """Callback with the number of copied rows and of all rows."""
 
 
@@ -67,7 +67,7 @@ class Promotion:
         if self.map.kafka_topic != name:
             raise CannotMove(f"{topic} is already copied to {self.map.kafka_topic}, not to {name}")
 
-    def copy(self, report: Tell = lambda copied, total: None) -> int:
+    def copy(self, report: ReportProgress = lambda copied, total: None) -> int:
         """Copy all rows of the log that are not in Kafka and return their number. Raises CannotSend."""
         self._recover()
         copied, end = 0, self._reader.end

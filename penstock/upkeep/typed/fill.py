@@ -16,22 +16,22 @@ from penstock.landing.typed.typed_files import is_of_events, read_row_keys, writ
 from penstock.landing.writing.written_file import WrittenFile
 from penstock.upkeep.compaction.compaction import removed_on_failure
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
 class CannotRestore(PenstockError, RuntimeError):
-    """A damaged file that cannot be replaced; the text names the reason."""
+    """A damaged file cannot be replaced; the text names the reason."""
 
 
 class NotBegun(PenstockError, RuntimeError):
     """The table does not exist yet, or no pipeline writes it."""
 
 
-def fill(layout: Layout, configured: TypedTable, report: Tell = lambda finished, total: None) -> int:
+def fill(layout: Layout, configured: TypedTable, report: ReportProgress = lambda finished, total: None) -> int:
     """Add missing rows and return their number. A pipeline may land at the same time. Raises NotBegun.
 
-    Crash: rows that are already in the table are skipped, so a killed run is continued by the next one. ``report`` is
-    called per day.
+    Crash: rows that are already in the table are skipped, so the next run continues a killed one. ``report`` is called
+    before each day, with the number of finished days and of all days.
     """
     if not TypedDelta.configured(layout, configured).exists:
         raise NotBegun(f"{layout.typed(configured.name)} does not exist yet: start the pipeline, which creates it")
@@ -48,7 +48,8 @@ def fill(layout: Layout, configured: TypedTable, report: Tell = lambda finished,
             report(finished, len(days))
             rows += _fill_day(layout, configured, table, day, names)
         starts = read_starts(layout)
-        # A start below is of a refill: a higher one would hide the next refill from readers of changes.
+        # Invariant: the start does not rise. Each refill lowers it below BEFORE_FIRST_BATCH, and readers of changes
+        # recognize a refill by the lower start.
         start = min(BEFORE_FIRST_BATCH, starts.get(configured.name, BEFORE_FIRST_BATCH))
         write_starts(layout, {**starts, configured.name: start})
     return rows
@@ -62,9 +63,9 @@ def restore_file(layout: Layout, configured: TypedTable, damaged: TableFile) -> 
     table = TypedDelta.configured(layout, configured)
     with hold_upkeep_lock(layout):
         with open_rows(table.folder, damaged) as file:
-            rows, former = file.rows, {*file.columns} - {*configured.schema.names}
-        if former:
-            raise CannotRestore(f"its columns {', '.join(sorted(former))} are no longer configured")
+            rows, removed_columns = file.rows, {*file.columns} - {*configured.schema.names}
+        if removed_columns:
+            raise CannotRestore(f"its columns {', '.join(sorted(removed_columns))} are no longer configured")
         day = partition_value(damaged, "date")
         others = [name for name in table.active() if partition_value(name, "date") == day and name != damaged]
         landed = [name for name in table_of(layout).active() if is_of_events(name)]

@@ -36,22 +36,22 @@ class GelfDecoder:
     def __init__(self, max_size: int = 1 << 20, expire_time: float = 10.0) -> None:
         self.statistics = Statistics()
         self._max_size = max_size
-        self._table = Reassembly(max_size, expire_time, self.statistics)
+        self._reassembly = Reassembly(max_size, expire_time, self.statistics)
 
     @property
     def open_messages(self) -> int:
         """Number of messages that wait for chunks."""
-        return self._table.open_messages
+        return self._reassembly.open_messages
 
     @property
     def open_fragments(self) -> int:
         """Number of chunks that wait for the rest of their message."""
-        return self._table.open_fragments
+        return self._reassembly.open_fragments
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the waiting chunks."""
-        return self._table.held_bytes
+        return self._reassembly.held_bytes
 
     def decode(self, datagrams: Datagrams, now: float) -> Decoded:
         """Decode the first datagrams of a round, or all. No input raises."""
@@ -69,8 +69,9 @@ class GelfDecoder:
                 unpacked_messages.append((row, message))
                 size += len(message)
             elif message is Refusal.OVERSIZE:
-                size += self._max_size  # so many bytes were decompressed before it was refused
-            # Limit: a round yields at most max_size bytes of such messages; the caller passes the rest again.
+                size += self._max_size  # the bytes that were decompressed before the refusal
+            # Limit: the round ends when such messages reach max_size bytes, so they have less than twice as many. The
+            # caller passes the rest again.
             if size >= self._max_size:
                 consumed = row + 1
                 break
@@ -99,7 +100,7 @@ class GelfDecoder:
     def expire(self, now: float) -> Counts:
         """Give up messages that have waited too long."""
         counts = Counts()
-        self._table.expire(now, counts)
+        self._reassembly.expire(now, counts)
         return counts
 
     def _reassemble(
@@ -125,7 +126,7 @@ class GelfDecoder:
 
     def _add_chunk(self, chunk: Chunk, now: float, counts: Counts) -> bytes | None:
         """Return the message that a chunk completes."""
-        _, assembled = self._table.add(chunk.key, chunk.header, chunk.number, chunk.part, b"", now, counts)
+        _, assembled = self._reassembly.add(chunk.key, chunk.header, chunk.number, chunk.part, b"", now, counts)
         return None if assembled is None else assembled.payload
 
     def _unpack(self, message: bytes, counts: Counts) -> bytes | Refusal:

@@ -23,7 +23,7 @@ from penstock.wire.syslog.octets import Octets
 
 MAX_BLANKS = 64
 """Limit: blanks between the first message and the byte that decides; an endless run of them must not be buffered."""
-_ANY_END = re.compile(rb"[\n\0]")
+_ANY_DELIMITER = re.compile(rb"[\n\0]")
 _BLANKS = re.compile(rb"[ \t\r\n]{0,%d}" % MAX_BLANKS)
 _NUL_OR_NEXT_LINE = re.compile(rb"\0|\n(?=\{)")
 
@@ -70,10 +70,10 @@ class GelfSplitter(UncompressedSplitter):
 
     def _detect_framing(self) -> Framing | None:
         buffer = self._undecided
-        if not self._has_end or not buffer:
+        if not self._has_delimiter or not buffer:
             return None
         if self._first_end < 0:
-            end = _ANY_END.search(buffer)
+            end = _ANY_DELIMITER.search(buffer)
             if end is None:
                 return None
             self._first_end = self._searched = end.start()
@@ -103,7 +103,7 @@ class GelfSplitter(UncompressedSplitter):
 
     def _drop_overlong(self) -> Lines:
         # A document of several lines that is too long: only NUL can end it.
-        if self._has_end and len(self._undecided) > self._max_line + 1:
+        if self._has_delimiter and len(self._undecided) > self._max_line + 1:
             return self._decide("nul")
         return super()._drop_overlong()
 

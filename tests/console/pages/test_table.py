@@ -56,28 +56,28 @@ def rows_of(text: str) -> list[Any]:
 )
 def test_newest_rows_meet_the_conditions(conditions: dict[str, str], text: str, offsets: list[int]) -> None:
     query = TableQuery("events", COLUMNS, conditions, text)
-    assert [row[2] for row in rows_of(query.newest())] == offsets
+    assert [row[2] for row in rows_of(query.newest_rows_sql())] == offsets
 
 
 @given(st.text(), st.text())
 def test_any_condition_is_a_query_or_refused(path: str, text: str) -> None:
     query = TableQuery("events", COLUMNS, {f"data.{path}": text.replace("\0", "")}, text.replace("\0", ""))
     try:
-        rows_of(query.newest())
+        rows_of(query.newest_rows_sql())
     except UnknownColumn:
         assert not path
 
 
 def test_unknown_column_is_refused_with_the_columns() -> None:
     with pytest.raises(UnknownColumn, match="events has no column 'x': received, topic"):
-        TableQuery("events", COLUMNS, {"x": "1"}).newest()
+        TableQuery("events", COLUMNS, {"x": "1"}).newest_rows_sql()
     with pytest.raises(UnknownColumn, match=r"'offset\.x'"):
-        TableQuery("events", COLUMNS, {"offset.x": "1"}).newest()
+        TableQuery("events", COLUMNS, {"offset.x": "1"}).newest_rows_sql()
 
 
 def test_rows_are_counted_by_interval_with_empty_ones() -> None:
     span, interval = timedelta(minutes=4), timedelta(minutes=1)
-    counts = dict(rows_of(TableQuery("events", COLUMNS).by_time(NOW, span, interval)))
+    counts = dict(rows_of(TableQuery("events", COLUMNS).row_counts_sql(NOW, span, interval)))
     bars = intervals(counts, NOW, span, interval)
     assert [(f"{begin:%H:%M}", count) for begin, count in bars] == [
         ("09:57", 0),
@@ -88,7 +88,7 @@ def test_rows_are_counted_by_interval_with_empty_ones() -> None:
 
 
 def test_match_is_marked_in_its_column() -> None:
-    assert TableQuery("events", COLUMNS, {"data.user": "ann", "topic": "a"}, "x").marks() == {
+    assert TableQuery("events", COLUMNS, {"data.user": "ann", "topic": "a"}, "x").highlights() == {
         "data": "ann",
         "topic": "a",
         "": "x",

@@ -25,7 +25,7 @@ from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.handshake import Handshake
 from penstock.wire.forward.requests import MAX_CONTAINERS
 from penstock.wire.forward.splitter import WORK_PER_TURN, ForwardSplitter, RequestMemory
-from penstock.wire.lines import line_counts
+from penstock.wire.lines import separate_commands
 from penstock.wire.plog.statistics import Statistics
 from penstock.wire.requests import MAX_MESSAGES
 
@@ -47,7 +47,7 @@ def read(*requests: Any) -> tuple[list[tuple[Any, dict[str, str]]], ForwardSplit
     """Return the messages of a connection, its splitter, and its counts."""
     connection = splitter()
     lines = connection.feed(b"".join(each if isinstance(each, bytes) else msgpack.packb(each) for each in requests))
-    _, _, counts = line_counts(lines, Statistics(), reserves=False)
+    _, _, counts = separate_commands(lines, Statistics(), reserves=False)
     assert open_books(counts) == []
     return (
         [(json.loads(payload), annotations) for payload, annotations in messages([lines])],
@@ -332,7 +332,7 @@ def test_any_bytes_are_counted_however_they_arrive(requests: list[bytes], size: 
         lines = [connection.feed(data[begin : begin + step]) for begin in range(0, len(data), step)] + [
             connection.finish()
         ]
-        counts = [line_counts(each, Statistics(), reserves=False)[2] for each in lines]
+        counts = [separate_commands(each, Statistics(), reserves=False)[2] for each in lines]
         assert all(open_books(each) == [] for each in counts)
         total = {name: sum(each[name] for each in counts) for name in ("seen", "accepted", "refused.damaged")}
         outcomes.append((messages(lines), total, connection.closed, connection.acknowledgements, connection.replies))

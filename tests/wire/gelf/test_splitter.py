@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.counts import open_books
 from penstock.wire.gelf.splitter import GelfSplitter
 from penstock.wire.line_framing import Lines
-from penstock.wire.lines import line_counts
+from penstock.wire.lines import separate_commands
 from penstock.wire.plog.statistics import Statistics
 
 MESSAGES = [json.dumps({"version": "1.1", "host": "h", "short_message": f"m{number}"}).encode() for number in range(3)]
@@ -93,7 +93,7 @@ def test_compressed_connection_is_refused_at_every_level(level: int, size: int) 
     parts = feed_all(GelfSplitter(10_000), cut(stream, size))
     assert lines_of(parts) == []
     assert sum(part.skipped_bytes for part in parts) == len(stream)
-    counts = [line_counts(part, Statistics(), reserves=False)[2] for part in parts]
+    counts = [separate_commands(part, Statistics(), reserves=False)[2] for part in parts]
     assert sum(count["refused.compressed"] for count in counts) == 1
     assert not any(open_books(count) for count in counts)
 
