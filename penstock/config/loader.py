@@ -59,6 +59,7 @@ def _unsafe_secrets(file: Path) -> str:
         settings_of_file = check(gather(file, (), {}))
     except ConfigError:
         return ""  # the file alone is incomplete: the environment or options complete it
+    # A secret is printed as MASK, so MASK shows that the file has one.
     return unsafe_access(file.stat(), file) if MASK in str(masked(settings_of_file)) else ""
 
 

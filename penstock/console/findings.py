@@ -17,6 +17,7 @@ from penstock.ledger.receipt import losses_of, receipt
 
 QUARANTINE_WARNING_SHARE = 0.01
 STALLED_S = 120.0
+"""Time without a landed row: a batch takes seconds, and the first one waits for the start of Spark."""
 INCOMPLETE_S = 3.0
 """A listener is reported if it had incomplete messages all this time: fragments usually arrive within moments."""
 MAX_NAMED_TOPICS = 5

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.supervise.reload import Outcome
 
 EVENT_POLL_INTERVAL_S = 1.0
+FOLLOWED_EVENTS = 1000
+"""Limit: events that may change or be added between two looks."""
 HOUR_S = 3600
 RELOAD_MARGIN_S = 30.0
 """Time that a reload may take beyond the time that processes have to end."""
@@ -141,25 +143,23 @@ def events(
 
     The newest event is the last line.
     """
-    parameters = {"limit": str(limit)}
+    parameters = {"limit": str(max(limit, FOLLOWED_EVENTS) if follow else limit)}
     try:
         if since is not None:
             parameters["since"] = str(int(parse_moment(since, "--since")))
     except ValueError as error:
         fail(error, 2)
-    printed: dict[str, str] = {}
+    newest_first = query_daemon(keys, "/events", **parameters)["events"]
+    _print_events(newest_first[:limit], as_json)
     with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            _print_new_events(query_daemon(keys, "/events", **parameters)["events"], printed, as_json)
-            if not follow:
-                return
+        while follow:
             time.sleep(EVENT_POLL_INTERVAL_S)
+            # An event changes after it is printed, such as when a process is back: its new text is printed again.
+            printed = {(event["id"], event["text"]) for event in newest_first}
+            newest_first = query_daemon(keys, "/events", **parameters)["events"]
+            _print_events([event for event in newest_first if (event["id"], event["text"]) not in printed], as_json)
 
 
-def _print_new_events(newest_first: Sequence[Mapping[str, Any]], printed: dict[str, str], as_json: bool) -> None:
-    # An event changes after it is printed, such as when a process is back: its new text is printed again.
+def _print_events(newest_first: Sequence[Mapping[str, Any]], as_json: bool) -> None:
     for event in reversed(newest_first):
-        if printed.get(event["id"]) == event["text"]:
-            continue
-        printed[event["id"]] = event["text"]
         print(json.dumps(event) if as_json else event_line(event), flush=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.progress import Progress
 
+from penstock.cli.balance import receipt_lines
 from penstock.cli.balance_tables import show as show_balance
 from penstock.cli.common import console
 from penstock.cli.run.sample_messages import Sample
@@ -151,19 +152,23 @@ class Tour:
         console.print(sample_rows(self._settings.tables, 5))
 
     def _conclude(self, goals: Counts, before: dict[str, Any], balance: dict[str, Any]) -> bool:
-        show_balance(balance, console.print)
         dropped = sum(listener["counts"].get("kernel_dropped", 0) for listener in balance["listeners"])
         reached = growth(balance, before, goals)
         # If the kernel dropped datagrams, the counts cannot match, and the drops are in the balance already.
         mismatches = [name for name, count in goals.items() if reached[name] != count] if not dropped else []
+        lost = sum(listener["network_lost"] or 0 for listener in balance["listeners"])
+        unaccounted = balance["unaccounted"] + lost
+        is_complete = unaccounted == 0 and not balance["pending"] and not mismatches
+        if not is_complete:
+            show_balance(balance, console.print)
+        for line in receipt_lines(balance):
+            console.print(line, markup=False, soft_wrap=True)
         for name in mismatches:
             console.print(f"{name}: {goals[name]} sent, {reached[name]} counted", style="red")
-        lost = sum(listener["network_lost"] or 0 for listener in balance["listeners"])
         if balance["pending"]:
             console.print(f"still pending: {balance['pending']}", style="yellow")
-        unaccounted = balance["unaccounted"] + lost
         console.print(f"unaccounted: {unaccounted}", style="bold")
-        return unaccounted == 0 and not balance["pending"] and not mismatches
+        return is_complete
 
 
 def is_settled(now: dict[str, Any], then: dict[str, Any], goals: Counts) -> bool:

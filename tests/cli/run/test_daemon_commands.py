@@ -6,12 +6,15 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.options import Commands
+from penstock.cli.run import daemon_commands
 from penstock.cli.run.daemon_commands import clock, events
+from penstock.config.daemon_keys import DaemonKeys
 from penstock.files.checked_document import encode
 from tests.spark.spark_daemon import Daemon, daemon
 
@@ -75,3 +78,26 @@ def test_clock_reports_a_clock_that_is_ahead_until_it_is_accepted(tmp_path: Path
         assert abs(document.pop("time") - time.time()) < 60
         assert document == {"right": True, "ahead": 0.0, "believed_in": 0.0, "accepted": True, "text": ""}
         assert CliRunner().invoke(app, where).output == "the clock is right\n"
+
+
+def test_followed_events_are_printed_also_if_many_come_at_once(
+    running: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, query_daemon = iter(range(3)), daemon_commands.query_daemon
+
+    def query(keys: DaemonKeys, path: str, **parameters: str) -> Any:
+        look = next(looks)
+        if look == 2:
+            raise KeyboardInterrupt
+        for number in range(50 * look):
+            at = int(time.time() * 1000)
+            running.ledger.post({"tier": "event", "id": f"n{number}", "version": 0, "kind": "disk", "at": at})
+        return query_daemon(keys, path, **parameters)
+
+    monkeypatch.setattr(daemon_commands, "EVENT_POLL_INTERVAL_S", 0)
+    monkeypatch.setattr(daemon_commands, "query_daemon", query)
+    status, text = run(running, tmp_path, "--follow", "--limit", "1", "--json")
+    assert status == 0
+    printed = [json.loads(line)["id"] for line in text.splitlines()]
+    assert printed[0] == "2", "of the events from before, the newest one"
+    assert sorted(printed[1:]) == sorted(f"n{number}" for number in range(50))
