@@ -1031,6 +1031,60 @@ def test_forward_reads_all_parts_of_a_gzip(cut: int) -> None:
     assert [row["payload"] for row in rows] == [b'{"a":1}', b'{"a":2}']
 
 
+@pytest.mark.parametrize(
+    ("reference", "time", "metadata"),
+    [
+        (
+            "fluent/fluent-bit#11617, #11756, fluent/fluentd#5369",
+            [event_time(1600000000), {"otlp": {"severity_number": 17, "trace_id": b"\xff"}}],
+            '{"otlp":{"severity_number":17,"trace_id":"\xff"}}',
+        ),
+        (
+            "fluent/fluent-bit#11132 (a group's beginning)",
+            [event_time(0xFFFFFFFF), {"schema": "otlp", "resource_id": 0}],
+            '{"schema":"otlp","resource_id":0}',
+        ),
+        ("keys of type bin", [1600000000, {b"a": float("nan")}], '{"a":"nan"}'),
+        ("fluent/fluent-bit#11877 (none)", [event_time(1600000000), {}], None),
+        ("no map", [1600000000, "x"], '["x"]'),
+    ],
+)
+def test_forward_keeps_the_metadata_of_an_event(reference: str, time: list[Any], metadata: str | None) -> None:
+    lines = [
+        ForwardSplitter(10_000, 1 << 20).feed(msgpack.packb(request)).lines
+        for request in (["t", [[time, {"a": 1}]]], ["t", msgpack.packb([time, {"a": 1}])])
+    ]
+    rows = ForwardDecoder().decode_lines(pa.concat_arrays(lines)).body.to_pylist()
+    assert [row["payload"] for row in rows] == [b'{"a":1}'] * 2, reference
+    assert [dict(row["annotations"]).get("metadata") for row in rows] == [metadata] * 2
+
+
+def test_forward_keeps_a_repeated_key_of_metadata() -> None:
+    lines = ForwardSplitter(10_000, 1 << 20).feed(b"\x92\xa1t\x91\x92\x92\x01\x82\xa1a\x01\xa1a\x02\x81\xa1b\x03")
+    (row,) = ForwardDecoder().decode_lines(lines.lines).body.to_pylist()
+    assert (row["payload"], dict(row["annotations"])["metadata"]) == (b'{"b":3}', '{"a":1,"a":2}')
+
+
+@pytest.mark.parametrize("chunk", ["id", b"id", b"\xff", 7])
+@pytest.mark.parametrize("key", ["chunk", b"chunk"])
+def test_forward_acknowledges_a_chunk_whose_id_is_no_string(key: str | bytes, chunk: str | bytes | int) -> None:
+    """fluent/fluentd#1388, #3361: a sender without the acknowledgement that it expects repeats its chunk forever."""
+    request, splitters = msgpack.packb([b"t", [[1, {"a": 1}]], {key: chunk}]), [ForwardSplitter(10_000, 1 << 20)] * 2
+    lines = [splitter.feed(request).lines for splitter in splitters]
+    assert splitters[0].acknowledgements == [msgpack.packb({"ack": chunk})] * 2
+    rows = ForwardDecoder().decode_lines(pa.concat_arrays(lines)).body.to_pylist()
+    annotations = [dict(row["annotations"]) for row in rows]
+    assert {each["tag"] for each in annotations} == {"t"}
+    # The repeat is known by its uuid.
+    assert annotations[0]["uuid"] == annotations[1]["uuid"]
+
+
+def test_forward_unpacks_a_compression_named_in_type_bin() -> None:
+    packed = gzip.compress(msgpack.packb([1, {"a": 1}]))
+    lines = ForwardSplitter(10_000, 1 << 20).feed(msgpack.packb([b"t", packed, {b"compressed": b"gzip"}]))
+    assert [row["payload"] for row in ForwardDecoder().decode_lines(lines.lines).body.to_pylist()] == [b'{"a":1}']
+
+
 FORWARD_VALUES = [
     ("keys of type bin (Fluent Bit's Lua and C plugins)", {b"key": {b"a": b"x"}}, '{"key":{"a":"x"}}'),
     ("repeated key of type bin", b"\x82\xc4\x01a\x01\xc4\x01a\x02", '{"a":1,"a":2}'),

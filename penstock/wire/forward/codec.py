@@ -1,4 +1,7 @@
-"""The codec ``forward``: rows of events to messages, with tag, time and uuid as annotations and the record as JSON."""
+"""The codec ``forward``: rows of events to messages, with tag, time, uuid and metadata as annotations.
+
+The record is the payload, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,22 @@ from penstock.wire.decoded import Decoded
 from penstock.wire.raw import RawDecoder
 from penstock.wire.sender_text import strings
 
-TAG, TIMESTAMP, UUID = "tag", "timestamp", "uuid"
-_ROW = r"(?s)\A(?P<uuid>[^\x00]*)\x00(?P<tag>[^\x00]*)\x00(?P<time>[0-9]*)\x00(?P<record>.*)\z"
+TAG, TIMESTAMP, UUID, METADATA = "tag", "timestamp", "uuid", "metadata"
+_ROW = (
+    r"(?s)\A(?P<uuid>[^\x00]*)\x00(?P<tag>[^\x00]*)\x00(?P<time>[0-9]*)"
+    r"\x00(?P<record>[^\x00]*)(?:\x00(?P<metadata>.*))?\z"
+)
 
 
 class ForwardDecoder(RawDecoder):
     """Decoder of one listener's rows; ``statistics`` has plog's keys."""
 
     def _decoded(self, lines: pa.Array[Any], rows: Ints, counts: Counts) -> Decoded:
-        # Fast path: the rows are split as columns; NUL cannot occur in uuid, tag and time.
+        # Fast path: the rows are split as columns; NUL cannot occur in their parts, which are checked or JSON.
         parts = pc.extract_regex(lines, _ROW)
         uuids = _null_if_empty(parts.field("uuid"))
         fields = {TAG: strings(parts.field("tag")), TIMESTAMP: _format_times(parts.field("time")), UUID: uuids}
+        fields[METADATA] = _null_if_empty(parts.field("metadata"))
         return Decoded(annotated(parts.field("record"), fields), counts, rows=rows)
 
 

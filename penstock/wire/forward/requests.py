@@ -1,7 +1,8 @@
 """Decoder of one request of the forward protocol: its events as rows of bytes, and the id to acknowledge.
 
-A row has uuid, tag, time in nanoseconds, and the record as JSON, separated by NUL; ``codec`` makes columns of the
-rows. The events of a chunk with an id have a uuid, the same one whenever the chunk is repeated.
+A row has uuid, tag, time in nanoseconds, the record as JSON, and the event's metadata as JSON if it has some, separated
+by NUL; ``codec`` makes columns of the rows. The events of a chunk with an id have a uuid, the same one whenever the
+chunk is repeated.
 
 Limit: an event is cut out of the request before it is decoded, so that its size bounds the memory of its objects.
 """
@@ -99,15 +100,15 @@ class RequestLimits:
 class RequestReader:
     """Reader of one request, a msgpack object, in parts, between which the senders of other connections are served.
 
-    ``refused`` counts refused events by reason; ``chunk`` is the id to acknowledge, if any; ``is_read``: all events are
-    read, and ``take_rows`` returns their rows; ``work_done``: units of work of all calls of ``read``. Its methods raise
-    NotForward.
+    ``refused`` counts refused events by reason; ``chunk`` is the id to acknowledge, if any, in its sent type;
+    ``is_read``: all events are read, and ``take_rows`` returns their rows; ``work_done``: units of work of all
+    calls of ``read``. Its methods raise NotForward.
     """
 
     def __init__(self, data: bytes, limits: RequestLimits) -> None:
         self.size, self._limits = len(data), limits
         self.refused: Counter[str] = Counter()
-        self.chunk: str | None = None
+        self.chunk: str | bytes | int | None = None
         self.is_read = False
         self.work_done = 0
         self._uuid: MessageIdBuilder | None = None
@@ -128,7 +129,7 @@ class RequestReader:
         fields = list(_elements(data, MAX_FIELDS))
         if len(fields) < 2 or len(fields[0]) > MAX_TAG_BYTES:
             raise NotForward("not a list of a tag and events")
-        tag = _unpacked(fields[0])
+        tag = _as_text(_unpacked(fields[0]))
         kind = fields[1][0]
         is_message = kind not in _ARRAYS + _STRINGS or _is_time(fields[1])
         if is_message and len(fields) < 3:
@@ -137,7 +138,7 @@ class RequestReader:
         option = _unpacked(options[0]) if options and len(options[0]) <= MAX_TAG_BYTES else {}
         if not isinstance(tag, str) or not isinstance(option, dict | None):
             raise NotForward("the tag must be a string and the options a map")
-        option = option or {}
+        option = {_as_text(name): content for name, content in (option or {}).items()}
         if is_message:
             self._events: Iterator[bytes] = iter([b"\x92" + fields[1] + fields[2]])
         elif kind in _ARRAYS:
@@ -145,15 +146,16 @@ class RequestReader:
             self._events = _elements(fields[1], self._limits.max_events)
         else:
             packed = msgpack.unpackb(fields[1], raw=True, max_str_len=len(data), max_bin_len=len(data))
-            compression = option.get("compressed")
+            compression = _as_text(option.get("compressed"))
             if compression not in (None, "", "text"):
                 self._packed = _decompressed_parts(packed, compression, self._limits.max_unpacked)
             self._events = iter(()) if self._packed else _stream(packed)
         chunk = option.get("chunk")
-        self.chunk = chunk if isinstance(chunk, str) else None
-        if self.chunk is not None and not DIGEST.fullmatch(self.chunk):
+        self.chunk = chunk if isinstance(chunk, str | bytes | int) else None
+        chunk_text = str(_as_text(chunk))
+        if self.chunk is not None and not DIGEST.fullmatch(chunk_text):
             self._uuid = MessageIdBuilder()
-            self._uuid.add(self.chunk.encode("utf-8", "replace"))
+            self._uuid.add(chunk_text.encode("utf-8", "replace"))
         self._tag = tag.replace("\0", " ").encode()
 
     @property
@@ -254,11 +256,21 @@ def _row(tag: bytes, event: bytes) -> bytes | str:
         time, record = msgpack.unpackb(event, ext_hook=_slow_values().extension, **hooks, **_UNPACK_OPTIONS)
         if not isinstance(record, dict):
             return DAMAGED
-        return NUL.join((tag, _nanoseconds(time), _json_of_record(record, event)))
+        return NUL.join((tag, _nanoseconds(time), _json_of_record(record, event), *_metadata(time, event)))
     except NotForward as error:
         return error.reason
     except _DECODING_ERRORS:
         return DAMAGED
+
+
+def _metadata(time: Any, event: bytes) -> list[bytes]:
+    """Return what Fluent Bit 2.1 and later adds to the time of an event, as JSON; none if it is empty."""
+    if not isinstance(time, list) or len(time) < 2 or time[1:] == [{}]:
+        return []
+    if len(time) > 2 or not isinstance(time[1], dict):
+        return [_json(time[1:])]
+    _, metadata = _elements(next(_elements(event, 2)), 2)
+    return [_json_of_record(time[1], b"\x92\0" + metadata)]
 
 
 def _pair_count(event: bytes) -> int:
@@ -446,6 +458,11 @@ def _unpacked(data: bytes) -> Any:
     return msgpack.unpackb(data, **_UNPACK_OPTIONS)
 
 
+def _as_text(content: Any) -> Any:
+    """Return a text of type bin, as some msgpack libraries write it, as string; anything else unchanged."""
+    return content.decode("utf-8", LATIN_1) if isinstance(content, bytes) else content
+
+
 def _elements(data: bytes, max_count: int) -> Iterator[bytes]:
     """Yield the elements of a list, cut out one by one. Raises NotForward above ``max_count``."""
     unpacker = msgpack.Unpacker(max_buffer_size=len(data))
@@ -484,7 +501,7 @@ def _decompressed_parts(data: bytes, compression: Any, max_bytes: int) -> Iterat
     yield from arrow_parts(data, max_bytes, "zstd")
 
 
-def acknowledgement(chunk: str) -> bytes:
+def acknowledgement(chunk: str | bytes | int) -> bytes:
     """Return the message that confirms a chunk as stored."""
     packed: bytes = msgpack.packb({"ack": chunk})
     return packed

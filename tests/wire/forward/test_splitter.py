@@ -76,7 +76,7 @@ FIRST, SECOND = {"log": "one", "n": 1}, {"log": "zwei, grüße", "deep": {"a": [
         [
             [
                 "app",
-                b"".join(msgpack.packb([[EVENT_TIME, {"m": 1}], each]) for each in (FIRST, SECOND)),
+                b"".join(msgpack.packb([[EVENT_TIME, {}], each]) for each in (FIRST, SECOND)),
                 {"fluent_signal": 0},
             ]
         ],
