@@ -10,10 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, SourceBucket
-from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, intersection, is_inside, joined, runs_of
+from penstock.landing.journal import REFILL_MARK, Commit, read_journal
+from penstock.landing.offset_runs import NO_RUNS, OffsetRange, Runs, as_runs, intersection, is_inside, joined, runs_of
+from penstock.landing.requests.backfill_requests import load_requests
 from penstock.landing.requests.deletions import Deletion, TopicDeletions
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table.table_file import Mask, TableFile
+from penstock.landing.table.table_reader import TableReader
 from penstock.landing.table_paths import Layout
 from penstock.proof.evidence import fate, is_of_topic, of_topic, read_rows, row_sums, tally
 from penstock.proof.uuid_sums import of_events
@@ -25,7 +28,8 @@ class DeletedRows:
 
     Invariant: a row has one fate. Rows that an earlier deletion counted (``counted``, offsets by topic), and which a
     RESTORE brought back, leave their offsets only. ``repeated`` is their number, and that of further copies of a row,
-    and of another program's rows without topic or offset, which have no fate.
+    and of another program's rows without topic or offset, or with an offset outside of ``landed`` (by topic; None for
+    unknown), which have no fate.
 
     ``unreadable``: why the rows are unknown; then there are none.
 
@@ -34,6 +38,7 @@ class DeletedRows:
 
     deletion: Deletion
     counted: Mapping[str, Runs] = field(default_factory=dict)
+    landed: Mapping[str, Runs] | None = None
     fates: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     uuids: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     runs: dict[str, list[Runs]] = field(default_factory=dict)
@@ -44,6 +49,8 @@ class DeletedRows:
     def add(self, rows: pa.Table) -> None:
         """Add rows (``evidence.ROWS``) of one file."""
         placed = with_offsets(rows)
+        if self.landed is not None:
+            placed = placed.filter(pa.array(rows_within(placed, self.landed)))
         self.repeated += rows.num_rows - placed.num_rows
         rows = placed
         for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):
@@ -121,3 +128,38 @@ def offsets_of_rows(rows: pa.Table) -> dict[str, Runs]:
 def offsets_by_topic(layout: Layout, files: Sequence[TableFile], *, strict: bool = False) -> dict[str, Runs]:
     """Return the offsets of the rows of files of the table ``landed``; ``strict`` as for ``read_rows``."""
     return joined(offsets_of_rows(read_rows(layout.landed, [file], strict=strict)) for file in files)
+
+
+def landed_offsets(layout: Layout, table: TableReader, before_version: int | None = None) -> dict[str, Runs] | None:
+    """Return the offsets that Penstock committed, by topic; None if neither journal nor log of the table say it.
+
+    With ``before_version`` only what the table had before this version: an offset that another program invented may
+    land later. From the first to the last offset of a topic: damaged lines of the journal leave no hole.
+    """
+    commits = list(read_journal(layout))
+    since = table.log_since(commits[-1].batch if commits else -1)
+    # The journal may be behind the table: the commits say the ranges of the batches that it does not have yet.
+    if not since.is_complete or any("ranges" not in batch.description for batch in since.batches):
+        return None
+    spans = [commit.spans() for commit in commits if before_version is None or _is_before(commit, before_version)]
+    spans += [
+        {name: (int(begin), int(end)) for name, (begin, end) in batch.description["ranges"].items()}
+        for batch in since.batches
+        if before_version is None or batch.version < before_version
+    ]
+    requests = load_requests(layout.refills)
+    ends, refilled = dict[str, OffsetRange](), dict[str, list[OffsetRange]]()
+    for name, (begin, end) in (item for by_name in spans for item in by_name.items()):
+        if REFILL_MARK not in name:
+            first, last = ends.get(name, (begin, end))
+            ends[name] = min(first, begin), max(last, end)
+        elif request := requests.get(name):
+            refilled.setdefault(request.topic, []).extend(request.part(begin, end))
+    return joined(
+        [{topic: as_runs([span]) for topic, span in ends.items()}, {t: as_runs(runs) for t, runs in refilled.items()}]
+    )
+
+
+def _is_before(commit: Commit, version: int) -> bool:
+    # Batches that are rolled up, or of which the version is unknown, are older than the commits that are looked at.
+    return commit.first is not None or commit.version < version

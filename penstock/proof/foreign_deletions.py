@@ -24,6 +24,7 @@ from penstock.landing.table_paths import Layout
 from penstock.proof.deleted_rows import (
     DeletedRows,
     have_offsets,
+    landed_offsets,
     offsets_by_topic,
     offsets_of_rows,
     rows_within,
@@ -72,7 +73,7 @@ def foreign_changes(
             # Fast path: most looks find commits of our own only.
             counted = load_counted() if counted is None else counted
             deletion = Deletion(0, FOREIGN, (), version, commit.engine, commit.operation)
-            deleted = DeletedRows(deletion, counted)
+            deleted = DeletedRows(deletion, counted, landed_offsets(layout, table, version))
             try:
                 for file, mask in foreign_masks(layout, table, commit):
                     deleted.add(read_rows(layout.landed, [file], strict=True).filter(pa.array(mask)))

@@ -35,7 +35,7 @@ from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.writing.batch_commit import read_events
 from penstock.landing.writing.written_file import WrittenFile, copy_rows
-from penstock.proof.deleted_rows import DeletedRows
+from penstock.proof.deleted_rows import DeletedRows, landed_offsets
 from penstock.proof.evidence import read_rows
 from penstock.proof.foreign_deletions import foreign_masks, may_hold_deleted_rows
 from penstock.proof.proofs_table import ProofAppender
@@ -91,6 +91,7 @@ class Removal:
         table = DeltaTable(self.layout.landed)
         if may_hold_deleted_rows(self.layout, table):
             self.rows.counted = DeletionRecord(self.layout).readable_runs()
+        self.rows.landed = landed_offsets(self.layout, table, self.deletion.version)
         landed_keys = LandedKeys.load(self.layout.keys, self.window)
         self.latest = landed_keys.newest_by_stream() if landed_keys else {}
         if self.deletion.version is not None:

@@ -278,6 +278,42 @@ def test_balance_names_commit_that_repeats_rows_or_brings_deleted_ones_back(
 
 
 @pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("is_noted", [False, True])
+@pytest.mark.parametrize("is_foreign", [False, True])
+@pytest.mark.parametrize(("topic", "offset"), [("t", 6), ("t", 100), ("q", 0)])
+def test_deletion_of_a_row_that_another_program_invented_leaves_the_balance(
+    tmp_path: Path, topics: Path, table: HandWritten, topic: str, offset: int, is_foreign: bool, is_noted: bool
+) -> None:
+    landed = str(table.layout.landed)
+    append(topics, "t", [event(6)])
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        if is_noted:
+            maintain(proof_worker, table)
+        rows = deltalake.DeltaTable(landed).to_pyarrow_table().filter(pc.field("uuid") == "u0")
+        for name, value in {"topic": topic, "offset": offset, "uuid": "invented"}.items():
+            index = rows.schema.get_field_index(name)
+            rows = rows.set_column(index, name, pa.array([value], rows.schema.field(name).type))
+        deltalake.write_deltalake(landed, rows, mode="append")
+        if is_noted:
+            maintain(proof_worker, table)
+        if is_foreign:
+            deltalake.DeltaTable(landed).delete("uuid = 'invented'")
+        else:
+            request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'invented'"))
+            maintain(proof_worker, table)
+        # The offset lands later: the earlier deletion is not of this row.
+        table.commit({"t": 7}, [landed_event(6, "u6")])
+        after = {**BEFORE, "landed.event": 6}
+        maintain(proof_worker, table)
+        maintain(proof_worker, table)
+        assert "invented" not in deltalake.DeltaTable(landed).to_pyarrow_table()["uuid"].to_pylist()
+        assert rebuilt_sums(topics, table.layout)[0] == after
+        assert fates(running) == after
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
 @pytest.mark.parametrize("is_foreign", [False, True])
 def test_row_that_was_restored_and_deleted_again_is_counted_once(
     tmp_path: Path, topics: Path, table: HandWritten, is_foreign: bool
