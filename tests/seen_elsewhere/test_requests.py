@@ -579,6 +579,22 @@ REQUESTS = [
         ["c"],
         text="a member occurs more than once",
     ),
+    *(
+        Report(f"OTLP: no name of its own ({name})", OTLP, body, [], 400, f"'{name}' is not a")
+        for name, body in [
+            ("Value", otlp('{"body":{"Value":{"StringValue":"as Go\'s json.Marshal writes it"}}}')),
+            ("message", otlp('{"message":"text"}')),
+            ("name", otlp('{"body":{"stringValue":"x"},"attributes":[{"name":"a","text":"b"}]}')),
+            ("logs", '{"resourceLogs":[{"scopeLogs":[{"logs":[{"body":{"stringValue":"x"}}]}]}]}'),
+            ("logRecords", '{"resourceLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]}'),
+        ]
+    ),
+    Report(
+        "OTLP: further names are ignored, as OTLP demands",
+        OTLP,
+        otlp('{"later":1,"body":{"stringValue":"x","later":2}}', '{"body":{}}', "{}"),
+        ["x", "", ""],
+    ),
     Report(
         "OTLP: value of two types",
         OTLP,

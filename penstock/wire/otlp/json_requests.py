@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, SeverityNumber
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from penstock.wire.json_text import TOO_DEEP, Foreign, Members, NotJson, Number, exact, readable
@@ -32,6 +32,11 @@ _RESOURCES = ("resourceLogs", "resource_logs")
 _IDS = {"traceId": "trace_id", "spanId": "span_id"}
 _TIMES = ("timeUnixNano", "observedTimeUnixNano", "time_unix_nano", "observed_time_unix_nano")
 _SEVERITIES = ("severityNumber", "severity_number")
+_RECORD_MEMBERS, _RESOURCE_MEMBERS, _SCOPE_MEMBERS = (
+    {name for field in message.DESCRIPTOR.fields for name in (field.name, field.json_name)}
+    for message in (LogRecord, ResourceLogs, ScopeLogs)
+)
+_RESOURCE_MEMBERS |= {"instrumentationLibraryLogs", "instrumentation_library_logs"}
 _MAX_TIME_DIGITS = 40
 """Limit: characters of a time that is converted exactly; nanoseconds of 64 bits have 20 digits."""
 
@@ -82,6 +87,7 @@ def _add_resource(resource_logs: Any, subject: str, translated: JsonRequest, max
     """Add the records of a resource; a malformed one is refused as one record, because its records are not counted."""
     try:
         members = _members(resource_logs)
+        _require_known(members, _RESOURCE_MEMBERS, "a member of resourceLogs")
         scopes = _list(members, "scopeLogs", "scope_logs")
         if _list(members, "instrumentationLibraryLogs", "instrumentation_library_logs"):
             raise NotJson(OLD_SCOPES)
@@ -102,6 +108,7 @@ def _add_scope(
 ) -> None:
     try:
         members = _members(scope_logs)
+        _require_known(members, _SCOPE_MEMBERS, "a member of scopeLogs")
         records = _list(members, "logRecords", "log_records")
         scope = members.get("scope")
     except NotJson as error:
@@ -122,6 +129,12 @@ def _add_scope(
             translated.records += 1
 
 
+def _require_known(members: Members, names: Collection[str], kind: str) -> None:
+    """Raise NotJson for an object that has members, and none with a name of OTLP: its content would be lost."""
+    if members and not any(name in names for name, _ in members):
+        raise NotJson(f"{members[0][0][:40]!r} is not {kind}")
+
+
 def _members(container: Any) -> Members:
     if not isinstance(container, Members):
         raise NotJson("an object is expected")
@@ -140,6 +153,8 @@ def _parse(members: Any, target: LogRecord | Resource | InstrumentationScope, *,
             if name in fields:
                 raise NotJson("a member occurs more than once")
             fields[name] = content
+        if isinstance(target, LogRecord):
+            _require_known(members, _RECORD_MEMBERS, "a member of a record")
         # Fast path: json_format takes four times as long for an attribute.
         for pair in _list(members, "attributes"):
             _add_attribute(pair, target)
@@ -202,6 +217,7 @@ def _id(name: str, digits: Any) -> str:
 def _add_attribute(pair: Any, target: LogRecord | Resource | InstrumentationScope) -> None:
     if not isinstance(pair, Members):
         raise NotJson("an attribute is not an object")
+    _require_known(pair, ("key", "value"), "a member of an attribute")
     attribute = target.attributes.add(key=_key(pair))
     text = _text(pair.get("value"), nested=False)
     if text is not None:
@@ -225,6 +241,7 @@ def _text(any_value: Any, *, nested: bool) -> str | None:
     if len(forms) > 1:
         raise NotJson("a value has more than one type")
     if not forms:
+        _require_known(any_value, _FORMS, "a type of a value")
         return "null" if nested else None
     read, content = forms[0]
     text, is_json = read(content)
