@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.wire.codecs import codec_of
-from penstock.wire.compressed_streams import UncompressedSplitter
+from penstock.wire.framing.compressed_streams import UncompressedSplitter
+from penstock.wire.framing.line_framing import NO_LINES, Lines
+from penstock.wire.framing.lines import Framing, LineSplitter
+from penstock.wire.framing.multiline import INDENTED, LineJoiner
 from penstock.wire.gelf.splitter import GelfSplitter
-from penstock.wire.line_framing import NO_LINES, Lines
-from penstock.wire.lines import Framing, LineSplitter
-from penstock.wire.multiline import INDENTED, LineJoiner
 
 if TYPE_CHECKING:
     from penstock.wire.forward.splitter import ForwardSplitter

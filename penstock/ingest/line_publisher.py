@@ -23,8 +23,8 @@ from penstock.records import EMPTY_BODY
 from penstock.wire.codecs import codec_of
 from penstock.wire.datagrams import Ints
 from penstock.wire.decoded import Decoded
-from penstock.wire.line_framing import NO_LINES, Lines
-from penstock.wire.lines import separate_commands
+from penstock.wire.framing.line_framing import NO_LINES, Lines
+from penstock.wire.framing.lines import separate_commands
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 from penstock.wire.source_annotations import (

@@ -1,7 +1,7 @@
 """TCP receiver: many connections, large reads, lines located by numpy, one batch per round (``line_publisher``).
 
 Limits: ROUND_BYTES per round, ``max_unfinished`` bytes of unfinished lines in all connections together,
-``max_connections``, and ``max_line`` per line (in ``wire.lines``); together they bound the memory of a listener.
+``max_connections``, and ``max_line`` per line (in ``wire.framing.lines``); together they bound a listener's memory.
 """
 
 from __future__ import annotations

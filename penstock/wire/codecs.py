@@ -18,7 +18,7 @@ from penstock.wire.growth import FIELDS, MAX_GROWTH_BYTES
 
 if TYPE_CHECKING:
     from penstock.wire.forward.splitter import ForwardSplitter
-    from penstock.wire.lines import Framing
+    from penstock.wire.framing.lines import Framing
 
 NONCE_SIZE = 16
 ENTRY_POINTS = "penstock.codecs"

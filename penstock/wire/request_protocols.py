@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.wire.bulk import BulkProtocol
-from penstock.wire.hec import HecProtocol
-from penstock.wire.json_documents import JsonProtocol
-from penstock.wire.loki import LokiProtocol
+from penstock.wire.http.bulk import BulkProtocol
+from penstock.wire.http.hec import HecProtocol
+from penstock.wire.http.json_documents import JsonProtocol
+from penstock.wire.http.loki import LokiProtocol
 from penstock.wire.otlp.protocol import OtlpProtocol
 from penstock.wire.requests import RequestProtocol
 

@@ -26,7 +26,7 @@ from penstock.ingest.sockets import open_socket
 from penstock.ingest.tcp import MIN_READ_BYTES, TcpReceiver
 from penstock.ingest.udp import FILL_TIME_S
 from penstock.testing import FakeClock
-from penstock.wire.lines import SETTLE_TIME_S
+from penstock.wire.framing.lines import SETTLE_TIME_S
 from tests.ingest.ingest_life import Life, live
 
 LISTENER = ListenerConfig(name="lines", protocol="tcp", port=0, max_line=2000)

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.counts import Counts, open_books
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.lines import Framing, LineSplitter, separate_commands
+from penstock.wire.framing.lines import Framing, LineSplitter, separate_commands
 from penstock.wire.syslog.codec import SyslogDecoder
 from penstock.wire.syslog.columns import syslog_messages
 

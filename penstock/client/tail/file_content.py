@@ -14,7 +14,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.wire.lines import LineSplitter
+from penstock.wire.framing.lines import LineSplitter
 
 MAX_LINE_BYTES = 1 << 20
 """Limit: bytes of one message, and about what one append holds; a longer line becomes several messages."""

@@ -17,7 +17,7 @@ from penstock.wire.forward.requests import (
     RequestReader,
     acknowledgement,
 )
-from penstock.wire.line_framing import NO_LINES, Lines
+from penstock.wire.framing.line_framing import NO_LINES, Lines
 from penstock.wire.requests import MAX_MESSAGES
 
 MAX_REQUEST_BYTES = 16 << 20

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 
-from penstock.wire.compressed_streams import UncompressedSplitter
 from penstock.wire.datagrams import spans
+from penstock.wire.framing.compressed_streams import UncompressedSplitter
+from penstock.wire.framing.line_framing import LF, NO_LINES, NUL, DelimitedStream, Lines
+from penstock.wire.framing.lines import SETTLE_TIME_S, Framing
 from penstock.wire.gelf.unpacking import is_compressed
 from penstock.wire.json_text import is_json
-from penstock.wire.line_framing import LF, NO_LINES, NUL, DelimitedStream, Lines
-from penstock.wire.lines import SETTLE_TIME_S, Framing
 from penstock.wire.syslog.octets import Octets
 
 MAX_BLANKS = 64

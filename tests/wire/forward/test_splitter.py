@@ -25,7 +25,7 @@ from penstock.wire.forward.codec import ForwardDecoder
 from penstock.wire.forward.handshake import Handshake
 from penstock.wire.forward.requests import MAX_CONTAINERS
 from penstock.wire.forward.splitter import WORK_PER_TURN, ForwardSplitter, RequestMemory
-from penstock.wire.lines import separate_commands
+from penstock.wire.framing.lines import separate_commands
 from penstock.wire.plog.statistics import Statistics
 from penstock.wire.requests import MAX_MESSAGES
 

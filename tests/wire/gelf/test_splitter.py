@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import open_books
+from penstock.wire.framing.line_framing import Lines
+from penstock.wire.framing.lines import separate_commands
 from penstock.wire.gelf.splitter import GelfSplitter
-from penstock.wire.line_framing import Lines
-from penstock.wire.lines import separate_commands
 from penstock.wire.plog.statistics import Statistics
 
 MESSAGES = [json.dumps({"version": "1.1", "host": "h", "short_message": f"m{number}"}).encode() for number in range(3)]

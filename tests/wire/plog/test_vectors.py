@@ -10,7 +10,7 @@ import pytest
 
 from penstock.counts import Counts, open_books
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.lines import LineSplitter
+from penstock.wire.framing.lines import LineSplitter
 from penstock.wire.plog.codec import PlogDecoder, PlogSettings
 from penstock.wire.plog.holes import HoleSettings
 from tests.wire.plog_vectors import LAST_LINE_COUNTS, TCP, UDP, expected_stat, sparse

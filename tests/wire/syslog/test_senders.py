@@ -14,7 +14,7 @@ import pytest
 
 from penstock.counts import open_books
 from penstock.wire.datagrams import Datagrams
-from penstock.wire.lines import LineSplitter
+from penstock.wire.framing.lines import LineSplitter
 from penstock.wire.syslog.codec import SyslogDecoder
 from penstock.wire.syslog.columns import syslog_columns
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.line_framing import Lines
-from penstock.wire.multiline import INDENTED, LineJoiner
+from penstock.wire.framing.line_framing import Lines
+from penstock.wire.framing.multiline import INDENTED, LineJoiner
 
 TRACE = [b"<14>first", b"\tat one", b" at two", b"<14>second", b"<14>third", b"  at three"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.bulk import BulkProtocol
+from penstock.wire.http.bulk import BulkProtocol
 from penstock.wire.requests import Received, Refused
 from tests.fuzzed import json_texts
 from tests.wire.sample_requests import (

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import open_books
-from penstock.wire import lines as lines_module
-from penstock.wire.line_framing import Lines
-from penstock.wire.lines import SETTLE_TIME_S, STALL_TIME_S, UNDECIDED_BYTES, LineSplitter, separate_commands
+from penstock.wire.framing import lines as lines_module
+from penstock.wire.framing.line_framing import Lines
+from penstock.wire.framing.lines import SETTLE_TIME_S, STALL_TIME_S, UNDECIDED_BYTES, LineSplitter, separate_commands
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import codecs
 import zlib
 
-from penstock.wire.line_framing import NO_LINES, Lines, append_lines
-from penstock.wire.lines import Framing, LineSplitter
+from penstock.wire.framing.line_framing import NO_LINES, Lines, append_lines
+from penstock.wire.framing.lines import Framing, LineSplitter
 
 COMPRESSED = "compressed"
 MAGIC = (b"\x78\x01", b"\x78\x9c", b"\x78\xda", b"\x1f\x8b")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.hec import HecProtocol
+from penstock.wire.http.hec import HecProtocol
 from penstock.wire.requests import Answer, Received, Refused
 from tests.fuzzed import json_texts
 from tests.wire.sample_requests import (

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from penstock.records import bounds, values_of
 from penstock.wire.datagrams import Ints, joined_runs
-from penstock.wire.line_framing import NO_LINES, Lines
+from penstock.wire.framing.line_framing import NO_LINES, Lines
 
 INDENTED = r"\A[^ \t]"
 """First line of a message: not indented; the following lines are."""

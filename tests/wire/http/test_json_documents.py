@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.json_documents import JsonProtocol
+from penstock.wire.http.json_documents import JsonProtocol
 from penstock.wire.requests import Refused
 from tests.fuzzed import json_texts
 from tests.wire.sample_requests import (

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import open_books
-from penstock.wire.compressed_streams import UncompressedSplitter
-from penstock.wire.line_framing import Lines
-from penstock.wire.lines import LineSplitter, separate_commands
+from penstock.wire.framing.compressed_streams import UncompressedSplitter
+from penstock.wire.framing.line_framing import Lines
+from penstock.wire.framing.lines import LineSplitter, separate_commands
 from penstock.wire.plog.statistics import Statistics
 
 TEXT = b"".join(b"<13>Oct 11 22:14:15 h app: line %d\n" % number for number in range(207))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name
 from penstock.records import bounds, from_numpy, values_of
-from penstock.wire.line_framing import (
+from penstock.wire.framing.line_framing import (
     DELIMITERS,
     LF,
     LONGEST_SKIPPED,

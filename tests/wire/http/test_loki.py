@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.loki import LokiProtocol
+from penstock.wire.http.loki import LokiProtocol
 from penstock.wire.requests import Answer, Received, Refused
 from tests.fuzzed import RAW, json_texts
 from tests.wire.sample_requests import EXACT, assert_accepted_or_refused, make_request, refusal_of, rows
