@@ -139,7 +139,8 @@ def landed_offsets(layout: Layout, table: TableReader, before_version: int | Non
     commits = list(read_journal(layout))
     since = table.log_since(commits[-1].batch if commits else -1)
     # The journal may be behind the table: the commits say the ranges of the batches that it does not have yet.
-    if not since.is_complete or any("ranges" not in batch.description for batch in since.batches):
+    # A commit without them was made while the plans of Spark were gone: then no row is taken for another program's.
+    if not since.is_complete or not all(batch.description.get("ranges") for batch in since.batches):
         return None
     spans = [commit.spans() for commit in commits if before_version is None or _is_before(commit, before_version)]
     spans += [
