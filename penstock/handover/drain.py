@@ -164,6 +164,7 @@ class Drain(FrameReader):
     def _store(self, group: FrameGroup, position: ReaderPosition) -> None:
         appended: list[tuple[int, int, list[Future[Any]]]] = []
         unconfirmed: list[Future[Any]] = []
+        have_messages = True
         refusal: LogError | None = None
         committers = self._log.committers
         try:
@@ -174,20 +175,20 @@ class Drain(FrameReader):
                 commits = stack.enter_context(committers.scheduling_locally()) if is_small else []
                 for frame, metadata, origin, topic, messages in self._split(group, self._page):
                     has_messages = any(part.num_rows for part in messages.values())
-                    if unconfirmed and (metadata.floor or not has_messages):
-                        # Order: counts alone are stored in another topic, which may have room where that of the frames
-                        # before has none. Then these go back to the writer, with a frame that is counted already.
+                    if unconfirmed and (metadata.floor or has_messages != have_messages):
+                        # Order: counts alone are stored in another topic than messages, and one may have room where the
+                        # other has none. Then frames before go back to the writer, with one that is counted already.
                         if not self._are_stored(unconfirmed, commits):
                             break
                         unconfirmed = []
-                    futures = self._append(topic, messages, origin)
+                    futures = self._append(topic, messages, origin, commits)
                     appended.append((frame.end, metadata.total, futures))
                     # Order: a frame with counts of dropped ones is stored before any later one. Once it is lost, any
                     # later position of its topic or of the receipts therefore shows that its counts are entered.
                     if metadata.floor and not self._are_stored(futures, commits):
                         break
-                    if has_messages and not metadata.floor:
-                        unconfirmed += futures
+                    if not metadata.floor:
+                        unconfirmed, have_messages = [*unconfirmed, *futures], has_messages
                 self._run(commits)
         except LogError as error:
             refusal = error
@@ -265,11 +266,20 @@ class Drain(FrameReader):
         """
         if not metadata.lost_counts:
             return origin
+        for topic in {carrier.topic or RECEIPTS for carriers, _ in metadata.lost_counts for carrier in carriers}:
+            # The position of a topic that a full disk kept from its recovery is unknown. Raises LogFull then.
+            if topic in self._log.names(internal=True):
+                self._log.topic(topic, internal=True).recover()
         entered = entered_counts(metadata.lost_counts, self.listener, self._log.buffer_position)
         return replace(origin, counts=summed([origin.counts, {name: -entered[name] for name in entered}]))
 
-    def _append(self, own_topic: str | None, messages: MessagesByTopic, origin: Origin) -> list[Future[Any]]:
-        """Append a frame's messages to their topics, and its counts once, with the handler's own topic."""
+    def _append(
+        self, own_topic: str | None, messages: MessagesByTopic, origin: Origin, commits: list[Work]
+    ) -> list[Future[Any]]:
+        """Append a frame's messages to their topics, and its counts once, with the handler's own topic.
+
+        Without messages for that topic the counts are appended last, once the others are stored.
+        """
         counts = Counts(origin.counts)
         accepted = {topic: self._drop_oversized(topic, body, counts) for topic, body in messages.items()}
         # Order: the counts of dropped messages are complete before the origin that carries them is made.
@@ -282,6 +292,9 @@ class Drain(FrameReader):
             if body.num_rows
         ]
         if own_topic is None or not accepted[own_topic].num_rows:
+            # Order: a frame whose messages are refused goes back to the writer, which may drop and count it again.
+            if futures and not self._are_stored(futures, commits):
+                return futures
             futures.append(self._append_counts(with_counts))
         return futures
 

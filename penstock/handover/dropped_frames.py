@@ -77,7 +77,7 @@ class DroppedFrameCounts:
         """Continue after a predecessor: ``rode`` is the number in its last frame, ``floors`` maps readers to floors."""
         self._page = page
         saved: dict[str, Any] = page.read(SKIPPED) or {}
-        self._owed = _owed_counts(saved.get("owed", {}), saved.get("lost", ()))
+        self._owed = _owed_counts(saved.get("owed", {}), saved.get("repeats", ()))
         riding, skip = saved.get("riding"), saved.get("skip")
         # Crash: the newest text is damaged or was not on the disk, and this is an older one.
         is_carried = rode > saved.get("number", rode)
@@ -87,10 +87,10 @@ class DroppedFrameCounts:
             self._owed = {}
         elif riding and riding["number"] > rode:
             carriers = (Carrier(*riding["frame"]),) if "frame" in riding else ()
-            for earlier, counts in _owed_counts(riding["counts"], riding.get("lost", ())).items():
+            for earlier, counts in _owed_counts(riding["counts"], riding.get("repeats", ())).items():
                 _absorb(self._owed, carriers + earlier, counts)
         if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
-            self._enter(skip | {"counts": {}, "lost": ()} if is_carried and skip["reader"] == LOG else skip)
+            self._enter(skip | {"counts": {}, "repeats": ()} if is_carried and skip["reader"] == LOG else skip)
         self._riding: dict[str, Any] | None = None
         self.carried = Move()
         """The last move of the log whose counts the last ``ride`` returned; an empty one without counts."""
@@ -135,7 +135,7 @@ class DroppedFrameCounts:
     def _enter(self, skip: Mapping[str, Any]) -> None:
         before = self._dropped.get(skip["reader"], {})
         total = Counts(before.get("counts", {}))
-        for carriers, counts in _owed_counts(skip["counts"], skip.get("lost", ())).items():
+        for carriers, counts in _owed_counts(skip["counts"], skip.get("repeats", ())).items():
             if skip["reader"] == LOG:
                 _absorb(self._owed, carriers, counts)
             else:
@@ -170,13 +170,14 @@ class DroppedFrameCounts:
     def _write(self) -> None:
         self._owed = _bounded(self._owed)
         owed = _document(self._owed)
-        document = {"owed": owed["counts"], "lost": owed["lost"], "riding": self._riding, "skip": self._skip}
+        document = {"owed": owed["counts"], "repeats": owed["repeats"], "riding": self._riding, "skip": self._skip}
         self._page.write(SKIPPED, {**document, "number": self._number, "dropped": self._dropped})
 
 
-def _owed_counts(counts: Mapping[str, int], lost: Iterable[tuple[Any, Any]]) -> OwedCounts:
+def _owed_counts(counts: Mapping[str, int], repeats: Iterable[tuple[Any, Any]]) -> OwedCounts:
+    # Compatibility: earlier versions wrote another form as ``lost``, of counts that are in ``counts`` as well.
     owed: OwedCounts = {(): Counts(counts)}
-    for carriers, repeated in lost:
+    for carriers, repeated in repeats:
         _absorb(owed, tuple(Carrier(*carrier) for carrier in carriers), repeated)
     return owed
 
@@ -188,8 +189,8 @@ def _absorb(owed: OwedCounts, carriers: tuple[Carrier, ...], counts: Mapping[str
 
 def _document(owed: OwedCounts) -> dict[str, Any]:
     """Return a mapping for JSON, as ``_owed_counts`` takes it."""
-    lost = [(carriers, counts.pruned()) for carriers, counts in owed.items() if carriers]
-    return {"counts": owed.get((), Counts()).pruned(), "lost": lost}
+    repeats = [(carriers, counts.pruned()) for carriers, counts in owed.items() if carriers]
+    return {"counts": owed.get((), Counts()).pruned(), "repeats": repeats}
 
 
 def _bounded(owed: OwedCounts) -> OwedCounts:

@@ -42,6 +42,17 @@ def test_missed_counts_ride_once(page: StatePage) -> None:
     assert not missed
 
 
+def test_text_of_an_earlier_version_is_read(page: StatePage) -> None:
+    """Lost frames are named as ``lost``, and their counts are repeated there."""
+    move, lost = {"begin": 0, "to": 100, "mark": 0}, [["a", 320, "in", COUNTS], ["b", 64, None, COUNTS]]
+    dropped = {"log": move | {"counts": COUNTS}}
+    page.write(SKIPPED, {"owed": COUNTS, "lost": lost, "riding": None, "skip": None, "number": 0, "dropped": dropped})
+    assert DroppedFrameCounts(page, floors={"log": 100}).ride() == COUNTS
+    riding = {"number": 1, "counts": COUNTS, "frame": ["c", 320, "in"], "lost": lost}
+    page.write(SKIPPED, {"owed": {}, "lost": [], "riding": riding, "skip": None, "number": 0, "dropped": dropped})
+    assert DroppedFrameCounts(page, floors={"log": 100}).ride() == COUNTS
+
+
 def test_kill_before_the_move_voids_the_skip(page: StatePage) -> None:
     DroppedFrameCounts(page).skip("log", Move(to=100), COUNTS)
     assert not DroppedFrameCounts(page, floors={"log": 0})

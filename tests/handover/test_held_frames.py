@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.drain import Drain
+from penstock.handover.drain import RECEIPTS, Drain
 from penstock.handover.dropped_frames import Carrier, LostCounts, Move
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, state_file
@@ -27,7 +28,8 @@ from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup
 from penstock.handover.state_page import EPOCH, SKIPPED, StatePage
 from penstock.handover.writer import FrameWriter
-from penstock.log import Log
+from penstock.log import Log, LogFull
+from penstock.log.commit.writer import Writer
 from penstock.logbuffer import Frame
 from penstock.testing.crashes import CrashingFileSystem, FakeClock
 from penstock.testing.simulation.machine import VirtualTime
@@ -646,6 +648,85 @@ def test_saved_frames_are_stored_in_groups_and_once_if_the_daemon_dies_between(
     assert collected[:20] == messages
     assert not set(messages) & set(collected[20:])
     assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (170, 170 - len(collected), 0)
+
+
+@pytest.mark.parametrize("owes", [False, True])
+def test_frame_is_counted_once_if_its_requested_topic_is_full_and_it_is_dropped(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, owes: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    if owes:
+        owe(life)
+    tagged(life, second="kt:other")
+    with monkeypatch.context() as context:
+        # As with ``log.max_bytes``: internal topics, as the receipts are, have room in any case.
+        context.setattr(log.topic("in").writer._shared.budget, "limit", 1)
+        drain(tmp_path, log)
+    check_that_a_dropped_frame_counts_once(life, tmp_path, log, owes)
+
+
+@pytest.mark.parametrize("owes", [False, True])
+def test_frame_behind_counts_that_are_refused_is_counted_once(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, owes: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    publish(life)
+    if owes:
+        owe(life)
+    publish(life, b"second")
+    refused: Future[object] = Future()
+    refused.set_exception(LogFull("no space"))
+    receipts = log.topic(RECEIPTS, create=True, internal=True)
+    with monkeypatch.context() as context:
+        context.setattr(receipts, "append", lambda *_: refused)
+        drain(tmp_path, log)
+    check_that_a_dropped_frame_counts_once(life, tmp_path, log, owes)
+
+
+def check_that_a_dropped_frame_counts_once(life: Life, folder: Path, log: Log, owes: bool) -> None:
+    """Let the writer drop the frames that went back to it, and compare the counts with what is stored."""
+    overflow(life)
+    life.end()
+    drain(folder, log)
+    total = counts(log)
+    stored = sum(len(payloads(log, topic)) for topic in log.names())
+    assert (total["accepted"], total["policy_drop.log"]) == (152 + 10 * owes, 152 + 10 * owes - stored)
+
+
+def test_counts_wait_for_a_topic_that_a_full_disk_keeps_from_its_recovery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = Log(tmp_path / "topics")
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    owe(life)
+    lost = Carrier(life.publisher._epoch, life.publication.position, "in")
+    publish(life, b"second")
+    drain(tmp_path, log)
+    log.close()
+    life = reboot(life, monkeypatch)
+    owe(life, lost)
+    publish(life)
+    life.end()
+    log = Log(tmp_path / "topics")
+    recover = Writer._recover
+
+    def fail(topic_writer: Writer) -> object:
+        if topic_writer._path.name == "in":
+            raise OSError(errno.ENOSPC, "no space left")
+        return recover(topic_writer)
+
+    with monkeypatch.context() as context:
+        context.setattr(Writer, "_recover", fail)
+        drain(tmp_path, log)
+    drain(tmp_path, log)
+    assert counts(log)["policy_drop.log"] == 10
+    log.close()
 
 
 def test_saved_frames_are_never_in_memory_together(tmp_path: Path, held: Path) -> None:
