@@ -28,7 +28,8 @@ class RelayPosition:
     the topic's cursor is behind the range then. ``rows`` of its entries, of one ``listener``, were sent: fewer
     than the range has, written before the cursor moves, if the others were gone at the last attempt. ``tally`` has the
     forwarded and expired entries before ``begin`` by listener; None in a file of an earlier version. They were counted
-    as ``host`` for the daemon at ``to``; both are empty in a file of an earlier version.
+    as ``host`` for the daemon at ``to``; both are empty in a file of an earlier version. ``cursor`` is the topic's when
+    the range was entered: before ``begin`` if the entries between were gone; None (``begin``) in such a file.
     """
 
     producer: str
@@ -41,6 +42,12 @@ class RelayPosition:
     tally: Mapping[str, tuple[int, int]] | None = None
     host: str = ""
     to: str = ""
+    cursor: int | None = None
+
+    def is_acknowledged(self, cursor: int) -> bool:
+        """Report whether the topic's cursor shows that the range was acknowledged."""
+        before = self.begin if self.cursor is None else self.cursor
+        return not before <= cursor < self.end
 
 
 class RelayPositionFile:
@@ -77,13 +84,14 @@ def position_of(document: dict[str, Any]) -> RelayPosition:
         # Compatibility: earlier versions kept no counts by listener.
         counts = {} if tally is None else {name: (forwarded, expired) for name, (forwarded, expired) in tally.items()}
         further = {name: document.get(name, "") for name in ("listener", "host", "to")}
-        further["rows"] = document.get("rows", 0)
+        further |= {"rows": document.get("rows", 0), "cursor": document.get("cursor")}
         position = RelayPosition(**required, **further, tally=None if tally is None else counts)
     except KeyError as error:
         raise BadRelayPosition(f"no position of a relay: {error} is missing") from None
     except (AttributeError, TypeError, ValueError):
         raise BadRelayPosition("no position of a relay: the counts by listener are wrong") from None
     numbers = [position.sequence, position.begin, position.end, position.sent, position.rows]
+    numbers += [] if position.cursor is None else [position.cursor]
     numbers += [count for pair in counts.values() for count in pair]
     are_numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
     names = (position.producer, position.listener, position.host, position.to)

@@ -117,6 +117,8 @@ class TopicRelay:
         self._reader: TopicReader | None = None
         self._next = -1
         """The offset behind the last acknowledged entry; -1 before the first look at file and cursor."""
+        self._committed = 0
+        """The topic's cursor; before ``_next`` if the entries between were gone."""
         self._producer, self._sequence = uuid.uuid4().hex, 0
         self._pending: RelayPosition | None = None
         self._may_be_stored = False
@@ -220,7 +222,7 @@ class TopicRelay:
         cursor, position = cursors.get(self._cursor), self._read_position(cursors.get(self._cursor))
         if position is None:
             start = cursor or 0
-        elif cursor is None or position.begin <= cursor < position.end:
+        elif cursor is None or not position.is_acknowledged(cursor):
             # Crash: the append was entered, and nothing shows that it was acknowledged.
             self._pending, self._may_be_stored, start = position, True, position.begin
         else:
@@ -232,7 +234,7 @@ class TopicRelay:
             # With retention_policy "keep" retention waits for this reader from now on.
             self._local.commit_cursor(self._topic, self._cursor, start)
         self._warn_of_expiry()
-        self._next = start
+        self._next, self._committed = start, start if cursor is None else cursor
         return True
 
     def _resume_tally(self, position: RelayPosition | None, start: int) -> None:
@@ -279,8 +281,9 @@ class TopicRelay:
         """Enter a range that is sent under the next number."""
         listener, tally = relayed_listener(self._host, source), self._tally.stored()
         sent, rows = int(time.time()), end - begin
+        number = self._producer, self._sequence + 1
         position = RelayPosition(
-            self._producer, self._sequence + 1, begin, end, sent, listener, rows, tally, self._host, self._to
+            *number, begin, end, sent, listener, rows, tally, self._host, self._to, self._committed
         )
         self._file.write(position)
         # Order: after the write. A number that was not entered is used for the next attempt.
@@ -302,7 +305,8 @@ class TopicRelay:
             _LOGGER.warning("%s (transactions.producer_memory)", text % (self._topic, pending.begin, pending.end))
         # Order: the cursor after the acknowledgement, because retention may remove what is before it.
         self._local.commit_cursor(self._topic, self._cursor, pending.end)
-        self._next, self._pending, self._may_be_stored = pending.end, None, False
+        self._next = self._committed = pending.end
+        self._pending, self._may_be_stored = None, False
         # Compatibility: a position of an earlier version does not name the listener.
         source = batches.origin.source if batches else ""
         listener = pending.listener or relayed_listener(self._host, source)
@@ -324,8 +328,8 @@ class TopicRelay:
         except OutOfSequence as error:
             is_whole = batches.rows.num_rows == pending.end - pending.begin
             if not is_whole and isinstance(error, StoredAlready):
-                # The number is stored with more rows: the whole range had arrived before a part of it expired here.
-                return _entered_rows(pending)
+                # The number is stored with more rows: they had arrived before a part of them expired here.
+                return self._find_append(pending)
             # The number is stored with other rows, or is not the next one: one side was restored from a backup.
             text = "topic %s: the entries [%d, %d) are sent as another producer, and may be stored twice: %s"
             _LOGGER.warning(text, self._topic, pending.begin, pending.end, error)
@@ -338,12 +342,16 @@ class TopicRelay:
     def _find_append(self, pending: RelayPosition) -> int:
         """Return the number of entries of a range that the other side has, of which this side has none; 0 for none."""
         origin = relayed_origin(self._host, Origin(pending.listener, 0, 0, 0), self._hop)
-        is_stored = False
-        # Out of sequence: the other side was restored from a backup.
-        with contextlib.suppress(OutOfSequence):
-            is_stored = bool(self._append_rows(EMPTY_BODY, (pending.producer, pending.sequence), origin))
-        if is_stored:
-            return _entered_rows(pending)
+        offsets: list[int] = []
+        try:
+            offsets = self._append_rows(EMPTY_BODY, (pending.producer, pending.sequence), origin)
+        except StoredAlready:
+            return _entered_rows(pending)  # the other side remembers the number, and no longer how many rows it had
+        except OutOfSequence:
+            pass  # the other side was restored from a backup
+        if offsets:
+            # Limit: no more than were sent, whatever the other side says.
+            return min(len(offsets), pending.end - pending.begin)
         # Order: file and cursor stay, so that a start asks again until the next range is entered, with these entries
         # as expired. It takes their number: their append, if it is still on its way, is refused then.
         # Limit: a producer that the other side forgot (transactions.producer_memory) counts as not stored.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -287,10 +289,15 @@ def test_entries_that_were_deleted_before_they_arrived_count_as_expired(pair: Pa
     assert pair.arrived == [b"c"]
 
 
-def test_part_of_an_interrupted_range_is_counted_by_a_start_as_before(pair: Pair) -> None:
+def interrupt(pair: Pair) -> None:
+    """Enter a range of three entries, of which the topic has the last one."""
     pair.store(b"a", b"b")
     recreate(pair, b"c")
     pair.file.write(RelayPosition("p", 1, 0, 3, 0, "events-udp", 3, {}))
+
+
+def test_part_of_an_interrupted_range_is_counted_by_a_start_as_before(pair: Pair) -> None:
+    interrupt(pair)
     for _ in range(2):
         relay = pair.relay()
         relay_all(relay)
@@ -298,10 +305,109 @@ def test_part_of_an_interrupted_range_is_counted_by_a_start_as_before(pair: Pair
     assert pair.arrived == [b"c"]
 
 
-def test_part_of_a_range_that_had_arrived_whole_counts_as_forwarded(pair: Pair) -> None:
+@pytest.mark.parametrize("sent", [[b"c"], [b"b", b"c"]])
+def test_entries_of_a_part_that_arrived_before_they_were_gone_count_as_forwarded(pair: Pair, sent: list[bytes]) -> None:
+    interrupt(pair)
+    relay, origin = pair.relay(), relayed_origin("web1", ORIGIN, pair.hop)
+    # A part is sent, and the relay is killed before it has noted this.
+    relay._remote.append_batch("central-t", body(sent), ("p", 1), origin)
+    recreate(pair, b"d")
+    relay_all(relay)
+    assert pair.arrived == [*sent, b"d"]
+    forwarded = len(sent) + 1
+    assert relay.count()[0] == {"events-udp": ListenerReport(accepted=4, forwarded=forwarded, expired=4 - forwarded)}
+
+
+def test_part_that_became_smaller_after_it_arrived_counts_as_it_arrived(pair: Pair) -> None:
+    interrupt(pair)
+    relay, origin = pair.relay(), relayed_origin("web1", ORIGIN, pair.hop)
+    relay._remote.append_batch("central-t", body([b"b", b"c"]), ("p", 1), origin)
+    relay_all(relay)
+    assert pair.arrived == [b"b", b"c"]
+    assert relay.count()[0] == {"events-udp": ListenerReport(accepted=3, forwarded=2, expired=1)}
+
+
+def test_number_before_the_remembered_ones_had_arrived(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    pair.file.write(RelayPosition("p", 1, 0, 2, 0, "events-udp", 2, {}))
+    relay, origin = pair.relay(), relayed_origin("web1", ORIGIN, pair.hop)
+    for number in range(1, 40):
+        relay._remote.append_batch("central-t", body([b"a", b"b"]), ("p", number), origin)
+    recreate(pair, b"c")
+    relay_all(relay)
+    assert relay.count()[0] == {"events-udp": ListenerReport(accepted=3, forwarded=3)}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def kill_at(relay: TopicRelay, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """Let the relay end before or after one of its writes of file, append and cursor: two steps each."""
+    steps = count()
+
+    def ending(write: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if next(steps) == step:
+                raise Killed
+            outcome = write(*arguments)
+            if next(steps) == step:
+                raise Killed
+            return outcome
+
+        return call
+
+    for owner, name in ((relay._file, "write"), (relay._remote, "append_batch"), (relay._local, "commit_cursor")):
+        monkeypatch.setattr(owner, name, ending(getattr(owner, name)))
+
+
+def delete_before_arrival(pair: Pair) -> list[bytes]:
+    pair.store(b"a", b"b")
+    pair.file.write(RelayPosition("p", 1, 0, 2, 0, "events-udp", 2, {}))
+    recreate(pair, b"c")
+    return [b"c"]
+
+
+def refuse_a_part(pair: Pair) -> list[bytes]:
+    interrupt(pair)
+    # The number of the range is not the next one of its producer.
+    origin = relayed_origin("web1", ORIGIN, "d/t")
+    pair.relay()._remote.append_batch("central-t", body([b"x"]), ("p", 7), origin)
+    pair.file.write(RelayPosition("p", 9, 0, 3, 0, "events-udp", 3, {}))
+    return [b"x", b"c"]
+
+
+def expire_behind_the_cursor(pair: Pair) -> list[bytes]:
+    pair.store(b"0")
+    relay_all(pair.relay())
     pair.store(b"a", b"b")
     recreate(pair, b"c")
-    pair.file.write(RelayPosition("p", 1, 0, 3, 0, "events-udp", 3, {}))
+    pair.local.commit_cursor("t", "relay-up", 1)  # retention leaves the cursor
+    return [b"0", b"c"]
+
+
+@pytest.mark.survives("relay", "SIGKILL")
+@pytest.mark.parametrize("step", range(12))
+@pytest.mark.parametrize("lose", [delete_before_arrival, refuse_a_part, expire_behind_the_cursor])
+def test_entries_behind_gone_ones_arrive_and_count_once_after_a_kill(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Pair], list[bytes]], step: int
+) -> None:
+    arriving = lose(pair)
+    accepted = 3 + (lose is expire_behind_the_cursor)
+    with monkeypatch.context() as context:
+        relay = pair.relay()
+        kill_at(relay, context, step)
+        with contextlib.suppress(Killed):
+            relay_all(relay)
+    relay = pair.relay()
+    relay_all(relay)
+    assert pair.arrived == arriving
+    report = ListenerReport(accepted=accepted, forwarded=accepted - 2, expired=2)
+    assert relay.count()[0] == {"events-udp": report}
+
+
+def test_part_of_a_range_that_had_arrived_whole_counts_as_forwarded(pair: Pair) -> None:
+    interrupt(pair)
     relay, origin = pair.relay(), relayed_origin("web1", ORIGIN, pair.hop)
     relay._remote.append_batch("central-t", body([b"a", b"b", b"c"]), ("p", 1), origin)
     for again in (relay, pair.relay()):
