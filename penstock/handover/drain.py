@@ -188,7 +188,8 @@ class Drain(FrameReader):
                     if metadata.floor and not self._are_stored(futures, commits):
                         break
                     if not metadata.floor:
-                        unconfirmed, have_messages = [*unconfirmed, *futures], has_messages
+                        unconfirmed += futures
+                        have_messages = has_messages
                 self._run(commits)
         except LogError as error:
             refusal = error
@@ -266,10 +267,10 @@ class Drain(FrameReader):
         """
         if not metadata.lost_counts:
             return origin
-        for topic in {carrier.topic or RECEIPTS for carriers, _ in metadata.lost_counts for carrier in carriers}:
+        topics = {carrier.topic or RECEIPTS for carriers, _ in metadata.lost_counts for carrier in carriers}
+        for topic in topics & {*self._log.names(internal=True)}:
             # The position of a topic that a full disk kept from its recovery is unknown. Raises LogFull then.
-            if topic in self._log.names(internal=True):
-                self._log.topic(topic, internal=True).recover()
+            self._log.topic(topic, internal=True).recover()
         entered = entered_counts(metadata.lost_counts, self.listener, self._log.buffer_position)
         return replace(origin, counts=summed([origin.counts, {name: -entered[name] for name in entered}]))
 
