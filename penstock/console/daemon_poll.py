@@ -217,11 +217,12 @@ class Daemon:
 
     async def poll_forever(self) -> None:
         """Poll until the task is cancelled; an unreachable daemon is polled again."""
+        # Order: before the balance, so that the first one a page shows has it.
+        await (counting := asyncio.create_task(self._update_sent_back()))
         for number in itertools.count():
-            # Order: before the balance, so that the first one a page shows has it.
-            if number % SENT_BACK_INTERVAL_POLLS == 0:
-                with contextlib.suppress(PenstockError, OSError):
-                    self.latest.sent_back = await asyncio.to_thread(self.count_sent_back)
+            # A million rows take seconds, so the polls do not wait for them.
+            if number and number % SENT_BACK_INTERVAL_POLLS == 0 and counting.done():
+                counting = asyncio.create_task(self._update_sent_back())
             with contextlib.suppress(DaemonUnavailable):
                 await self.poll()
                 # Order: after ``poll``, which raises if the daemon is unreachable and so skips these requests.
@@ -235,6 +236,10 @@ class Daemon:
                 if number % LAGS_INTERVAL_POLLS == 0:
                     self.latest.lags.add(self.answered_s, (await self.get("/cursors")).get("cursor", ()))
             await asyncio.sleep(POLL_INTERVAL_S)
+
+    async def _update_sent_back(self) -> None:
+        with contextlib.suppress(PenstockError, OSError):
+            self.latest.sent_back = await asyncio.to_thread(self.count_sent_back)
 
     async def poll(self) -> None:
         """Replace the latest answers with new ones. Raises DaemonUnavailable."""

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from copy import copy
 from typing import Any
 
+import pytest
+
+from penstock.console import daemon_poll
 from penstock.console.daemon_poll import Daemon
 from penstock.ledger.receipt import receipt
 from penstock.log import LogClosed
@@ -51,3 +56,28 @@ def test_balance_is_shown_although_sent_rows_cannot_be_counted() -> None:
         raise LogClosed("damaged")
 
     assert first_parts(Answering("http://127.0.0.1:1", count_sent_back=fail)) == receipt(BALANCE).parts
+
+
+def test_polls_do_not_wait_while_sent_rows_are_counted() -> None:
+    go_on, calls = threading.Event(), iter(range(10))
+
+    def count_slowly() -> dict[str, Any]:
+        if next(calls):
+            assert go_on.wait(20)
+        return {}
+
+    async def poll_twice_during_a_count() -> None:
+        daemon = Answering("http://127.0.0.1:1", count_sent_back=count_slowly)
+        polling = asyncio.create_task(daemon.poll_forever())
+        async with asyncio.timeout(20):
+            while next(copy(calls)) < 2:
+                await asyncio.sleep(0.001)
+            answered = daemon.answered_s
+            while daemon.answered_s == answered:
+                await asyncio.sleep(0.001)
+        go_on.set()
+        polling.cancel()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(daemon_poll, "POLL_INTERVAL_S", 0.01)
+        asyncio.run(poll_twice_during_a_count())

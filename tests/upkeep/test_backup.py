@@ -13,17 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import Settings
+from penstock.files.errors import UnknownFormat
 from penstock.landing.table_paths import Layout
 from penstock.process.kernel import has_stopped
 from penstock.sql.quarantined import Selection, newest
 from penstock.sql.tables import Tables
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.upkeep.backup import MANIFEST, BackupError, make_backup, read_backup, restore_backup
-from penstock.upkeep.quarantine.send_back import SendBack
+from penstock.upkeep.quarantine.send_back import SendBack, count_sent_back
 from tests.fuzzed import json_texts
 from tests.small_disk import small_file_system
 from tests.spark.spark_helpers import HandWritten
@@ -141,6 +143,19 @@ def test_receipt_of_a_backup_says_what_was_sent_back(tmp_path: Path) -> None:
     backup = make_backup(settings, tmp_path / "backup", None)
     assert backup.balance["sent_back"] == {"t": {"quarantined.bad_json": 1}}
     assert read_backup(tmp_path / "backup").balance == backup.balance
+
+
+def test_backup_is_complete_although_the_list_of_sent_rows_cannot_be_read(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data_dir": str(tmp_path / "data")})
+    settings.topics.mkdir(parents=True)
+    sent_back = Layout.for_tables(settings.tables).sent_back
+    sent_back.parent.mkdir(parents=True)
+    text = b'{"v":2}'  # of a later version
+    sent_back.write_bytes(b"%08x%s\n" % (crc32c(text), text))
+    with pytest.raises(UnknownFormat):
+        count_sent_back(Layout.for_tables(settings.tables))
+    backup = make_backup(settings, tmp_path / "backup", None)
+    assert (backup.balance["sent_back"], backup.balance["unaccounted"]) == ({}, 0)
 
 
 @pytest.mark.survives("backup", "SIGKILL")

@@ -126,7 +126,7 @@ def rows_sent_back(layout: Layout) -> Iterator[SentRow]:
 def count_sent_back(layout: Layout) -> dict[str, Counts]:
     """Return how many rows were sent back, by topic and the fate that they had in quarantine.
 
-    Rows that were deleted since then have another fate and are not counted. Raises DamagedFile.
+    Rows that were deleted since then have another fate and are not counted. Raises UnknownFormat, OSError.
     """
     rows = [row for row in rows_sent_back(layout) if row.reason] if layout.sent_back.exists() else []
     deleted = deleted_positions(layout, [(row.topic, int(row.key)) for row in rows]) if rows else set()
