@@ -130,6 +130,8 @@ def _pass(copied: Path, tests: list[Path]) -> bool:
 
 
 def _notice_in_room(copied: Path, module: Path) -> str:
+    if module.parent == PACKAGE:
+        return ""
     return "" if _pass(copied, [ROOT / "tests" / module.relative_to(PACKAGE).parts[0]]) else "tests of the room"
 
 
