@@ -34,7 +34,9 @@ class KafkaEndpoint:
     def __init__(self, api: EntriesApi, limits: KafkaLimits | None = None, advertised: str = "") -> None:
         self._api, self._limits, self._advertised = api, limits or KafkaLimits(), advertised
         self._groups = Groups(offsets := GroupOffsets(api))
-        producing, fetching, calls = Producing(api), Fetching(api), LoopCalls(asyncio.get_running_loop())
+        calls = LoopCalls(asyncio.get_running_loop())
+        producing, fetching = Producing(api, calls), Fetching(api)
+        self._unanswered_refusals = producing.unanswered_refusals
         handlers = _handlers(api, producing, fetching, self._groups, offsets)
         quick: dict[Api, QuickHandler] = {Api.PRODUCE: producing.produce_at_once, Api.FETCH: fetching.fetch}
         self._serving = Serving(handlers, quick, api.guard, self._limits, calls)
@@ -122,6 +124,7 @@ class KafkaEndpoint:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
+        self._unanswered_refusals.report()
 
 
 MIN_IDLE_S = 1.0

@@ -283,7 +283,7 @@ def test_refused_message_without_an_answer_is_counted_and_reported(
     wait_until(send_and_look)
     family = refused_batches_family(endpoint.api.refused_batches)
     assert family.samples == [({"reason": "message_too_large"}, 1)]
-    assert "topic t, client 'shop' of 127.0.0.1: " in caplog.text
+    assert "topic 't', client 'shop' of 127.0.0.1: " in caplog.text
 
 
 def test_first_batch_that_fails_once_is_stored_before_the_others_in_flight(

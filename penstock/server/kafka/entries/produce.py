@@ -5,7 +5,6 @@ Idempotence: a producer's epoch and sequence become the log's producer number, s
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from concurrent.futures import Future
@@ -20,7 +19,9 @@ from penstock.kafka.errors import BadRecords
 from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.api.entries import EntriesApi
+from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.calls import AnswerOnceStored, Call, code_of
+from penstock.server.kafka.entries.unanswered_refusals import UnansweredRefusals
 from penstock.server.kafka.errors import NO_TRANSACTIONS, TakesLong, UnansweredRefusal
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.records.creation_times import MAX_AHEAD_MS, NO_TIME
@@ -28,14 +29,12 @@ from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are
 from penstock.server.kafka.schema.messages import Parts, Request, Values, by_topic, encode_answer, partitions_of
 from penstock.server.kafka.schema.stored_answers import stored_answer
 
-_LOGGER = logging.getLogger(__name__)
 SOURCE = "kafka"
 SEQUENCE_MODULUS = 1 << 31
 """Sequence numbers of Kafka wrap around after this many."""
 MAX_UNPACKED_BYTES = MAX_REQUEST_BYTES
 """Limit: bytes of all record batches of one request after decompression, the same as for an uncompressed request."""
 LAST_EPOCH = (1 << 15) - 2
-REPORT_INTERVAL_S = 10.0
 _UNKNOWN_PARTITION = {"error_code": ErrorCode.unknown_topic_or_partition, "base_offset": -1}
 _NO_TRANSACTION = {
     "error_code": ErrorCode.transactional_id_authorization_failed,
@@ -67,9 +66,9 @@ Outcomes = list[tuple[str, int, Values | QueuedBatch]]
 class Producing:
     """Handlers of producers' requests."""
 
-    def __init__(self, api: EntriesApi) -> None:
+    def __init__(self, api: EntriesApi, calls: LoopCalls) -> None:
         self._api = api
-        self._unanswered, self._next_report_s = 0, 0.0
+        self.unanswered_refusals = UnansweredRefusals(api.refused_batches, calls)
 
     async def produce(self, call: Call) -> AnswerOnceStored:
         """Queue all batches in order; the answer exists once they are as durable as their topics require."""
@@ -106,6 +105,8 @@ class Producing:
             (name, index, self._append(*outcome) if isinstance(outcome, tuple) else outcome)
             for name, index, outcome in decoded
         ]
+        if call.message.acks == 0:
+            self._count_refusals(outcomes, call)
         stored = [outcome.stored for _, _, outcome in outcomes if isinstance(outcome, QueuedBatch)]
         return AnswerOnceStored(stored, partial(self._build_answer, outcomes, call))
 
@@ -143,25 +144,21 @@ class Producing:
         # Fast path: most requests have one batch, whose answer needs no kio.
         if len(stored_or_error) == 1 and isinstance(stored := stored_or_error[0][2], StoredBatch):
             return stored_answer(request, stored_or_error[0][0], *stored) if wants_answer else []
-        refused = [(name, outcome) for name, _, outcome in stored_or_error if not isinstance(outcome, StoredBatch)]
-        self._api.refused_batches.update(outcome["error_code"].name for _, outcome in refused)
+        refused = [outcome for _, _, outcome in stored_or_error if not isinstance(outcome, StoredBatch)]
         if wants_answer:
+            self._api.refused_batches.update(outcome["error_code"].name for outcome in refused)
             answers = [(name, {"index": index, **_outcome_fields(outcome)}) for name, index, outcome in stored_or_error]
             return encode_answer(request, {"responses": by_topic(answers, "name", "partition_responses")})
         if refused:
-            self._report_unanswered(call, len(refused), *refused[0])
             raise UnansweredRefusal
         return []
 
-    def _report_unanswered(self, call: Call, count: int, topic: str, first: Values) -> None:
-        self._unanswered += count
-        # Limit: one line in a while, however many batches are refused.
-        if (now := time.monotonic()) >= self._next_report_s:
-            self._next_report_s = now + REPORT_INTERVAL_S
-            text = "kafka: batches of producers with acks=0 lost: %d since the last line; topic %s, client %r of %s: %s"
-            reason = first.get("error_message") or first["error_code"].name
-            _LOGGER.warning(text, self._unanswered, topic, call.client, call.host, reason)
-            self._unanswered = 0
+    def _count_refusals(self, outcomes: Outcomes, call: Call) -> None:
+        for topic, _, outcome in outcomes:
+            if isinstance(outcome, QueuedBatch):
+                self.unanswered_refusals.watch(call, topic, outcome.stored, partial(_error_of, outcome))
+            else:
+                self.unanswered_refusals.add(call, topic, outcome)
 
     async def init_producer_id(self, call: Call) -> Values:
         """Return a new producer id, or the next epoch of an existing one."""
@@ -187,6 +184,11 @@ def _outcome_of(batch: Values | QueuedBatch) -> Values | StoredBatch:
         return StoredBatch(appended.first, append_time)
     except PenstockError as error:
         return _refused(error, _fenced_code(error, batch))
+
+
+def _error_of(batch: QueuedBatch) -> Values | None:
+    outcome = _outcome_of(batch)
+    return None if isinstance(outcome, StoredBatch) else outcome
 
 
 def _outcome_fields(outcome: Values | StoredBatch) -> Values:
