@@ -20,8 +20,8 @@ from penstock.handover.sender_table import SenderTable, named_arrivals, sender_c
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
-from penstock.process.connection_limit import ConnectionLimit
-from penstock.process.http_limits import HttpLimits
+from penstock.process.servers.connection_limit import ConnectionLimit
+from penstock.process.servers.http_limits import HttpLimits
 from penstock.records import body
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.api.monitoring import RELAY_TEXTS, MonitoringApi

@@ -133,9 +133,9 @@ PenstockError
             NotConnected
         UnsupportedProcessor
     FreezeTooLong  (process.freeze)
-    BodyTooSlow  (process.http_limits)
-    TinyChunks  (process.http_limits)
-    TooManyBodies  (process.http_limits)
+    BodyTooSlow  (process.servers.http_limits)
+    TinyChunks  (process.servers.http_limits)
+    TooManyBodies  (process.servers.http_limits)
     LedgerAway  (proof.ledger_posts)
     LedgerRefused  (proof.ledger_posts)
     BadBatch  (records)

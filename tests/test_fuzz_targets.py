@@ -381,7 +381,7 @@ NO_PARSERS = {
     "process/kernel.py": KERNEL,
     "process/freeze.py": KERNEL,
     "console/kernel_drops.py": KERNEL,
-    "process/port_owner.py": KERNEL,
+    "process/servers/port_owner.py": KERNEL,
     "process/tuning.py": KERNEL,
     "server/daemon.py": PARENT,
     "server/grpc/reflection.py": PACKAGE,

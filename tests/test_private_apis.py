@@ -27,7 +27,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from uvicorn.server import ServerState
 
-from penstock.process.http_limits import LimitedProtocol
+from penstock.process.servers.http_limits import LimitedProtocol
 from penstock.spark.session import SETTINGS
 
 ROOT = Path(__file__).parents[1]
@@ -55,11 +55,11 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "_clear": (None, "forgets the parent's exit functions"),
         "_run_exitfuncs": (None, "runs the exit functions, the last one first"),
     },
-    (PYTHON, "asyncio", "process/server_loop.py"): {
+    (PYTHON, "asyncio", "process/servers/event_loop.py"): {
         "SelectorEventLoop._accept_connection": (_SOCKET, "accepts up to `backlog` connections per event"),
         "SelectorEventLoop._start_serving": (_SOCKET, "runs again a second after a failed accept"),
     },
-    ("grpcio", "grpc._cython.cygrpc", "process/call_queue.py"): {
+    ("grpcio", "grpc._cython.cygrpc", "process/servers/call_queue.py"): {
         "Server.request_call": (None, "takes one call"),
         "Server.cancel_all_calls": (None, "ends open calls"),
         "CompletionQueue.poll": (None, "returns one event"),
@@ -77,17 +77,17 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "SendInitialMetadataOperation": (None, "precedes everything else that is sent"),
         "SendMessageOperation": (None, "sends one answer"),
     },
-    ("grpcio", "grpc._cython.cygrpc", "process/calls.py"): {
+    ("grpcio", "grpc._cython.cygrpc", "process/servers/calls.py"): {
         "SendInitialMetadataOperation": (None, "precedes everything else that is sent"),
         "SendMessageOperation": (None, "sends one answer"),
         "SendStatusFromServerOperation": (None, "ends a call"),
         "ReceiveMessageOperation.message": (None, "is None if the client sent no request"),
         "ReceiveCloseOnServerOperation.cancelled": (None, "reports that the client has left"),
     },
-    ("h11", "h11._receivebuffer", "process/http_limits.py"): {
+    ("h11", "h11._receivebuffer", "process/servers/http_limits.py"): {
         "ReceiveBuffer.maybe_extract_at_most": ("self count", "removes bytes from a connection's `_receive_buffer`"),
     },
-    ("uvicorn", "uvicorn.protocols.http.h11_impl", "process/http_limits.py"): {
+    ("uvicorn", "uvicorn.protocols.http.h11_impl", "process/servers/http_limits.py"): {
         "H11Protocol.__init__": ("self config server_state app_state _loop", "creates `conn`, which is replaced"),
         "H11Protocol.connection_made": ("self transport", "enters the connection in `connections`"),
         "H11Protocol.connection_lost": ("self exc", "removes it"),
@@ -118,12 +118,12 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
 }
 PRIVATE_APIS = [PrivateApi(*key, name, *row) for key, names in _TABLE.items() for name, row in names.items()]
 ATTRIBUTES = {
-    "grpcio": ("_credentials", "process/call_queue.py"),
+    "grpcio": ("_credentials", "process/servers/call_queue.py"),
     "typer": ("_runtime_param", "cli/options.py"),
 }
 """Private attributes of a library's objects, with the module that reads or sets them."""
 PROTOCOL_ATTRIBUTES = ("conn", "app_state", "loop", "connections", "cycle", "flow", "transport", "config", "client")
-"""Attributes of an H11Protocol that ``process/http_limits.py`` or a subclass reads or replaces."""
+"""Attributes of an H11Protocol that ``process/servers/http_limits.py`` or a subclass reads or replaces."""
 DOCUMENTED = {"_exit", "_asdict", "_fields", "_replace"}
 """Names of the standard library that are public in spite of the underscore."""
 
@@ -147,10 +147,10 @@ def test_http_connection_has_the_attributes_that_its_subclass_uses() -> None:
     finally:
         loop.close()
     assert hasattr(protocol.conn, "_receive_buffer"), (
-        "Connection of h11: process/http_limits.py skips empty lines in it"
+        "Connection of h11: process/servers/http_limits.py skips empty lines in it"
     )
     missing = [name for name in PROTOCOL_ATTRIBUTES if not hasattr(protocol, name)]
-    assert not missing, f"H11Protocol of uvicorn has no {missing}; penstock/process/http_limits.py uses them"
+    assert not missing, f"H11Protocol of uvicorn has no {missing}; penstock/process/servers/http_limits.py uses them"
 
 
 def test_objects_have_the_private_attributes_that_penstock_uses() -> None:

@@ -14,7 +14,7 @@ from penstock.config import ListenerConfig, split_address
 from penstock.errors import PenstockError
 from penstock.ingest.local_sockets import bind_file, request_credentials, serves_file
 from penstock.process.kernel import boot_id
-from penstock.process.port_owner import describe_bind_error
+from penstock.process.servers.port_owner import describe_bind_error
 
 SO_MEMINFO = 55
 DROPS_INDEX = 8

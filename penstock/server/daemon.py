@@ -30,11 +30,11 @@ from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.event_recorder import EventRecorder
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Sweeper
-from penstock.process.http_limits import HttpLimits
 from penstock.process.kernel import die_with_parent, limit_connections, raise_file_limit
 from penstock.process.process_end import end_process
 from penstock.process.reporting import configure, starting
-from penstock.process.server_loop import ServerLoop
+from penstock.process.servers.event_loop import ServerLoop
+from penstock.process.servers.http_limits import HttpLimits
 from penstock.server.alarms.delivery import AlarmDelivery
 from penstock.server.alarms.register import FILE_NAME as ALARMS_FILE
 from penstock.server.alarms.register import AlarmRegister

@@ -15,10 +15,10 @@ from starlette.types import ASGIApp
 
 from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
-from penstock.process.connection_limit import ConnectionLimit
-from penstock.process.http_limits import HttpLimits, limited_protocol
 from penstock.process.kernel import raise_file_limit
-from penstock.process.port_owner import describe_bind_error
+from penstock.process.servers.connection_limit import ConnectionLimit
+from penstock.process.servers.http_limits import HttpLimits, limited_protocol
+from penstock.process.servers.port_owner import describe_bind_error
 from penstock.process.tuning import release_freed_memory
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.server_tls import ServerTls

@@ -19,7 +19,7 @@ from penstock.files.change_log import ChangeLog
 from penstock.handover.disk_id import OwnDisk
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.log import Log, TopicSettings
-from penstock.process.http_limits import HttpLimits
+from penstock.process.servers.http_limits import HttpLimits
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.application import OPEN_PATHS, create_app

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 
 from penstock.log import Log
-from penstock.process.connection_limit import ConnectionLimit
+from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.flight.server import FlightServer

@@ -24,7 +24,9 @@ from penstock.ingest.requests.large_requests import INLINE_BYTES, LEFT, ClientLe
 from penstock.ingest.requests.request_writer import Sender
 from penstock.ingest.requests.submissions import Submissions
 from penstock.ingest.tls import ListenerTls
-from penstock.process.http_limits import (
+from penstock.process.kernel import limit_connections, raise_file_limit
+from penstock.process.servers.event_loop import ServerLoop
+from penstock.process.servers.http_limits import (
     CHUNKS,
     BodyTooSlow,
     HttpLimits,
@@ -33,8 +35,6 @@ from penstock.process.http_limits import (
     TinyChunks,
     TooManyBodies,
 )
-from penstock.process.kernel import limit_connections, raise_file_limit
-from penstock.process.server_loop import ServerLoop
 from penstock.wire.request_protocols import PATHS, REQUEST_PROTOCOLS
 from penstock.wire.requests import (
     JSON,

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from penstock.handover.stored_waits import Fate
 from penstock.ingest.requests.large_requests import LEFT
 from penstock.ingest.requests.request_writer import BUSY, Sender, refusal_of
-from penstock.process.calls import StreamCall
+from penstock.process.servers.calls import StreamCall
 from penstock.wire.otap import batches
 from penstock.wire.otap.streams import (
     INTERNAL,

@@ -12,8 +12,8 @@ from google.rpc.error_details_pb2 import RetryInfo
 from penstock.handover.stored_waits import Fate
 from penstock.ingest.requests.large_requests import LEFT
 from penstock.ingest.requests.request_writer import BUSY, LATE, Sender, refusal_of
-from penstock.process.bounded_calls import BoundedCalls
-from penstock.process.calls import Call
+from penstock.process.servers.bounded_calls import BoundedCalls
+from penstock.process.servers.calls import Call
 from penstock.wire.otlp.protocol import logs_of, response, status_of
 from penstock.wire.otlp.records import Logs
 from penstock.wire.requests import Refused

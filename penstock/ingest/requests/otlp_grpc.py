@@ -28,11 +28,11 @@ from penstock.ingest.requests.otlp_export import Export, Reads
 from penstock.ingest.requests.request_writer import BUSY, RequestWriter, Sender
 from penstock.ingest.sockets import CannotListen
 from penstock.ingest.tls import admitted_name
-from penstock.process.bounded_calls import BoundedCalls
-from penstock.process.call_queue import DRAIN_S, CallQueue
-from penstock.process.calls import Call, address_of
-from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.kernel import raise_file_limit
+from penstock.process.servers.bounded_calls import BoundedCalls
+from penstock.process.servers.call_queue import DRAIN_S, CallQueue
+from penstock.process.servers.calls import Call, address_of
+from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.wire.otlp.records import Logs
 from penstock.wire.requests import SYNTAX, Answer, Received, Refused
 

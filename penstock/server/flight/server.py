@@ -26,10 +26,10 @@ import grpc
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from penstock.process.bounded_calls import BoundedCalls
-from penstock.process.calls import Call
-from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.kernel import file_shortage
+from penstock.process.servers.bounded_calls import BoundedCalls
+from penstock.process.servers.calls import Call
+from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.records import SCHEMA
 from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import Principal, TokenAuthenticator

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import DecodeError
 
-from penstock.process.calls import Call
 from penstock.process.kernel import file_shortage
+from penstock.process.servers.calls import Call
 from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.grpc.calls import LoopCall
 from penstock.slogd.errors import ApiError, BadRequest, Code

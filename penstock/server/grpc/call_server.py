@@ -1,4 +1,4 @@
-"""The daemon's gRPC server: one thread handles the events of all calls (``process.call_queue``).
+"""The daemon's gRPC server: one thread handles the events of all calls (``process.servers.call_queue``).
 
 A call that the thread itself can handle needs no hand-off (``direct``); other calls run as coroutines on the event
 loop, with handlers as in grpc.aio.
@@ -23,10 +23,10 @@ from typing import Any
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.log.commit.committer_threads import Committers, Work
-from penstock.process.bounded_calls import BoundedCalls
-from penstock.process.call_queue import CallQueue
-from penstock.process.calls import Call
-from penstock.process.connection_limit import ConnectionLimit
+from penstock.process.servers.bounded_calls import BoundedCalls
+from penstock.process.servers.call_queue import CallQueue
+from penstock.process.servers.calls import Call
+from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.server.event_loop import LoopCalls
 from penstock.server.grpc.calls import UNIMPLEMENTED, LoopCall
 from penstock.server.grpc.closed_calls import TokenForServices

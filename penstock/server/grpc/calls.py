@@ -1,4 +1,4 @@
-"""Calls of gRPC that a coroutine on the event loop answers. Calls of the server's thread: ``process.calls``."""
+"""Calls of gRPC that a coroutine on the event loop answers. Calls of the server's thread: ``process.servers.calls``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.errors import PenstockError
-from penstock.process.calls import OK, address_of, status
+from penstock.process.servers.calls import OK, address_of, status
 from penstock.server.event_loop import LoopCalls
 
 UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])

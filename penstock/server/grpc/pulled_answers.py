@@ -12,8 +12,8 @@ from typing import Any
 
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
-from penstock.process.bounded_calls import BoundedCalls
-from penstock.process.calls import OK, status
+from penstock.process.servers.bounded_calls import BoundedCalls
+from penstock.process.servers.calls import OK, status
 
 _NO_FLAGS = 0
 PAUSE = b""

@@ -17,8 +17,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as async_health
 
 from penstock.config import SecurityConfig
-from penstock.process.calls import CANCELLED, Call
-from penstock.process.connection_limit import ConnectionLimit
+from penstock.process.servers.calls import CANCELLED, Call
+from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.server.api.entries import INLINE_SIZE, Accepted, EntriesApi
 from penstock.server.auth.rights import Principal
 from penstock.server.grpc.admin_calls import manage_handlers

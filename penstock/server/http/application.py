@@ -23,8 +23,8 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.config.browser_access import FRAME_HEADERS, STATIC_PAGE_POLICY, BrowserAccess
-from penstock.process.http_limits import HttpLimits, LimitedBodies
 from penstock.process.kernel import file_shortage
+from penstock.process.servers.http_limits import HttpLimits, LimitedBodies
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.http.body_limits import api_error
 from penstock.server.http.described_routes import DescribedRoute, json_response, starlette_route

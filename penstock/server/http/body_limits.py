@@ -1,8 +1,8 @@
-"""Refusals of clients by limits (``process.http_limits``), as answers and as metrics."""
+"""Refusals of clients by limits (``process.servers.http_limits``), as answers and as metrics."""
 
 from __future__ import annotations
 
-from penstock.process.http_limits import BODY, CHUNKS, CONNECTION, SLOW, BodyTooSlow, HttpLimits, TinyChunks
+from penstock.process.servers.http_limits import BODY, CHUNKS, CONNECTION, SLOW, BodyTooSlow, HttpLimits, TinyChunks
 from penstock.server.metrics.prometheus import Family
 from penstock.slogd.errors import ApiError, Busy, TooLong, TooSlow
 

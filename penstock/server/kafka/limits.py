@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.process.in_flight_bytes import InFlightBytes
+from penstock.process.servers.in_flight_bytes import InFlightBytes
 
 MAX_REQUEST_BYTES = 100 << 20
 """Limit: bytes of one request; Kafka's own default (``socket.request.max.bytes``)."""

@@ -16,8 +16,8 @@ import pyarrow.flight as flight
 
 from penstock.config import Settings
 from penstock.errors import PenstockError
-from penstock.process.connection_limit import ConnectionLimit
 from penstock.process.kernel import raise_file_limit
+from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.server.auth.server_tls import ServerTls
 from penstock.server.flight.batch_messages import BadFlightData, BatchDecoder, BatchEncoder, FlightData, bytes_field
 from penstock.slogd.errors import BadRequest, Exhausted

@@ -20,7 +20,7 @@ from penstock.handover import stored_waits
 from penstock.ingest.requests.large_requests import INLINE_BYTES
 from penstock.ingest.requests.otlp_export import MAX_READS
 from penstock.ingest.requests.otlp_grpc import MAX_STREAMS, OtlpGrpcReceiver
-from penstock.process.calls import address_of
+from penstock.process.servers.calls import address_of
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates

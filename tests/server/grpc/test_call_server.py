@@ -13,7 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from penstock.log.commit.committer_threads import Committers
-from penstock.process.connection_limit import ConnectionLimit
+from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.server.api.entries import READ_THREADS
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.grpc import call_server

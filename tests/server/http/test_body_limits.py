@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.process.http_limits import HttpLimits, LimitedBodies
+from penstock.process.servers.http_limits import HttpLimits, LimitedBodies
 from penstock.server.http.body_limits import refused_family
 from tests.server.running import Running
 

@@ -13,7 +13,7 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
-from penstock.process import in_flight_bytes
+from penstock.process.servers import in_flight_bytes
 from penstock.records import body
 from penstock.server.http.body_limits import HttpLimits
 from penstock.server.kafka.endpoint import MIN_IDLE_S

@@ -130,7 +130,7 @@ def test_idle_connections_do_not_keep_clients_out(tmp_path: Path) -> None:
 
 
 def test_connection_with_a_query_is_not_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.MIN_IDLE_S", 0.5)
     with serving(tmp_path, sql={"max_connections": 5, "timeout": 3}) as server, contextlib.ExitStack() as opened:
         outcome: list[str] = []
 

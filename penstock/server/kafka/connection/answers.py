@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.process.in_flight_bytes import RequestBytes
+from penstock.process.servers.in_flight_bytes import RequestBytes
 from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.calls import Answer, AnswerOnceStored, DeferredAnswer
 from penstock.server.kafka.connection.frames import Frames

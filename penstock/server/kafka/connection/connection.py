@@ -9,7 +9,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
-from penstock.process.in_flight_bytes import RequestBytes
+from penstock.process.servers.in_flight_bytes import RequestBytes
 from penstock.server.auth.rights import Principal, TokenAuthenticator
 from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.calls import Address, Answer, Call, Handler, QuickHandler

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.process.in_flight_bytes import RequestBytes
+from penstock.process.servers.in_flight_bytes import RequestBytes
 from penstock.server.kafka.errors import BadFrame
 from penstock.server.kafka.limits import IDLE_TIMEOUT_S, MAX_REQUEST_BYTES, KafkaLimits
 

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.log import Appended
-from penstock.process.in_flight_bytes import RequestBytes
+from penstock.process.servers.in_flight_bytes import RequestBytes
 from penstock.server.event_loop import LoopCalls
 from penstock.server.kafka.calls import Answer, AnswerOnceStored, DeferredAnswer
 from penstock.server.kafka.connection.answers import MAX_IN_FLIGHT, Answers

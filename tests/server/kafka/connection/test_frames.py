@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.process.in_flight_bytes import RequestBytes
+from penstock.process.servers.in_flight_bytes import RequestBytes
 from penstock.server.kafka.connection import frames as module
 from penstock.server.kafka.connection.frames import Frames, TlsFrames
 from penstock.server.kafka.errors import BadFrame

@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from penstock.process.server_loop import ServerLoop
+from penstock.process.servers.event_loop import ServerLoop
 
 
 class NoDescriptors(socket.socket):

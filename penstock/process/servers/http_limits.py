@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.errors import PenstockError
-from penstock.process.connection_limit import ConnectionLimit
-from penstock.process.in_flight_bytes import InFlightBytes, RequestBytes
+from penstock.process.servers.connection_limit import ConnectionLimit
+from penstock.process.servers.in_flight_bytes import InFlightBytes, RequestBytes
 
 REQUEST_TIMEOUT_S = 30.0
 CONNECTION, BODY, SLOW, CHUNKS = "connection", "body", "slow", "chunks"

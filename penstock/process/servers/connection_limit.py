@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from penstock.process.calls import address_of, port_of
 from penstock.process.kernel import limit_connections
+from penstock.process.servers.calls import address_of, port_of
 
 MIN_IDLE_S = 5.0
 """Time after its last call, and the last message of its streams, before a connection may be closed: clients that take

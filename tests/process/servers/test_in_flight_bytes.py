@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.process.in_flight_bytes import InFlightBytes, RequestBytes
+from penstock.process.servers.in_flight_bytes import InFlightBytes, RequestBytes
 
 
 def test_largest_incomplete_request_is_aborted_over_the_limit() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.process.port_owner import describe_bind_error, port_owner
+from penstock.process.servers.port_owner import describe_bind_error, port_owner
 
 IN_USE = OSError(errno.EADDRINUSE, "Address already in use")
 

@@ -16,8 +16,8 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from penstock.config import SecurityConfig, TokenConfig
-from penstock.process.connection_limit import ConnectionLimit, _closable, _Connection
-from penstock.process.http_limits import HttpLimits
+from penstock.process.servers.connection_limit import ConnectionLimit, _closable, _Connection
+from penstock.process.servers.http_limits import HttpLimits
 from penstock.server.http.body_limits import closed_family
 from penstock.slogd import slogd_pb2 as pb
 from penstock.testing.pipe import wait_until
@@ -170,7 +170,7 @@ def test_waiting_stream_and_idle_channel_stay_while_idle_connections_are_closed(
 def test_longest_idle_channel_is_closed_for_a_new_one_and_connects_again(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.MIN_IDLE_S", 0.5)
     running = start()
     with contextlib.ExitStack() as opened:
         channels = [opened.enter_context(new_channel(running.bound.grpc)) for _ in range(LIMIT)]
@@ -204,7 +204,7 @@ def relay_slowly(listener: socket.socket, port: int, delay_s: float) -> None:
 def test_slow_new_client_takes_the_place_of_an_idle_one(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.MIN_IDLE_S", 0.5)
     running = start()
     with contextlib.ExitStack() as opened, socket.create_server(("127.0.0.1", 0)) as listener:
         for _ in range(LIMIT):
@@ -236,8 +236,8 @@ def test_many_addresses_do_not_keep_a_slow_client_out(start: Callable[..., Runni
 def test_new_connections_are_closed_only_beyond_half_of_the_burst(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.process.connection_limit.MAX_BURST", 60)
-    monkeypatch.setattr("penstock.process.connection_limit.NEW_S", 60.0)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.MAX_BURST", 60)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.NEW_S", 60.0)
     running = start()
     limit = running.limits.rpc_connections["grpc"]
     with IdleConnections(port_of(running.bound.grpc), LIMIT + 50, Kind.PREFACE, addresses=LIMIT + 50):
@@ -272,7 +272,7 @@ def append_under_way(running: Running, method: str) -> Iterator[Callable[[], lis
 def test_connection_with_an_append_under_way_is_not_closed(
     method: str, start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.MIN_IDLE_S", 0.5)
     running = start()
     with contextlib.ExitStack() as opened:
         first = opened.enter_context(new_channel(running.bound.grpc))
@@ -287,8 +287,8 @@ def test_connection_with_an_append_under_way_is_not_closed(
 
 
 def test_silent_streams_do_not_keep_callers_out(start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 2.0)
-    monkeypatch.setattr("penstock.process.connection_limit.MAX_BURST", 2)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.MIN_IDLE_S", 2.0)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.MAX_BURST", 2)
     running = start()
     with new_channel(running.bound.grpc) as channel:
         append(channel)
@@ -305,7 +305,7 @@ def test_silent_streams_do_not_keep_callers_out(start: Callable[..., Running], m
 
 
 def test_connection_with_an_export_under_way_is_not_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.process.connection_limit.MIN_IDLE_S", 0.5)
+    monkeypatch.setattr("penstock.process.servers.connection_limit.MIN_IDLE_S", 0.5)
     with (
         requests_to(tmp_path, "otlp_grpc", max_connections=LIMIT, request_timeout=60) as (running, port),
         contextlib.ExitStack() as opened,

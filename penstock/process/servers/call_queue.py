@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
-from penstock.process.connection_limit import ConnectionLimit
+from penstock.process.servers.connection_limit import ConnectionLimit
 
 DRAIN_S = 0.2
 """A stopped server is finished after this time without an event."""

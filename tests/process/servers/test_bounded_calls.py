@@ -10,7 +10,7 @@ import grpc
 import pyarrow.flight as flight
 import pytest
 
-from penstock.process.bounded_calls import BoundedCalls
+from penstock.process.servers.bounded_calls import BoundedCalls
 from penstock.slogd import slogd_pb2 as pb
 from tests.server.http2_attacker import Attacker
 from tests.server.separate_process import ServedProcess, served_process
