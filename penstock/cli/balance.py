@@ -24,7 +24,7 @@ from penstock.config import parse_time
 from penstock.config.daemon_access import Access
 from penstock.counts import LOST_BEFORE, Counts, Name
 from penstock.errors import PenstockError
-from penstock.ledger.event_words import event_line
+from penstock.ledger.event_words import event_line, unwritten_text
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import bar, reasons, remarks, sentence, verdict
 from penstock.process.terminal import visible
@@ -381,7 +381,7 @@ def exit_status(document: dict[str, Any]) -> int:
 def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = False) -> list[str]:
     """Return a receipt of lines of 80 characters, the verdict first and ``last`` last if a line is free.
 
-    A wrong clock, silent processes and losses are never cut. A loss over several lines counts as one line.
+    A wrong clock, silent processes, a full disk and losses are never cut. A loss over several lines counts as one line.
     ``is_part`` marks a receipt of some minutes only: senders report totals, not minutes.
     """
     summary, width = receipt(document), min(RECEIPT_WIDTH, terminal_width())
@@ -389,7 +389,7 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     losses = reasons(summary.losses_by_reason(), MAX_LOSSES, summary.skipped_bytes)
     lost = f"lost: {losses}" if summary.lost else ""
     silent = ", ".join(f"{process} silent for {s:.0f} s" for process, s in document.get("silent", {}).items())
-    for line in filter(None, (document.get("clock", ""), silent)):
+    for line in filter(None, (document.get("clock", ""), silent, unwritten_text(document))):
         lines += textwrap.wrap(line, width)
     loss_lines = wrapped_terms(lost, ", ", width)
     lines += loss_lines

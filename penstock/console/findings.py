@@ -24,7 +24,8 @@ MAX_NAMED_TOPICS = 5
 """Topics that one finding names; there may be thousands."""
 BAD, WARN, NOTE = "bad", "warn", "note"
 FREE_DISK = (
-    "free space: penstock cleanup, or a smaller retain_bytes or stale_after of the largest topic (penstock topics)"
+    "free space: penstock cleanup, lower log.topic_defaults.retain_bytes and stale_after (of the largest topic: "
+    "penstock topics), or shorten pipeline.retention; a larger buffer does not help"
 )
 ALARM_ADVICE = {
     "failed": "the webhook or the command does not accept alarms: its error is in the daemon's log (alarms.)",
@@ -47,6 +48,8 @@ REMEDIES = {
     "bad_checksum": "check the sender and the network: its fragments are damaged or mixed up",
     "line.overlong": "raise listener.{origin}.max_line",
     "line.evicted": "raise listener.{origin}.max_unfinished or .max_connections, or find who connects",
+    "disk_full": FREE_DISK,
+    "log_full": "raise log.max_bytes, or lower retain_bytes or stale_after of the largest topic (penstock topics)",
     "policy_drop": "raise buffer.term_length, or make the handler faster",
     "handler_failed": "see the handler's log for the cause; for the handler log, raise the topic's message_size_limit",
     "corrupt": "check the machine's disk and memory; penstock balance --rebuild compares the ledger with the files",

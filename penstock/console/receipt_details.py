@@ -15,7 +15,7 @@ from penstock.console.findings import remedy
 from penstock.console.theme import table
 from penstock.console.wording import clock, exact, meaning
 from penstock.counts import EXPIRED_READ, GAP_DELETED, Name
-from penstock.ledger.receipt import PARTS, Receipt
+from penstock.ledger.receipt import PARTS, Receipt, count_of
 from penstock.ledger.receipt_words import share, verdict
 from penstock.upkeep.quarantine.send_back import Row
 
@@ -74,7 +74,7 @@ def _lost_detail(receipt: Receipt, series: Mapping[str, Any]) -> str:
     losses = [(count, name, origin) for origin, counts in receipt.losses.items() for name, count in counts.items()]
     blocks = (
         f'<div class="finding bad-edge"><div><b>{exact(count)}</b> lost: {escape(meaning(name))}</div>'
-        f'<div class="dim">{escape(origin)}; {escape(worst_minutes(name, series))}</div>'
+        f'<div class="dim">{escape(origin)}; {escape(worst_minutes(count_of(name), series))}</div>'
         f'<div class="dim">{escape(remedy(name, origin))}</div></div>'
         for count, name, origin in sorted(losses, reverse=True)
     )

@@ -57,6 +57,8 @@ MEANING = {
     "kernel_dropped": "datagrams that the kernel dropped: the receive buffer was full",
     "fragment.used": "fragments used in a message",
     "fragment.duplicate": "duplicate fragments",
+    "disk_full": "messages that the log could not store because the disk was full",
+    "log_full": "messages that the log could not store because it was full",
     "fragment.invalid": "fragments that contradict their header or their message",
     "fragment.discarded": "fragments discarded with their message",
     "fragment.open": "fragments of incomplete messages",

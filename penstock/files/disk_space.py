@@ -11,10 +11,11 @@ from pathlib import Path
 from uuid import uuid4
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE_TEXT = "No space left on device"
 PROBE_BYTES = 1 << 20
 """Space that a folder must have to count as writable again: more than a commit and its checkpoint need."""
 POLL_INTERVAL_S = 5.0
-_TEXT = re.compile(r"No space left on device|Disk quota exceeded|os error 28\b")
+_TEXT = re.compile(rf"{NO_SPACE_TEXT}|Disk quota exceeded|os error 28\b")
 """Texts of errors that have no number: of Java, and of delta-rs."""
 
 

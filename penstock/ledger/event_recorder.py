@@ -20,7 +20,8 @@ from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.handover.heartbeat import Pulse
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.posts import EventPost
+from penstock.ledger.posts import DISK, EventPost
+from penstock.ledger.receipt import MISSED_BY_LOG
 from penstock.log import Log, Swept
 
 LOOK_INTERVAL_S = 1.0
@@ -129,13 +130,13 @@ class EventRecorder:
     def look(self, last: bool = False) -> None:
         """Record new events; with ``last``, post all of them."""
         now = int(self._log.clock.expected() * 1000)
-        # Order: before the losses, so that they find the pause that caused them.
+        # Order: before the losses, so that they find the pause or the full disk that caused them.
         self._record_stopped_processes(now)
+        self._record_state(DISK, self._log.recent_space_error(DISK_RECOVERY_S), now)
         for origin, grown in self._unreported_losses():
             self._record_loss(origin, grown, now)
         state = self._log.clock.state()
         self._record_state("clock", "" if state.right else state.text().partition(":")[0], now)
-        self._record_state("disk", self._log.recent_space_error(DISK_RECOVERY_S), now)
         self._record_retention(now)
         self._post_due(now, last)
         self._looks += 1
@@ -198,6 +199,8 @@ class EventRecorder:
         return growth
 
     def _record_loss(self, origin: str, growth: Counts, now: int) -> None:
+        if growth[MISSED_BY_LOG] and (draft := self._draft_of_full_disk(origin, now)):
+            _add(draft, Counts({MISSED_BY_LOG: growth.pop(MISSED_BY_LOG)}), now)
         for name in [name for name in growth if name.startswith(LOST_BY_ABSENCE)]:
             handler = name.removeprefix(Name.POLICY_DROP) if name.startswith(Name.POLICY_DROP) else ""
             if draft := self._draft_of_absence(origin, now, f"{FORWARDER}{origin} {handler}"):
@@ -216,9 +219,20 @@ class EventRecorder:
             matches = matches and (not event.what.startswith(FORWARDER) or event.what == forwarder)
             # The supervisor dates a restart by its own clock, so ``until`` may be later than ``now``.
             if matches and (not event.until or abs(now - event.until) < RESTART_GRACE_MS):
-                loss = EventPost(f"{event.id} {origin}", 0, "loss", event.at, now, place=origin, during=event.id)
-                return self._draft(self._ledger.event(loss.id) or loss)
+                return self._draft_of_cause(event, origin, now)
         return None
+
+    def _draft_of_full_disk(self, origin: str, now: int) -> _Draft | None:
+        """Return the losses of a time in which the log cannot be written, or could not until a moment ago."""
+        for event in reversed([*self._ledger.events(), *(draft.event for draft in self._drafts.values())]):
+            # Order: the counts of dropped messages are entered with the first frame that the log stores again.
+            if event.kind == DISK and (not event.until or abs(now - event.until) < LOSS_PAUSE_MS):
+                return self._draft_of_cause(event, origin, now)
+        return None
+
+    def _draft_of_cause(self, event: EventPost, origin: str, now: int) -> _Draft:
+        loss = EventPost(f"{event.id} {origin}", 0, "loss", event.at, now, place=origin, during=event.id)
+        return self._draft(self._ledger.event(loss.id) or loss)
 
     def _draft_of_loss(self, origin: str, now: int) -> _Draft:
         for draft in self._drafts.values():

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.counts import Counts
+from penstock.files.disk_space import NO_SPACE_TEXT
+from penstock.ledger.receipt import full_part
 from penstock.ledger.receipt_words import reasons
 
 Event = Mapping[str, Any]
@@ -36,6 +38,16 @@ def in_words(event: Event) -> str:
 def event_line(event: Event) -> str:
     """Return time and text: ``01:15:12 receiver events-udp was killed by SIGKILL, back after 0.4 s``."""
     return f"{moment(event['at'])} {event['text']}"
+
+
+def unwritten_text(balance: Mapping[str, Any]) -> str:
+    """Return when and why the log cannot be written or could not, from a balance; empty if it always could."""
+    if not (unwritten := balance.get("unwritten")):
+        return ""
+    since, full = moment(unwritten["since"]), unwritten["full"]
+    if not unwritten["until"]:
+        return f"the log cannot be written since {since} because the {full} is full"
+    return f"the log could not be written from {since} to {moment(unwritten['until'])} because the {full} was full"
 
 
 def moment(millis: int, now: float | None = None) -> str:
@@ -74,7 +86,13 @@ def _retention(event: Event) -> str:
 
 
 def _disk(event: Event) -> str:
-    return f"the disk was full for {duration_text(event)}" if event["until"] else f"the disk is full: {event['cause']}"
+    full, cause = full_part(event["cause"]), event["cause"]
+    lost = sum(event["lost"].values())
+    messages = f"{lost:,} message{'' if lost == 1 else 's'} lost"
+    loss_text = f"; {messages} because the log could not be written" if lost else ""
+    if event["until"]:
+        return f"the {full} was full for {duration_text(event)}{loss_text}"
+    return f"the {full} is full{'' if cause in ('', NO_SPACE_TEXT) else f': {cause}'}{loss_text}"
 
 
 def _clock(event: Event) -> str:

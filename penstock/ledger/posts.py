@@ -89,7 +89,9 @@ class AuditPost:
 
 LOSSES = "lost"
 """Key of an event's losses in its document."""
-EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", "disk", "retention", "clock", "loss", "foreign")
+DISK = "disk"
+"""Kind of the event of a time in which the log refuses appends for lack of space."""
+EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", DISK, "retention", "clock", "loss", "foreign")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,20 @@ handlers missed is reported next to the sum. Losses are defined by ``counts.lost
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.counts import EXPIRED_READ, GAP_DELETED, WITHOUT_MESSAGE, Counts, Name, lost, summed
+from penstock.ledger.posts import DISK
 
 LOG = "log"
+UNWRITTEN = {"disk": "disk_full", "log": "log_full"}
+"""Reasons of messages that the log missed because it could not be written, by what was full. They are no counts: an
+event of the timeline attributes a part of the count MISSED_BY_LOG to them.
+"""
+MISSED_BY_LOG = f"{Name.POLICY_DROP}{LOG}"
 ROUTE_LOSSES = (Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT)
 PARTS = {
     "landed": "landed",
@@ -32,6 +39,7 @@ PARTS = {
 }
 """Terms of the sum in display order, with their labels."""
 ALWAYS_SHOWN = ("lost", "on_the_way")
+Document = dict[str, Any]
 Losses = dict[str, Counts]
 """Losses by listener, API or topic."""
 
@@ -150,7 +158,11 @@ def _split_quarantine(balance: Mapping[str, Any]) -> tuple[Losses, int]:
 
 
 def losses_of(balance: Mapping[str, Any]) -> Losses:
-    """Return the counts of lost messages by listener, API or topic, and by reason."""
+    """Return the counts of lost messages by listener, API or topic, and by reason.
+
+    ``unwritten`` of a balance (see ``unwritten_losses``) names the cause of messages that the log missed.
+    """
+    attributed = balance.get("unwritten", {}).get("lost", {})
     losses: Losses = {}
 
     def add(origin: str, counts: Mapping[str, int]) -> None:
@@ -158,7 +170,7 @@ def losses_of(balance: Mapping[str, Any]) -> Losses:
             losses.setdefault(origin, Counts()).absorb(counts)
 
     for listener in balance["listeners"]:
-        add(listener["name"], lost(listener["counts"]))
+        add(listener["name"], _with_causes(lost(listener["counts"]), attributed.get(listener["name"], {})))
     listener_names = {listener["name"] for listener in balance["listeners"]}
     for source, route in _main_routes(balance).items():
         # The losses of a listener's route to the log are part of the listener's own counts.
@@ -167,6 +179,45 @@ def losses_of(balance: Mapping[str, Any]) -> Losses:
     for topic in balance["topics"]:
         add(topic["topic"], lost(topic["fates"]))
     return losses
+
+
+def _with_causes(losses: Counts, attributed: Mapping[str, int]) -> Counts:
+    losses = Counts(losses)
+    for reason, count in attributed.items():
+        # The events of a part of the time may have lost more than the minutes of that part.
+        moved = min(count, losses[MISSED_BY_LOG])
+        losses[MISSED_BY_LOG] -= moved
+        losses[reason] += moved
+    return Counts(losses.pruned())
+
+
+def unwritten_losses(events: Iterable[Mapping[str, Any]], since_ms: float = 0, until_ms: float = math.inf) -> Document:
+    """Return when the log could not be written, and what was lost by that, from the timeline; empty if it always could.
+
+    ``since`` and ``until`` are milliseconds since the epoch, ``until`` is 0 if that lasts; ``lost`` is by listener and
+    reason.
+    """
+    events = list(events)
+    states = {event["id"]: event for event in events if event["kind"] == DISK and event["at"] < until_ms}
+    states = {key: event for key, event in states.items() if not event["until"] or event["until"] >= since_ms}
+    losses: Losses = {}
+    for event in events:
+        if (state := states.get(event["during"])) and (count := event["lost"].get(MISSED_BY_LOG)):
+            losses.setdefault(event["place"], Counts())[UNWRITTEN[full_part(state["cause"])]] += count
+    if not states:
+        return {}
+    newest = max(states.values(), key=lambda event: int(event["at"]))
+    return {"since": newest["at"], "until": newest["until"], "full": full_part(newest["cause"]), "lost": losses}
+
+
+def count_of(reason: str) -> str:
+    """Return the name of the count that a loss of the receipt is a part of."""
+    return MISSED_BY_LOG if reason in UNWRITTEN.values() else reason
+
+
+def full_part(cause: str) -> str:
+    """Return what was full by the error of a refused append: the ``disk``, or the ``log`` by its own limits."""
+    return "log" if cause.startswith(("log.max_bytes", "no file descriptor")) else "disk"
 
 
 def _main_routes(balance: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

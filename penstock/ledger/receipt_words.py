@@ -10,6 +10,8 @@ from penstock.ledger.receipt import PARTS, Receipt
 MAX_REASONS = 3
 WORDS = {
     "kernel_dropped": "dropped by the kernel",
+    "disk_full": "not stored because the disk was full",
+    "log_full": "not stored because the log was full",
     "bad_checksum": "with a bad checksum",
     "corrupt": "corrupt in a log buffer",
     "line.overlong": "overlong",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.errors import PenstockError
 from penstock.files import errors as file_errors
-from penstock.files.disk_space import NO_SPACE
+from penstock.files.disk_space import NO_SPACE, NO_SPACE_TEXT
 from penstock.process.kernel import file_shortage
 
 
@@ -90,5 +90,5 @@ def write_error(error: OSError) -> LogError:
     if text := file_shortage(error):
         return LogFull(text)
     if error.errno in NO_SPACE:
-        return LogFull(f"no space left: {error.strerror}")
+        return LogFull(error.strerror or NO_SPACE_TEXT)
     return WriteFailed(f"cannot write: {error.strerror or error}")

@@ -185,9 +185,29 @@ def test_full_disk_has_a_beginning_and_an_end(tmp_path: Path) -> None:
     watched.recorder = EventRecorder(watched.ledger, watched.log)
     refused = watched.log.topic("events", create=True).append(body([b"x" * 100]), Origin("in", 60, 0, 0))
     assert refused.exception(20)
-    assert watched.check_again()[0].startswith("the disk is full: log.max_bytes")
-    assert watched.check_again(29) == ["the disk was full for 29 s"]
+    assert watched.check_again()[0].startswith("the log is full: log.max_bytes")
+    assert watched.check_again(29) == ["the log was full for 29 s"]
     watched.log.close()
+
+
+@pytest.mark.survives("alarms", "full disk")
+def test_messages_that_the_log_misses_on_a_full_disk_are_part_of_its_event(watched: Watched) -> None:
+    refused = Log(watched.folder / "full", clock=watched.clock, max_bytes=1)
+    append = refused.topic("events", create=True).append(body([b"x"]), Origin("in", 60, 0, 0))
+    assert append.exception(20)
+    watched.log._shared.refused = refused._shared.refused
+    watched.lose(policy_drop__log=9, policy_drop__kafka=2)
+    other, full = sorted(watched.check_again())
+    assert other == "in: 2 too fast for handler kafka"
+    assert full.startswith("the log is full: log.max_bytes")
+    assert full.endswith("; 9 messages lost because the log could not be written")
+    watched.lose(policy_drop__log=1)
+    ended = "the log was full for 29 s; 10 messages lost because the log could not be written"
+    assert ended in watched.check_again(29)
+    watched.check_again(120)
+    watched.lose(policy_drop__log=3)
+    assert "in: 3 too fast for handler log" in watched.check_again()
+    refused.close()
 
 
 def test_wrong_clock_has_a_beginning_and_an_end_across_a_restart(watched: Watched) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.counts import Counts
-from penstock.ledger.event_words import duration_text, in_words, merged, moment
+from penstock.files.disk_space import NO_SPACE_TEXT
+from penstock.ledger.event_words import duration_text, in_words, merged, moment, unwritten_text
 from penstock.ledger.posts import EVENT_KINDS, EventPost
 
 
@@ -60,7 +61,13 @@ def test_newest_event_is_first() -> None:
         (event("stopped", end_ms=13_400, what="forwarder in kafka"), "forwarder in kafka was silent for 12.4 s"),
         (event("stopped", end_ms=181_000, what="receiver in"), "receiver in was stopped for 3 min"),
         (event("disk", end_ms=0, cause="no space left"), "the disk is full: no space left"),
+        (event("disk", end_ms=0, cause=NO_SPACE_TEXT), "the disk is full"),
         (event("disk", end_ms=61_000), "the disk was full for 60 s"),
+        (
+            event("disk", end_ms=61_000, cause=NO_SPACE_TEXT, losses=Counts({"policy_drop.log": 9})),
+            "the disk was full for 60 s; 9 messages lost because the log could not be written",
+        ),
+        (event("disk", end_ms=0, cause="log.max_bytes: 9 of 9"), "the log is full: log.max_bytes: 9 of 9"),
         (event("clock", end_ms=0, cause="the clock is 2 days ahead"), "the clock is 2 days ahead"),
         (event("retention", what="events up to offset 9"), "retention dropped events up to offset 9"),
         (event("start", cause="it was killed"), "penstock started: it was killed"),
@@ -74,6 +81,19 @@ def test_each_kind_has_its_text(event_document: dict[str, Any], event_text: str)
 def test_every_kind_has_a_text(kind: str) -> None:
     event_document = event(kind, cause="a cause", what="a thing", place="in", losses=Counts({"corrupt": 1}))
     assert len(in_words(event_document)) > 5
+
+
+def test_full_disk_has_its_times() -> None:
+    since, until = moment(1_000), moment(61_000)
+    cases = {
+        f"the log cannot be written since {since} because the disk is full": {"until": 0, "full": "disk"},
+        f"the log could not be written from {since} to {until} because the log was full": {
+            "until": 61_000,
+            "full": "log",
+        },
+    }
+    assert [unwritten_text({"unwritten": {"since": 1_000, **case}}) for case in cases.values()] == list(cases)
+    assert unwritten_text({}) == ""
 
 
 def test_times_are_short() -> None:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ledger.receipt import PARTS, losses_of, receipt
+from penstock.counts import Counts
+from penstock.ledger.posts import EventPost
+from penstock.ledger.receipt import PARTS, losses_of, receipt, unwritten_losses
 
 
 def listener(name: str = "in", sent: dict[str, int] | None = None, **counts: int) -> dict[str, Any]:
@@ -156,6 +158,31 @@ def test_listeners_without_sender_counts_are_listed() -> None:
 def test_losses_of_an_api_are_lost(name: str) -> None:
     losses = losses_of(balance([], [route("grpc", accepted=3, **{name: 1})], []))
     assert sum(counts.total() for counts in losses.values()) == 1
+
+
+def test_losses_of_a_full_disk_have_its_reason() -> None:
+    full = EventPost("d", 0, "disk", 60_000, 90_000, cause="No space left on device")
+    limited = EventPost("m", 0, "disk", 160_000, cause="log.max_bytes: 9 of 9 bytes are used")
+    events = [
+        full,
+        EventPost("d in", 0, "loss", 60_000, 91_000, place="in", during="d", losses=Counts({"policy_drop.log": 7})),
+        limited,
+        EventPost("m in", 0, "loss", 160_000, 161_000, place="in", during="m", losses=Counts({"policy_drop.log": 2})),
+        EventPost("x", 0, "loss", 160_000, 161_000, place="in", losses=Counts({"policy_drop.log": 50})),
+    ]
+    documents = [event.document() for event in events]
+    book = balance([listener(**{"policy_drop.log": 10})], [route(accepted=10, policy_drop=10)], [])
+    causes = [{}, unwritten_losses(documents), unwritten_losses(documents, until_ms=100_000)]
+    assert [losses_of(book | {"unwritten": cause}) for cause in causes] == [
+        {"in": {"policy_drop.log": 10}},
+        {"in": {"policy_drop.log": 1, "disk_full": 7, "log_full": 2}},
+        {"in": {"policy_drop.log": 3, "disk_full": 7}},
+    ]
+    assert (causes[1]["since"], causes[1]["until"], causes[1]["full"]) == (160_000, 0, "log")
+    assert (causes[2]["since"], causes[2]["until"], causes[2]["full"]) == (60_000, 90_000, "disk")
+    assert unwritten_losses(documents, since_ms=95_000, until_ms=100_000) == {}
+    book["listeners"][0]["counts"]["policy_drop.log"] = 5
+    assert losses_of(book | {"unwritten": causes[2]}) == {"in": {"disk_full": 5}}, "a part of the time has fewer"
 
 
 def test_document_has_the_same_numbers() -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -18,6 +18,8 @@ import pytest
 
 from penstock.config import load
 from penstock.config.daemon_access import Access
+from penstock.counts import Name
+from penstock.ledger.receipt import receipt
 from penstock.slogd import slogd_pb2 as pb
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.testing.processes import anonymous
@@ -131,6 +133,39 @@ def test_reads_continue_on_a_full_disk_and_appends_resume_without_a_restart(smal
         assert pipe.pid("log daemon") == daemon
     finally:
         pipe.stop()
+
+
+@pytest.mark.survives("alarms", "full disk")
+def test_loss_on_a_full_disk_names_the_disk(small_disk: Path, tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    pipe.start()
+    try:
+        with open(small_disk / "ballast", "ab", buffering=0) as ballast, contextlib.suppress(OSError):
+            while ballast.write(bytes(1 << 16)):
+                pass
+        flood_until(pipe, lambda: "disk_full" in receipt(pipe.balance()).losses_by_reason())
+        assert "not stored because the disk was full" in run(pipe, "balance")
+        assert "the log cannot be written since" in run(pipe, "balance")
+        doctor = subprocess.run(
+            [sys.executable, "-m", "penstock.cli.main", "doctor", *pipe.options], capture_output=True, text=True
+        )
+        assert "larger buffer does not help" in doctor.stdout
+        assert "buffer.term_length, or" not in doctor.stdout
+        small_disk.joinpath("ballast").unlink()
+        wait_until(lambda: receipt(pipe.balance()).parts["on_the_way"] == 0, what="the log is written again")
+        assert set(receipt(pipe.balance()).losses_by_reason()) <= {"disk_full", Name.KERNEL_DROPPED}
+    finally:
+        pipe.stop()
+
+
+def flood_until(pipe: Pipe, condition: Callable[[], bool]) -> None:
+    """Send datagrams until a condition holds, which is asked after each 500."""
+    for _ in range(200):
+        pipe.datagrams(*[b"x" * 1000] * 500)
+        if condition():
+            return
+        time.sleep(0.05)
+    raise AssertionError("the log buffer is never full")
 
 
 def fill(stub: StructuredLogStub) -> int:

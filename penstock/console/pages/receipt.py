@@ -19,6 +19,7 @@ from penstock.console.theme import Html, panel
 from penstock.console.wording import PART_COLOURS
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
+from penstock.ledger.event_words import unwritten_text
 from penstock.ledger.receipt import PARTS
 from penstock.ledger.receipt_words import remarks
 from penstock.sql.quarantined import Selection, newest
@@ -65,7 +66,8 @@ class ReceiptPanel:
             self._head.show(f'<div class="verdict warn">Waiting for the log daemon: {escape(self._daemon.error)}</div>')
             return
         self._head.show(verdict_html(receipt))
-        self._note.show(f'<div class="dim">{escape(remarks(receipt))}</div>')
+        notes = filter(None, (unwritten_text(self._daemon.balance), remarks(receipt)))
+        self._note.show(f'<div class="dim">{escape("; ".join(notes))}</div>')
         visible = receipt.visible_parts()
         for part, count in receipt.parts.items():
             self._update_button(self._bar[part], part, count > 0, f"flex-grow:{count / max(receipt.sent, 1):.6f}", "")

@@ -142,7 +142,8 @@ RULES = (
         "PenstockPolicyDrop",
         "warning",
         Growth(FATES, ROUTE, "fate", ("policy_drop",)),
-        "handler {handler} of {listener} is too slow: {value} messages dropped",
+        "handler {handler} of {listener} missed {value} messages",
+        advice="it was too slow, or the log could not be written because the disk was full: penstock events says which",
     ),
     Rule(
         "PenstockHandlerFailed",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
+from penstock.ledger.event_words import unwritten_text
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import reasons, sentence, verdict
 from penstock.server.alarms.evaluation import Evaluation, Key, Moment, labels_of
@@ -25,7 +26,7 @@ def format_receipt(balance: dict[str, Any]) -> str:
     """Format the receipt of a balance: the verdict, the sum, what was lost and why."""
     summary = receipt(balance)
     lost = f"lost: {reasons(summary.losses_by_reason(), skipped_bytes=summary.skipped_bytes)}" if summary.lost else ""
-    return "\n".join(line for line in (verdict(summary), sentence(summary), lost) if line)
+    return "\n".join(line for line in (verdict(summary), sentence(summary), lost, unwritten_text(balance)) if line)
 
 
 class WatchClock(Protocol):

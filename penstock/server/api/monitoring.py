@@ -20,11 +20,12 @@ from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, pipeline_state_files, relay_state_file, state_file
 from penstock.handover.sender_table import MAX_SENDERS
 from penstock.handover.state_page import PIPELINE_TEXTS, RELAY_TEXTS, STATISTICS, TEXTS, StatePage
-from penstock.ledger.balance import LAST, Within, minutes
+from penstock.ledger.balance import LAST, Within, as_range, minutes
 from penstock.ledger.book.senders import new_senders, silent_senders
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import BadPost
+from penstock.ledger.receipt import unwritten_losses
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import ANONYMOUS, Principal
 from penstock.server.metrics.prometheus import Family, statistics_families
@@ -99,7 +100,11 @@ class MonitoringApi:
         within = _within(query)
         audits = [asdict(audit) for audit in self._ledger.audits(within)]
         silent = {process: round(pulse.silent_s, 1) for process, pulse in self.pulses().items() if pulse.is_stopped}
+        selected = as_range(within) or range(LAST)
+        events = (event.document() for event in self._ledger.events())
+        unwritten = unwritten_losses(events, 1000 * selected.start, 1000 * selected.stop)
         present = {"audits": audits, "clock": self._log.clock.state().text(), "silent": silent}
+        present |= {"unwritten": unwritten} if unwritten else {}
         return self._ledger.balance(within).document() | present
 
     def senders(self, query: Mapping[str, str]) -> dict[str, Any]:
