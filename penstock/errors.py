@@ -60,8 +60,8 @@ PenstockError
     RequestFailed  (kafka.broker_connection)
     UnsupportedSecurity  (kafka.broker_connection)
     BadProperty  (kafka.client.config)
-    NotDecrypted  (kafka.client.encryption)
-    CannotLoad  (kafka.client.plugins)
+    NotDecrypted  (kafka.client.plugins.encryption)
+    CannotLoad  (kafka.client.plugins.loading)
     BadRecords  (kafka.errors)
         BatchTooLarge
         UnknownCodec

@@ -43,7 +43,9 @@ REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_ref
 ANSWERS = "client/log/test_calls.py::test_random_answer_is_decoded_or_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_any_body_is_an_object_or_an_api_error"
 CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_one_error_line"
-HASHES = "kafka/client/test_java_partitioner.py::test_hashes_of_a_batch_equal_those_of_single_keys"
+DECRYPTION = "kafka/client/plugins/test_encryption.py::test_any_value_is_decrypted_or_refused"
+FLINK_KEYS = "kafka/client/plugins/test_flink_partitioner.py::test_any_key_has_a_partition"
+HASHES = "kafka/client/plugins/test_java_partitioner.py::test_hashes_of_a_batch_equal_those_of_single_keys"
 CERTIFICATES = "config/keys/test_security.py::test_arbitrary_certificates_are_refused_with_the_key"
 PROTOBUF = "slogd/columns/test_decode.py::test_random_bytes_are_parsed_like_protobuf_or_refused"
 VALUES = "files/test_json_values.py::test_arbitrary_bytes_raise_only_value_errors"
@@ -110,9 +112,9 @@ TARGETS = {
     "ingest/slots.py": ("ingest/test_slots.py::test_any_bytes_give_no_slot_longer_than_a_datagram"),
     "ingest/tcp.py": "ingest/test_tcp.py::test_any_bytes_close_the_books",
     "ingest/udp.py": DATAGRAMS,
-    "kafka/client/encryption.py": "kafka/client/test_encryption.py::test_any_value_is_decrypted_or_refused",
-    "kafka/client/flink_partitioner.py": "kafka/client/test_flink_partitioner.py::test_any_key_has_a_partition",
-    "kafka/client/java_partitioner.py": HASHES,
+    "kafka/client/plugins/encryption.py": DECRYPTION,
+    "kafka/client/plugins/flink_partitioner.py": FLINK_KEYS,
+    "kafka/client/plugins/java_partitioner.py": HASHES,
     "ledger/hosts/host_files.py": "ledger/hosts/test_host_files.py::test_any_stored_document_is_read_or_set_aside",
     "ledger/hosts/host_posts.py": "ledger/hosts/test_hosts.py::test_any_document_is_a_post_or_refused",
     "ledger/hosts/kafka_hosts.py": "ledger/hosts/test_kafka_hosts.py::test_any_document_is_a_post_or_refused",

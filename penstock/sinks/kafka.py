@@ -18,8 +18,8 @@ from penstock.config import KafkaHandler
 from penstock.config.keys.handlers import KAFKA_TOPIC
 from penstock.counts import Origin
 from penstock.handover.topic_requests import TOPIC_REQUEST, requested_topics
-from penstock.kafka.client.encryption import Encryption
-from penstock.kafka.client.flink_partitioner import partitions_of
+from penstock.kafka.client.plugins.encryption import Encryption
+from penstock.kafka.client.plugins.flink_partitioner import partitions_of
 from penstock.kafka.origin_header import ORIGIN_HEADER, encode_origin
 from penstock.sinks.handler import BadSettings, Delivered
 from penstock.wire.meters import Meter

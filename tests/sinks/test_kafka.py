@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.config import KafkaHandler
 from penstock.counts import Origin
 from penstock.kafka.broker import Broker
-from penstock.kafka.client.encryption import Encryption
-from penstock.kafka.client.flink_partitioner import partitions_of
-from penstock.kafka.client.java_partitioner import partition_of
+from penstock.kafka.client.plugins.encryption import Encryption
+from penstock.kafka.client.plugins.flink_partitioner import partitions_of
+from penstock.kafka.client.plugins.java_partitioner import partition_of
 from penstock.records import ANNOTATIONS, body
 from penstock.sinks import BadSettings, Delivered
 from penstock.sinks.kafka import Kafka

@@ -2,8 +2,7 @@
 
 Read ``config`` with ``properties``, ``broker_answers``, ``producer`` (with ``message_batch``, ``delivery_reports`` and
 ``claim_check_advice``), ``consumer`` with ``consumer_state``, ``seekable_consumer`` and ``start_offsets``; then
-``plugins`` with ``plugin_instances``, the partitioners and ``encryption``. Imports ``kafka.errors``, ``kafka.large``
-and ``kafka.auditing``, and needs confluent-kafka.
+``plugins``. Imports ``kafka.errors``, ``kafka.large`` and ``kafka.auditing``, and needs confluent-kafka.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -19,8 +18,4 @@ __all__ = [  # noqa: RUF022 reading order
     "seekable_consumer",
     "start_offsets",
     "plugins",
-    "plugin_instances",
-    "java_partitioner",
-    "flink_partitioner",
-    "encryption",
 ]

@@ -19,8 +19,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 
 from penstock.kafka.client.broker_answers import ANSWER_TIMEOUT_S
 from penstock.kafka.client.config import ConsumerConfig, consumer_config
-from penstock.kafka.client.plugin_instances import create_consumer_state, declared_properties
-from penstock.kafka.client.plugins import load_auditor
+from penstock.kafka.client.plugins.instances import create_consumer_state, declared_properties
+from penstock.kafka.client.plugins.loading import load_auditor
 from penstock.kafka.client.properties import split_names
 from penstock.kafka.client.seekable_consumer import PlainConsumer, has_events, readable_metadata, with_metadata
 from penstock.kafka.client.start_offsets import OffsetResetter

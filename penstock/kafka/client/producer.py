@@ -21,10 +21,10 @@ from penstock.kafka.auditing import AuditType, NoOpAuditor
 from penstock.kafka.client.claim_check_advice import ClaimCheckAdvice
 from penstock.kafka.client.config import CURRENT_PRODUCER, create_client, producer_config, producer_names
 from penstock.kafka.client.delivery_reports import ChunkReports
-from penstock.kafka.client.java_partitioner import choose_partition, load_partitioner
 from penstock.kafka.client.message_batch import check_batch, produce_arguments
-from penstock.kafka.client.plugin_instances import create_packer, declared_properties
-from penstock.kafka.client.plugins import load_auditor, load_serializer
+from penstock.kafka.client.plugins.instances import create_packer, declared_properties
+from penstock.kafka.client.plugins.java_partitioner import choose_partition, load_partitioner
+from penstock.kafka.client.plugins.loading import load_auditor, load_serializer
 from penstock.kafka.client.properties import split_names
 from penstock.kafka.errors import SendFailed
 from penstock.kafka.large.headers import TIMESTAMP, Header, encode_long

@@ -23,7 +23,7 @@ from penstock.kafka.auditing import (
     StatsClosed,
 )
 from penstock.kafka.auditing.stats import Count
-from penstock.kafka.client.plugins import CannotLoad, load_auditor
+from penstock.kafka.client.plugins.loading import CannotLoad, load_auditor
 from penstock.testing import FakeClock, wait_until
 
 SETTINGS = {"auditor.reporting.interval.ms": "60000", "auditor.reporting.delay.ms": "6000"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.kafka.auditing import AuditType, LedgerAuditor
 from penstock.kafka.auditing.ledger_auditor import MAX_AGE_S, MAX_AHEAD_S, MAX_ENTRIES_PER_POST
-from penstock.kafka.client.plugins import CannotLoad, load_auditor
+from penstock.kafka.client.plugins.loading import CannotLoad, load_auditor
 from penstock.landing.event_rules import MAX_TIMESTAMP, MAX_UUID_BYTES
 from penstock.ledger.audit_counts import audited
 from penstock.ledger.book.book import Book

@@ -136,7 +136,7 @@ def test_each_auditor_has_its_own_configuration() -> None:
 
 @pytest.mark.parametrize("name", ["LoggingAuditor", "logging", "com.linkedin.kafka.clients.auditing.LoggingAuditor"])
 def test_logging_auditor_is_loaded_by_each_of_its_names(name: str) -> None:
-    from penstock.kafka.client.plugins import load_auditor
+    from penstock.kafka.client.plugins.loading import load_auditor
 
     assert isinstance(load_auditor(name, {}), LoggingAuditor)
 

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 from penstock.kafka import Producer
 from penstock.kafka.auditing import Auditor, AuditType
 from penstock.kafka.client.config import BadProperty
-from penstock.kafka.client.java_partitioner import partition_of
-from penstock.kafka.client.plugins import CannotLoad
+from penstock.kafka.client.plugins.java_partitioner import partition_of
+from penstock.kafka.client.plugins.loading import CannotLoad
 from penstock.kafka.large.chunks import CHUNK_HEADER_BYTES, decode_chunk
 from penstock.kafka.large.headers import decode_large_message_header, decode_long
 from penstock.testing import wait_until

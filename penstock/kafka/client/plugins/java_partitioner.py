@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kafka.client.plugins import CannotLoad, load
+from penstock.kafka.client.plugins.loading import CannotLoad, load
 
 Words = npt.NDArray[np.uint32]
 

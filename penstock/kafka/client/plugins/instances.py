@@ -10,8 +10,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from penstock.kafka.auditing.auditor import Auditor, NoOpAuditor
 from penstock.kafka.client.config import ConsumerConfig, ProducerConfig
 from penstock.kafka.client.consumer_state import ConsumerState
-from penstock.kafka.client.java_partitioner import PARTITIONERS
-from penstock.kafka.client.plugins import (
+from penstock.kafka.client.plugins.java_partitioner import PARTITIONERS
+from penstock.kafka.client.plugins.loading import (
     AUDITORS,
     BUILTIN_AUDITORS,
     CHUNK_DESERIALIZERS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kafka.client.flink_partitioner import hash_codes, partitions_of
+from penstock.kafka.client.plugins.flink_partitioner import hash_codes, partitions_of
 
 GOLDEN = [  # text, hashCode, partition of 7 with maximum parallelism 16386, of 5 with 128
     ("", 0, 3, 3),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from penstock.kafka import Consumer, Producer
-from penstock.kafka.client.plugins import CannotLoad
+from penstock.kafka.client.plugins.loading import CannotLoad
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.kafka.client.plugins import (
+from penstock.kafka.client.plugins.loading import (
     CannotLoad,
     load,
     load_chunk_deserializer,
@@ -89,7 +89,7 @@ def test_composite_map() -> None:
     [
         ("defualt", "segment.serializer: unknown name 'defualt'.*did you mean 'default'"),
         ("no.such.module.Name", "segment.serializer: 'no.such.module.Name' cannot be loaded"),
-        ("tests.kafka.client.test_plugins:Nobody", "cannot be loaded"),
+        ("tests.kafka.client.plugins.test_loading:Nobody", "cannot be loaded"),
         (Reversing, "cannot be created: 'own.mark'"),
         (5, "has no method serialize"),
     ],

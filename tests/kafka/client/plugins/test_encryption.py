@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kafka.client.encryption import Encryption, NotDecrypted
+from penstock.kafka.client.plugins.encryption import Encryption, NotDecrypted
 
 KEY, MESSAGE = b"0123456789abcdef", b"a message for Kafka"
 BY_JAVA = [  # mode, padded, initialization vector and ciphertext by SunJCE

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kafka.client.java_partitioner import (
+from penstock.kafka.client.plugins.java_partitioner import (
     DEFAULT_BATCH_BYTES,
     LONG_KEY_BYTES,
     DefaultPartitioner,
@@ -25,7 +25,7 @@ from penstock.kafka.client.java_partitioner import (
     partition_of,
     partitions_of,
 )
-from penstock.kafka.client.plugins import CannotLoad
+from penstock.kafka.client.plugins.loading import CannotLoad
 
 KNOWN = {
     b"21": -973932308,
@@ -109,7 +109,7 @@ class ByFirstByte:
 
 
 def test_custom_partitioner_is_configured_and_used() -> None:
-    partitioner = load_partitioner("tests.kafka.client.test_java_partitioner:ByFirstByte", {"own.shift": 2})
+    partitioner = load_partitioner("tests.kafka.client.plugins.test_java_partitioner:ByFirstByte", {"own.shift": 2})
     assert choose_partition(partitioner, "topic", None, b"\x01", 4) == 3
     with pytest.raises(ValueError, match="chose 7, but 'topic' has 4 partitions"):
         choose_partition(partitioner, "topic", None, b"\x05", 4)
