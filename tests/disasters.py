@@ -40,7 +40,7 @@ UNMARKED: dict[str, dict[str, str]] = {
         "wrong clock": "minutes are given by the log's clock: shown with the log",
     },
     "requests": {
-        **dict.fromkeys(_DISK, _LOG_BUFFER),
+        **dict.fromkeys((disaster for disaster in _DISK if disaster != "full disk"), _LOG_BUFFER),
         "wrong clock": "minutes are given by the log's clock: shown with the log",
         "peer away": "the sender repeats what was not acknowledged: shown with SIGKILL",
     },

@@ -86,6 +86,8 @@ MEANING = {
     "connection_closed.left": "connections whose sender left before its request was read, and will repeat it",
     "request_refused.busy": "requests refused because the log was full; their senders were told to retry",
     "request_refused.late": "requests that the log did not store in time; their senders were told to retry",
+    "request_refused.disk_full": "requests refused because the disk was full; their senders were told to retry",
+    "request_refused.log_full": "requests refused because the log was full; their senders were told to retry",
     "request_refused.oversize": "requests larger than max_body, or with too many values",
     "request_refused.messages": "requests with more than max_messages messages, or groups of them",
     "request_refused.incomplete": "gRPC requests whose message is incomplete or larger than max_body",

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.counts import Counts, Name, Origin, bucket_of, summed
 from penstock.errors import PenstockError
+from penstock.files.disk_space import is_disk_full
 from penstock.files.file_system import OS
 from penstock.handover.buffer import TopicByPosition, was_restarted
 from penstock.handover.dropped_frames import LostCounts
@@ -33,7 +34,7 @@ from penstock.handover.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
 from penstock.handover.splitter import MessagesByTopic, TopicSplitter
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
-from penstock.log import Log, LogError
+from penstock.log import Log, LogError, LogFull
 from penstock.log.commit.committer_threads import Work
 from penstock.logbuffer import Frame
 from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
@@ -78,13 +79,16 @@ class Drain(FrameReader):
         """Append the frames' batches, wait for the sync, and advance past each that is stored."""
         try:
             self._store(group, position)
-        except LogError:
+        except LogError as error:
+            if isinstance(error, LogFull):
+                position.shortage = "disk" if is_disk_full(error) else "log"
             # Frames that were not stored go back to the writer: it may drop and count them. Crash: not those of a
             # predecessor, which are stored in part if the topic could not be recovered; the writer saves them.
             position.claim = max(position.position, self._uncertain_end)
             raise
         # Order: all appends are synced before the position moves; a crash before this line stores nothing twice.
         position.position = group.end
+        position.shortage = ""
         # The saved frames are stored by now; the file would only be read again.
         if self._held_file.exists():
             # Lock: the writer saves frames and moves the floor behind them under it. After a restart of the machine
@@ -96,6 +100,8 @@ class Drain(FrameReader):
     def resume(self, path: Path, position: ReaderPosition) -> None:
         """Store the saved frames of a stopped predecessor. Raises RoutesUnknown while the topics are unknown."""
         self._page = StatePage(state_file(self.folder, self.listener))
+        # A predecessor may have died on a full disk.
+        self._position, position.shortage = position, ""
         if not TopicByPosition(self._page):
             raise RoutesUnknown("the receiver has not yet written the topic of its frames")
         if self._leaving and was_restarted(self._page):
@@ -107,6 +113,11 @@ class Drain(FrameReader):
         if position.floor:
             # Crash: a predecessor may have died between the removal of the file and its sync.
             OS.sync_directory(self.folder)
+
+    def idle(self) -> None:
+        """Forget a shortage: the writer has dropped the frames that could not be stored."""
+        # Order: receivers write no request during a shortage, so without this an empty buffer would keep it for ever.
+        self._position.shortage = ""
 
     def must_resume(self, position: ReaderPosition) -> bool:
         """Report whether the writer has saved frames of a predecessor and passed them since ``resume``.

@@ -29,6 +29,9 @@ _SECOND: Final = 128
 """Starts of the two copies, in words; 512 bytes apart, so that one damaged sector spares one copy."""
 _POSITION, _FLOOR, _MARK, _CLAIM, _FLOOR_MARK, _NEWEST, _TOTAL = range(1, 8)
 _WORDS: Final = range(_POSITION, _TOTAL + 1)
+_SHORTAGE: Final = 192
+_SHORTAGES: Final = {int.from_bytes(b"FULLDISK", "little"): "disk", int.from_bytes(b"FULLTLOG", "little"): "log"}
+"""Values of one word without a copy or check: one that is damaged, or that an older version left, means no shortage."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -191,6 +194,15 @@ class ReaderPosition:
     @total.setter
     def total(self, value: int) -> None:
         self._store(_TOTAL, value)
+
+    @property
+    def shortage(self) -> str:
+        """The full part at the last failure to store frames: ``disk``, ``log`` (its limits), or empty."""
+        return _SHORTAGES.get(self._words[_SHORTAGE], "")
+
+    @shortage.setter
+    def shortage(self, value: str) -> None:
+        self._words[_SHORTAGE] = next((code for code, name in _SHORTAGES.items() if name == value), 0)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

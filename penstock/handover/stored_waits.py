@@ -8,6 +8,7 @@ acknowledges, too.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -36,6 +37,13 @@ class Fate(StrEnum):
     """The reader lagged by a whole term and missed the frames, by its policy."""
     LATE = "late"
     """Not decided within TIMEOUT_S; the frames may still be stored."""
+    DISK_FULL = "disk_full"
+    """The log cannot store the frames because the disk is full; it may later."""
+    LOG_FULL = "log_full"
+    """The log has reached its limits, such as ``log.max_bytes``; it may store the frames later."""
+
+
+_SHORTAGES = {"disk": Fate.DISK_FULL, "log": Fate.LOG_FULL}
 
 
 class _Wait(NamedTuple, Generic[_Sender]):
@@ -58,7 +66,11 @@ class StoredWaits(Generic[_Sender]):
         readers: Sequence[HandlerPosition],
         patience: float = TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        full_patience: float = math.inf,
     ) -> None:
+        """Create the waits; senders wait ``patience`` seconds, and ``full_patience`` while the log is full."""
+        self._full_patience = full_patience
         self._writer, self._patience, self._clock = writer, patience, clock
         routed = [reader for reader in readers if reader.routed]
         self._readers = [reader for reader in routed if reader.name == LOG] or routed or list(readers)
@@ -76,6 +88,11 @@ class StoredWaits(Generic[_Sender]):
         """Report whether ``size`` bytes fit without waiting for a reader or moving it."""
         lag = self._writer.position - min(reader.reached for reader in self._blocking_readers)
         return lag + size + self._writer.frame_limit <= self._writer.window
+
+    @property
+    def shortage(self) -> Fate | None:
+        """The outcome of frames that are written now, if the log cannot store any; None if it can."""
+        return next((_SHORTAGES[name] for reader in self._readers if (name := reader.position.shortage)), None)
 
     def expect(self, begin: int, sender: _Sender) -> None:
         """Register ``sender`` for the frames written from position ``begin`` on."""
@@ -114,6 +131,8 @@ class StoredWaits(Generic[_Sender]):
             return Fate.DROPPED
         if stored >= wait.end:
             return Fate.STORED
+        if now >= wait.since + self._full_patience and (shortage := self.shortage):
+            return shortage
         return Fate.LATE if now >= wait.since + self._patience else None
 
     def _skip(self, reader: str, begin: int, end: int) -> None:

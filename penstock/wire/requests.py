@@ -45,16 +45,24 @@ MAX_GROWN_BODIES = 4
 
 
 class Refused(PenstockError, ValueError):
-    """A request that is refused as a whole: ``status`` is HTTP's, ``reason`` names its count."""
+    """A request that is refused as a whole: ``status`` is HTTP's, ``reason`` names its count.
 
-    def __init__(self, status: int, reason: str, text: str) -> None:
+    ``retry_s`` is the time after which the sender should retry, if it may.
+    """
+
+    def __init__(self, status: int, reason: str, text: str, retry_s: int = 1) -> None:
         super().__init__(text)
-        self.status, self.reason = status, reason
+        self.status, self.reason, self.retry_s = status, reason, retry_s
 
     @property
     def is_retryable(self) -> bool:
         """Whether the sender may retry the same request later."""
         return self.status in (429, 503)
+
+    @property
+    def retry_header(self) -> dict[str, str]:
+        """Retry-After (RFC 9110, section 10.2.3) if the sender may retry; empty otherwise."""
+        return {"retry-after": str(self.retry_s)} if self.is_retryable else {}
 
 
 @dataclass(frozen=True, slots=True)

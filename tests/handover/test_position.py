@@ -124,6 +124,15 @@ def test_flipped_bit_changes_nothing(bit: int) -> None:
         assert unflipped == (data[:8], data[520:576], data[1032:1088])
 
 
+def test_shortage_is_seen_by_others_and_ends(tmp_path: Path) -> None:
+    created(tmp_path / "reader")
+    with ReaderPosition(tmp_path / "reader") as reader, ReaderPosition(tmp_path / "reader") as writer:
+        assert writer.shortage == ""
+        for shortage in ("disk", "log", ""):
+            reader.shortage = shortage
+            assert writer.shortage == shortage
+
+
 def test_two_damaged_copies_are_an_error(tmp_path: Path) -> None:
     created(tmp_path / "reader")
     data = bytearray((tmp_path / "reader").read_bytes())

@@ -42,6 +42,20 @@ def publish(life: Life, *payloads: bytes) -> int:
     return begin
 
 
+def test_sender_waits_shorter_while_the_disk_is_full(life: Life) -> None:
+    now = [0.0]
+    waits: StoredWaits[str] = StoredWaits(life.publisher, life.readers, clock=lambda: now[0], full_patience=1.0)
+    waits.expect(publish(life, b"one"), "sender")
+    life.position.shortage = "disk"
+    assert (waits.take_decided(), waits.shortage) == ([], Fate.DISK_FULL)
+    now[0] = 1.0
+    assert waits.take_decided() == [("sender", Fate.DISK_FULL)]
+    life.position.shortage = ""
+    waits.expect(publish(life, b"two"), "sender")
+    now[0] = 9.0
+    assert (waits.take_decided(), waits.shortage) == ([], None)
+
+
 def test_no_poll_without_waiting_senders(waits: StoredWaits[str]) -> None:
     assert waits.pause is None
     assert waits.take_decided() == []

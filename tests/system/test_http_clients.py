@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import logging
 import signal
@@ -12,20 +13,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import logging_loki
 import pytest
 from elasticsearch import Elasticsearch
 from elasticsearch.helpers import bulk, streaming_bulk
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcExporter
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter as HttpExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 from splunk_hec_handler import SplunkHecHandler
 
+from penstock.ledger.receipt import receipt
 from penstock.testing.pipe import Pipe, free_ports, wait_until
+from tests.small_disk import small_file_system
 from tests.system import topic_files
 from tests.system.configured_pipe import configured_pipe
 
@@ -251,6 +259,78 @@ def test_senders_wait_without_acknowledgements_while_the_log_is_stopped(shared: 
     wait_until(lambda: by_json(pipe, 3))
     pipe.signal("log daemon", signal.SIGCONT)
     assert pipe.settled()["unaccounted"] == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """The topics of ``pipe``, on a file system of their own."""
+    with small_file_system(tmp_path / "data" / "topics", "4m") as topics:
+        yield topics
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.survives("requests", "full disk")
+def test_senders_are_told_at_once_that_the_disk_is_full_and_when_to_retry(small_disk: Path, pipe: Pipe) -> None:
+    assert by_json(pipe, 1)
+    with open(small_disk / "ballast", "ab", buffering=0) as ballast, contextlib.suppress(OSError):
+        while ballast.write(bytes(4096)):
+            pass
+    logs = ExportLogsServiceRequest()
+    logs.resource_logs.add().scope_logs.add().log_records.add().body.string_value = "x" * 50_000
+    # The first request is written before anybody knows that the disk is full; it may fit into the last bytes.
+    answer = wait_until(lambda: refused(pipe, "/v1/logs", logs.SerializeToString()))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+    assert b"the disk is full" in answer.content
+    answers = {path: refused(pipe, path, body) for path, body in REQUESTS.items()}
+    assert {
+        path: answer and (answer.status_code, answer.headers["retry-after"]) for path, answer in answers.items()
+    } == {
+        "/": (503, "5"),
+        "/_bulk": (429, "5"),
+        "/services/collector/event": (503, "5"),
+        "/loki/api/v1/push": (503, "5"),
+    }
+    with grpc.insecure_channel(":".join(map(str, pipe.address("otel")))) as channel:
+        export = LogsServiceStub(channel).Export
+        error = wait_until(lambda: error_of(export, logs))
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        assert "the disk is full" in error.details()
+        retry_info = RetryInfo()
+        status = Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+        assert status.details[0].Unpack(retry_info)
+        assert retry_info.retry_delay.seconds == 5
+    small_disk.joinpath("ballast").unlink()
+    exporter = HttpExporter(endpoint=f"{url(pipe)}/v1/logs")
+    log_through(exporter, 10)
+    assert by_json(pipe, 2)
+    balance = pipe.settled()
+    assert (balance["unaccounted"], receipt(balance).lost) == (0, 0)
+    assert pipe.counts("web")["request_refused.disk_full"] >= 5
+    assert not pipe.counts("web")["request_refused.late"]
+
+
+REQUESTS = {
+    "/": b'"one"',
+    "/_bulk": b'{"create": {"_index": "i"}}\n{"a": 1}\n',
+    "/services/collector/event": b'{"event": "one"}',
+    "/loki/api/v1/push": b'{"streams": [{"stream": {"a": "b"}, "values": [["1", "one"]]}]}',
+}
+
+
+def refused(pipe: Pipe, path: str, body: bytes) -> httpx.Response | None:
+    """Return the answer to a request if it is refused."""
+    kind = "application/x-protobuf" if path == "/v1/logs" else "application/json"
+    answer = httpx.post(f"{url(pipe)}{path}", content=body, headers={"content-type": kind}, timeout=30)
+    return None if answer.is_success else answer
+
+
+def error_of(export: Callable[..., Any], logs: ExportLogsServiceRequest) -> Any:
+    """Return the error of a call, or None."""
+    try:
+        export(logs, timeout=30)
+    except grpc.RpcError as error:
+        return error
+    return None
 
 
 def status_during_reload(pipe: Pipe, content: bytes) -> int:

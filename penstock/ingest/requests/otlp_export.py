@@ -132,7 +132,7 @@ class Export:
         trailers = None
         if refusal.is_retryable:
             retry_info = RetryInfo()
-            retry_info.retry_delay.seconds = 1
+            retry_info.retry_delay.seconds = refusal.retry_s
             status.details.add().Pack(retry_info)
             trailers = ((_STATUS_DETAILS, status.SerializeToString()),)
         self.call.refuse(status.code, str(refusal), trailers)

@@ -28,6 +28,14 @@ from penstock.wire.requests import Received, Refused
 from penstock.wire.source_annotations import CERTIFICATE_NAME, SOURCE_ADDRESS, annotate
 
 BUSY, LATE = "busy", "late"
+FULL_PATIENCE_S = 1.0
+"""Time that a written request waits on a full disk: a shortage that ends by then costs no repeated request."""
+FULL_RETRY_S = 5
+"""Time after which a sender should retry on a full disk, which takes longer to pass than a busy log."""
+FULL_TEXTS = {
+    Fate.DISK_FULL: "the disk is full; retry later",
+    Fate.LOG_FULL: "the log is full (log.max_bytes); retry later",
+}
 ROWS_OVERHEAD_BYTES = 1024
 Settle = Callable[[Fate], None]
 _LOGGER = logging.getLogger(__name__)
@@ -61,7 +69,7 @@ class RequestWriter:
         wake: Callable[[], None],
     ) -> None:
         self._listener, self._writer, self._wake = listener, writer, wake
-        self._waits: StoredWaits[Settle] = StoredWaits(writer, readers)
+        self._waits: StoredWaits[Settle] = StoredWaits(writer, readers, full_patience=FULL_PATIENCE_S)
         self._pending: list[_Pending] = []
         self._size = 0
         self._counts = Counts()
@@ -95,6 +103,9 @@ class RequestWriter:
 
         Raises Refused if the log lacks room.
         """
+        # Order: refused before it is written, or each repeated request would be stored once there is space.
+        if received.body.num_rows and (shortage := self._waits.shortage):
+            raise refusal_of(shortage)
         messages = self._annotated(received.body, sender)
         size = frame_size(messages)
         # Limit: refuse before writing; the bytes that wait for the log are bounded.
@@ -183,6 +194,8 @@ class RequestWriter:
 
 def refusal_of(fate: Fate) -> Refused:
     """Return the refusal of a request whose messages the log does not have, or may not have."""
+    if fate in FULL_TEXTS:
+        return Refused(503, fate, FULL_TEXTS[fate], FULL_RETRY_S)
     return Refused(503, LATE, f"the log did not confirm the messages ({fate}); retry")
 
 

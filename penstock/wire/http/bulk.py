@@ -123,7 +123,9 @@ class BulkProtocol:
             "action_request_validation_exception" if is_invalid else _ERROR_TYPES.get(status, _ERROR_TYPES[400])
         )
         cause = {"type": error_type, "reason": str(error)}
-        return json_answer({"error": {"root_cause": [cause], **cause}, "status": status}, status, PRODUCT)
+        return json_answer(
+            {"error": {"root_cause": [cause], **cause}, "status": status}, status, PRODUCT | error.retry_header
+        )
 
 
 class _Invalid(Refused):

@@ -125,7 +125,7 @@ class HecProtocol:
             return error.answer
         if error.is_retryable:
             code, text = _BUSY
-            return json_answer({"text": text, "code": code}, 503)
+            return json_answer({"text": text, "code": code}, 503, error.retry_header)
         code, text = _CODES.get(error.status, (6, str(error)))
         detail = {"detail": str(error)} if error.status in (400, 413) and str(error) != text else {}
         return json_answer({"text": text, "code": code, **detail}, error.status)

@@ -59,8 +59,7 @@ class JsonProtocol:
 
     def refusal(self, error: Refused, request: Request) -> Answer:
         """Encode a refusal as JSON."""
-        headers = {"retry-after": "1"} if error.is_retryable else {}
-        return json_answer({"error": str(error), "reason": error.reason}, error.status, headers)
+        return json_answer({"error": str(error), "reason": error.reason}, error.status, error.retry_header)
 
 
 def _add_elements(data: bytes, messages: Messages, limits: Request) -> list[tuple[int, str, str]]:

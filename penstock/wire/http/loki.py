@@ -79,8 +79,7 @@ class LokiProtocol:
 
     def refusal(self, error: Refused, request: Request) -> Answer:
         """Encode a refusal as a line of text; clients retry 429 and 5xx."""
-        headers = {"retry-after": "1"} if error.is_retryable else {}
-        return Answer(error.status, f"{error}\n".encode(), "text/plain; charset=utf-8", headers)
+        return Answer(error.status, f"{error}\n".encode(), "text/plain; charset=utf-8", error.retry_header)
 
 
 def _add_json(request: Request, messages: Messages) -> str:

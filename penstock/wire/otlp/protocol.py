@@ -50,7 +50,7 @@ class OtlpProtocol:
     def refusal(self, error: Refused, request: Request) -> Answer:
         """Encode a refusal as a Status, with the time to retry if the sender may."""
         status = status_of(error)
-        headers = {"retry-after": "1"} if error.is_retryable else {}
+        headers = error.retry_header
         if request.content_type == JSON:
             return Answer(error.status, json_format.MessageToJson(status).encode(), JSON, headers)
         return Answer(error.status, status.SerializeToString(), PROTOBUF, headers)
