@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import Protocol
 
 import grpc
@@ -23,6 +23,9 @@ class Channel(Protocol):
 
     async def call(self, method: str, request: bytes, timeout: float) -> bytes:
         """Return the answer to one request."""
+
+    def pipeline(self, method: str, requests: Sequence[bytes], timeout: float) -> AsyncGenerator[bytes]:
+        """Yield the answers to requests that are sent one behind the other, in their order."""
 
     def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
         """Yield the answers to one request, without end; call ``served`` once the server has accepted it."""
@@ -46,6 +49,16 @@ class BlockingChannel:
         with _unavailable_for(ValueError):
             answer: bytes = remote(request, timeout=timeout, metadata=self._metadata)
         return answer
+
+    async def pipeline(self, method: str, requests: Sequence[bytes], timeout: float) -> AsyncGenerator[bytes]:
+        remote: grpc.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(SERVICE + method, None, None)
+        with _unavailable_for(ValueError):
+            answers = remote(iter(requests), timeout=timeout, metadata=self._metadata)
+        try:
+            for answer in answers:
+                yield answer
+        finally:
+            answers.cancel()
 
     async def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
         remote: grpc.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(SERVICE + method, None, None)
@@ -81,6 +94,18 @@ class AioChannel:
         with _unavailable_for(grpc.aio.UsageError):
             answer: bytes = await remote(request, timeout=timeout, metadata=self._metadata)
         return answer
+
+    async def pipeline(self, method: str, requests: Sequence[bytes], timeout: float) -> AsyncGenerator[bytes]:
+        remote: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = self._channel.stream_stream(
+            SERVICE + method, None, None
+        )
+        with _unavailable_for(grpc.aio.UsageError):
+            answers = remote(iter(requests), timeout=timeout, metadata=self._metadata)
+        try:
+            async for answer in answers:
+                yield answer
+        finally:
+            answers.cancel()
 
     async def stream(self, method: str, request: bytes, served: Callable[[], None]) -> AsyncGenerator[bytes]:
         remote: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = self._channel.unary_stream(

@@ -51,6 +51,7 @@ class Log(Blocking[Operations]):
     append = blocking(Operations.append)
     append_entries = blocking(Operations.append_entries)
     append_batch = blocking(Operations.append_batch)
+    append_batches = blocking(Operations.append_batches)
     read = blocking(Operations.read)
     pages = iterating(Operations.pages)
     batches = iterating(Operations.batches)

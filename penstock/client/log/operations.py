@@ -13,10 +13,10 @@ from penstock.client.log.admin import Administration
 from penstock.client.log.arrow_reads import ArrowReading
 from penstock.client.log.calls import PAGE, Call
 from penstock.client.log.connection import RetryBackoff
-from penstock.client.log.types import Entry, OutOfSequence, Page, Payload, Start, StoredAlready
+from penstock.client.log.types import ClientError, Entry, OutOfSequence, Page, Payload, Start, StoredAlready
 from penstock.counts import Origin
 from penstock.slogd.columns.decode import MAX_LOOP_ENTRIES
-from penstock.slogd.columns.encode import columns_request
+from penstock.slogd.columns.encode import append_request, columns_request
 from penstock.slogd.slogd_pb2 import LogEntry
 
 COLUMNS_RETRY_S = 60.0
@@ -68,11 +68,39 @@ class Operations(Administration, ArrowReading):
             return await self._caller.do(calls.append_batch(topic, body, producer))
         return await self._append(topic, lambda producer: calls.append_batch(topic, body, producer, origin))
 
+    async def append_batches(
+        self, topic: str, batches: Sequence[tuple[pa.RecordBatch, tuple[str, int], Origin]]
+    ) -> list[list[int]]:
+        """Append relayed batches of one producer, whose numbers follow each other, in one call; return their offsets.
+
+        The list ends before a batch that is refused, or whose answer is lost. The batches from there on may be stored:
+        repeat them with ``append_batch``. Raises Unavailable and NotAllowed if no batch has an answer.
+        """
+        stored: list[list[int]] = []
+        requests = [
+            calls.append_batch(topic, *batch, columns_request if self._sends_columns(batch[0]) else append_request)
+            for batch in batches
+        ]
+        try:
+            async with aclosing(self._caller.pipeline("AppendStream", [each.request for each in requests])) as answers:
+                async for answer in answers:
+                    # A refusal has no offsets, nor has the answer of an earlier version to columns.
+                    if not (offsets := requests[len(stored)].answered(answer)):
+                        break
+                    stored.append(offsets)
+        except ClientError:
+            if not stored:
+                raise
+        return stored
+
+    def _sends_columns(self, body: pa.RecordBatch) -> bool:
+        # Few entries are rows on the server, in another order of annotations than columns.
+        return body.num_rows > MAX_LOOP_ENTRIES and time.monotonic() >= self._columns_from
+
     async def _append_relayed(
         self, topic: str, body: pa.RecordBatch, producer: tuple[str, int], origin: Origin
     ) -> list[int]:
-        # Few entries are rows on the server, in another order of annotations than columns.
-        if body.num_rows > MAX_LOOP_ENTRIES and time.monotonic() >= self._columns_from:
+        if self._sends_columns(body):
             # Compatibility: the relay's earlier version, which died before its position was stored, has sent these rows
             # as entries. The number knows their form, in which the server answers with their offsets.
             with suppress(StoredAlready):

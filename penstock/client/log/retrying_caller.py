@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -44,6 +44,15 @@ class RetryingCaller:
                 await self.pause(patience, self._typed(error, call))
             else:
                 return call.answered(answer)
+
+    async def pipeline(self, method: str, requests: Sequence[bytes]) -> AsyncGenerator[bytes]:
+        """Yield the answers to requests that are sent one behind the other. Raises ClientError; nothing is retried."""
+        try:
+            async with aclosing(self._channel.pipeline(method, requests, self._timeout)) as answers:
+                async for answer in answers:
+                    yield answer
+        except grpc.RpcError as error:
+            raise self._typed(error) from None
 
     async def stream(self, method: str, request: bytes, patience: RetryBackoff) -> AsyncGenerator[bytes]:
         """Yield the answers of a call until its connection breaks, then pause. Raises ClientError."""

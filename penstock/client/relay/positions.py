@@ -5,10 +5,11 @@ Crash: a start after a kill sends the same range again under the same number, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
@@ -18,6 +19,14 @@ from penstock.files.file_system import OS, FileSystem, set_aside
 
 class BadRelayPosition(PenstockError, ValueError):
     """A document that is not the position of a relay."""
+
+
+class FurtherRange(NamedTuple):
+    """A range behind the first one of a position: it begins where the one before ends, and has the next number."""
+
+    end: int
+    listener: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,7 @@ class RelayPosition:
     forwarded and expired entries before ``begin`` by listener; None in a file of an earlier version. They were counted
     as ``host`` for the daemon at ``to``; both are empty in a file of an earlier version. ``cursor`` is the topic's when
     the range was entered: before ``begin`` if the entries between were gone; None (``begin``) in such a file.
+    ``further``: the ranges that were sent with it.
     """
 
     producer: str
@@ -43,6 +53,22 @@ class RelayPosition:
     host: str = ""
     to: str = ""
     cursor: int | None = None
+    further: tuple[FurtherRange, ...] = ()
+
+    @classmethod
+    def join(cls, positions: Sequence[RelayPosition]) -> RelayPosition:
+        """Return the position of ranges that are sent together; ``positions`` are as ``split`` returns them."""
+        further = tuple(FurtherRange(each.end, each.listener, each.rows) for each in positions[1:])
+        return replace(positions[0], further=further)
+
+    def split(self) -> list[RelayPosition]:
+        """Return a position for each range, with its own number. ``tally`` stays that before the first one."""
+        positions = [replace(self, further=())]
+        for end, listener, rows in self.further:
+            last = positions[-1]
+            number, begin = last.sequence + 1, last.end
+            positions.append(replace(last, sequence=number, begin=begin, end=end, listener=listener, rows=rows))
+        return positions
 
     def is_acknowledged(self, cursor: int) -> bool:
         """Report whether the topic's cursor shows that the range was acknowledged."""
@@ -83,9 +109,10 @@ def position_of(document: dict[str, Any]) -> RelayPosition:
         tally = document.get("tally")
         # Compatibility: earlier versions kept no counts by listener.
         counts = {} if tally is None else {name: (forwarded, expired) for name, (forwarded, expired) in tally.items()}
-        further = {name: document.get(name, "") for name in ("listener", "host", "to")}
-        further |= {"rows": document.get("rows", 0), "cursor": document.get("cursor")}
-        position = RelayPosition(**required, **further, tally=None if tally is None else counts)
+        optional = {name: document.get(name, "") for name in ("listener", "host", "to")}
+        optional |= {"rows": document.get("rows", 0), "cursor": document.get("cursor")}
+        further = tuple(FurtherRange(*fields) for fields in document.get("further", ()))
+        position = RelayPosition(**required, **optional, tally=None if tally is None else counts, further=further)
     except KeyError as error:
         raise BadRelayPosition(f"no position of a relay: {error} is missing") from None
     except (AttributeError, TypeError, ValueError):
@@ -93,12 +120,14 @@ def position_of(document: dict[str, Any]) -> RelayPosition:
     numbers = [position.sequence, position.begin, position.end, position.sent, position.rows]
     numbers += [] if position.cursor is None else [position.cursor]
     numbers += [count for pair in counts.values() for count in pair]
+    numbers += [number for each in further for number in (each.end, each.rows)]
     are_numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in numbers)
-    names = (position.producer, position.listener, position.host, position.to)
+    names = (position.producer, position.listener, position.host, position.to, *(each.listener for each in further))
     are_names = all(isinstance(name, str) for name in names)
     if not (are_numbers and are_names and 0 < len(position.producer) <= 200):
         raise BadRelayPosition("no position of a relay: a number or a name is wrong")
-    if position.begin >= position.end:
+    ends = [position.begin, position.end, *(each.end for each in further)]
+    if any(end <= begin for begin, end in pairwise(ends)):
         raise BadRelayPosition("no position of a relay: the range is empty")
     return position
 

@@ -1,9 +1,12 @@
-"""Ranges of a topic that travel as one append: consecutive batches with one source, minute, codec and path."""
+"""Ranges of a topic that travel as one append: consecutive batches with one source, minute, codec and path.
+
+Ranges that follow each other travel together, each as an append of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -12,9 +15,11 @@ from penstock.log import StoredBatch, TopicReader
 from penstock.records import BODY, concatenated
 
 MAX_BYTES = 4 << 20
-"""Limit: of the rows in one append, far below the 64 MiB that a request may have."""
+"""Limit: of the rows that travel together, far below the 64 MiB that a request may have."""
 MAX_BATCHES = 256
-"""Limit: of the batches that are joined, so that an append is made within milliseconds."""
+"""Limit: of the batches that travel together, so that their appends are made within milliseconds."""
+MAX_RANGES = 64
+"""Limit: of the ranges that travel together: the other side remembers the answers to the last 256 appends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,36 +32,32 @@ class Range:
     origin: Origin
 
 
-def next_range(reader: TopicReader, offset: int) -> Range | None:
-    """Return the first entries from ``offset`` on that travel together; None at the end of the topic.
+def next_ranges(reader: TopicReader, offset: int, limit: int = MAX_RANGES) -> list[Range]:
+    """Return the first ranges from ``offset`` on that travel together, at most ``limit``; none at the topic's end.
 
     Raises CorruptBatch for a damaged batch that is not a gap yet.
     """
-    batches: list[StoredBatch] = []
+    ranges: list[list[StoredBatch]] = []
     size = 0
-    for stored in reader.read(offset):
-        if batches and not (_continues(batches[-1], stored) and len(batches) < MAX_BATCHES):
-            break
+    for count, stored in enumerate(reader.read(offset)):
         size += stored.batch.nbytes
-        if batches and size > MAX_BYTES:
+        last = ranges[-1][-1] if ranges else None
+        # Without a gap in between, the rows of a range are as many as its offsets.
+        if last is not None and (stored.base != last.end or size > MAX_BYTES or count == MAX_BATCHES):
             break
-        batches.append(stored)
-    if not batches:
-        return None
-    joined = _join(batches)
-    rows = _fitting_rows(joined.rows)
-    return Range(joined.begin, joined.begin + rows.num_rows, rows, joined.origin)
+        if last is None or stored.origin.shared != last.origin.shared:
+            if len(ranges) == limit:
+                break
+            ranges.append([])
+        ranges[-1].append(stored)
+    joined = [_join(batches) for batches in ranges]
+    return [_fitting(joined[0])] if len(joined) == 1 else joined
 
 
 def reread_range(reader: TopicReader, begin: int, end: int) -> Range | None:
     """Return the entries of an earlier range that the topic still has; None if it has none. Raises CorruptBatch."""
     batches = list(reader.read(begin, end=end))
     return _join(batches) if batches else None
-
-
-def _continues(previous: StoredBatch, stored: StoredBatch) -> bool:
-    # Without a gap in between, the rows of a range are as many as its offsets.
-    return stored.base == previous.end and stored.origin.shared == previous.origin.shared
 
 
 def _join(batches: Sequence[StoredBatch]) -> Range:
@@ -67,8 +68,9 @@ def _join(batches: Sequence[StoredBatch]) -> Range:
     return Range(batches[0].base, batches[-1].end, concatenated(bodies), origin)
 
 
-def _fitting_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the first rows that fit into one append; a single row always does."""
+def _fitting(joined: Range) -> Range:
+    """Return the first rows of a range that fit into one append; a single row always does."""
+    rows = joined.rows
     while rows.nbytes > MAX_BYTES and rows.num_rows > 1:
         rows = rows.slice(0, rows.num_rows // 2)
-    return rows
+    return replace(joined, end=joined.begin + rows.num_rows, rows=rows)

@@ -1,8 +1,8 @@
 """The process of one ``[[relay]]``: ``python -m penstock.client.relay.relay``, its task on standard input.
 
-Invariant: each entry is stored once on the other side, in the order of the topic. Order: the range is entered in a
-file, appended under its number, then the cursor of the topic moves behind it. A kill at any moment repeats these steps
-under the same number. Crash: entries of the range that are gone by then, as after the deletion of the topic, which
+Invariant: each entry is stored once on the other side, in the order of the topic. Order: ranges are entered in a
+file, appended under their numbers, then the cursor of the topic moves behind them. A kill at any moment repeats these
+steps under the same numbers. Crash: entries of a range that are gone by then, as after the deletion of the topic, which
 takes the cursor with it, cannot be repeated; whether they had arrived is asked of the other side under their number.
 """
 
@@ -19,7 +19,8 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from penstock.client.log.client import Log
 from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready, Unavailable
 from penstock.client.relay.clients import Credentials, local_client, remote_client
 from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositionFile
-from penstock.client.relay.ranges import Range, next_range, reread_range
+from penstock.client.relay.ranges import MAX_RANGES, Range, next_ranges, reread_range
 from penstock.client.relay.registration import Registration
 from penstock.client.relay.tally import TopicTally, relayed_listener, relayed_origin
 from penstock.config import RelayConfig, Settings
@@ -53,6 +54,8 @@ POLL_INTERVAL_S = 0.2
 FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
 PRODUCER_MEMORY_S = 86400
 """Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
+IN_STEP_S = 60.0
+"""Time after an acknowledgement in which the other side has not forgotten the producer."""
 PUBLISH_INTERVAL_S = 1.0
 MAX_REPORTED_TOPICS = 150
 """Limit: topics of a relay with metrics; a text has 64 KiB, and a topic's name up to 249 bytes."""
@@ -120,8 +123,15 @@ class TopicRelay:
         self._committed = 0
         """The topic's cursor; before ``_next`` if the entries between were gone."""
         self._producer, self._sequence = uuid.uuid4().hex, 0
-        self._pending: RelayPosition | None = None
+        self._entered: list[RelayPosition] = []
+        """The ranges in the file, one by one."""
+        self._pending: list[RelayPosition] = []
+        """The ranges that are not acknowledged yet, the last ones of the file."""
         self._may_be_stored = False
+        self._has_entered = False
+        """Whether this process entered the last number."""
+        self._in_step_until = 0.0
+        """Monotonic time until which the other side surely expects the next number and no later one."""
         self._tally = TopicTally(self._host)
         self.statistics = TopicStatistics()
         self.is_away = False
@@ -153,15 +163,16 @@ class TopicRelay:
             return {}, 0
         reader = self._reader = self._reader or TopicReader(self._folder)
         self._tally.count_to(reader, reader.end)
-        pending = self._pending
-        in_doubt = {pending.listener: pending.rows} if pending is not None and self._may_be_stored else {}
+        in_doubt = Counter[str]()
+        for pending in self._pending if self._may_be_stored else []:
+            in_doubt[pending.listener] += pending.rows
         reports = {
             name: ListenerReport(
                 accepted=tally.accepted,
                 forwarded=tally.forwarded,
                 expired=tally.expired,
                 pending=max(tally.accepted - tally.forwarded - tally.expired, 0),
-                in_doubt=in_doubt.get(name, 0),
+                in_doubt=in_doubt[name],
             )
             for name, tally in self._tally.listeners.items()
         }
@@ -196,20 +207,25 @@ class TopicRelay:
 
     def _relay_range(self) -> bool:
         reader = self._reader = self._reader or TopicReader(self._folder)
-        if self._pending is not None:
-            return self._send(reader, self._pending, reread_range(reader, self._pending.begin, self._pending.end))
+        if self._pending:
+            first = self._pending[0]
+            return self._send(reader, first, reread_range(reader, first.begin, first.end))
         # Order: the end before the entries. Without one up to it, all are gone.
-        end, batches = reader.end, next_range(reader, self._next)
-        begin = end if batches is None else batches.begin
+        # Limit: one range until the other side is in step. If the first of several is refused, a later one may be the
+        # next of a producer that it knows from before a backup was restored here, or the first of one that it forgot.
+        is_in_step = time.monotonic() < self._in_step_until
+        end, ranges = reader.end, next_ranges(reader, self._next, MAX_RANGES if is_in_step else 1)
+        begin = ranges[0].begin if ranges else end
         if begin > self._next:
             text = "topic %s: the entries [%d, %d) were gone before they were relayed"
             _LOGGER.warning(text, self._topic, self._next, begin)
             # Invariant: tally and offset advance together; otherwise a retry would count the entries again.
             self._tally.expire(reader, self._next, begin)
             self._next = begin
-        if batches is None:
+        if not ranges:
             return False
-        return self._send(reader, self._enter(batches.begin, batches.end, batches.origin.source), batches)
+        self._enter(ranges)
+        return self._send(reader, self._pending[0], ranges[0]) if len(ranges) == 1 else self._send_all(reader, ranges)
 
     def _resume(self) -> bool:
         """Continue behind what was acknowledged; report whether the topic exists."""
@@ -220,16 +236,14 @@ class TopicRelay:
         except NoSuchTopic:
             return False
         cursor, position = cursors.get(self._cursor), self._read_position(cursors.get(self._cursor))
-        if position is None:
-            start = cursor or 0
-        elif cursor is None or not position.is_acknowledged(cursor):
-            # Crash: the append was entered, and nothing shows that it was acknowledged.
-            self._pending, self._may_be_stored, start = position, True, position.begin
-        else:
-            start = cursor
-        if position is not None:
-            self._producer, self._sequence = position.producer, position.sequence
-        self._resume_tally(position, start)
+        self._entered = position.split() if position is not None else []
+        # Crash: these appends were entered, and nothing shows that they were acknowledged.
+        self._pending = [each for each in self._entered if cursor is None or not each.is_acknowledged(cursor)]
+        self._may_be_stored = bool(self._pending)
+        start = self._pending[0].begin if self._pending else cursor or 0
+        if self._entered:
+            self._producer, self._sequence = self._entered[-1].producer, self._entered[-1].sequence
+        self._resume_tally(start)
         if cursor is None:
             # With retention_policy "keep" retention waits for this reader from now on.
             self._local.commit_cursor(self._topic, self._cursor, start)
@@ -237,8 +251,9 @@ class TopicRelay:
         self._next, self._committed = start, start if cursor is None else cursor
         return True
 
-    def _resume_tally(self, position: RelayPosition | None, start: int) -> None:
+    def _resume_tally(self, start: int) -> None:
         reader = self._reader = TopicReader(self._folder)
+        position = self._entered[0] if self._entered else None
         if position is None or position.tally is None:
             self._tally = TopicTally.from_files(self._host, reader, start)
             return
@@ -247,15 +262,14 @@ class TopicRelay:
             self._tally = TopicTally(self._host, start)
             return
         tally = self._tally = TopicTally.from_stored(self._host, position.tally, position.begin)
-        if start != position.begin:
-            # The cursor is not in the range: it was acknowledged.
-            tally.count_to(reader, position.end)
-            tally.forward(position.listener, position.rows)
-            tally.expire_of(position.listener, position.end - position.begin - position.rows)
-        if start > position.end:
+        for acknowledged in self._entered[: len(self._entered) - len(self._pending)]:
+            tally.count_to(reader, acknowledged.end)
+            tally.forward(acknowledged.listener, acknowledged.rows)
+            tally.expire_of(acknowledged.listener, acknowledged.end - acknowledged.begin - acknowledged.rows)
+        if start > (end := self._entered[-1].end):
             # A person moved the cursor: what is between is never relayed.
             tally.count_to(reader, start)
-            tally.expire(reader, position.end, start)
+            tally.expire(reader, end, start)
         # What is behind a cursor that was moved back is relayed, and accepted, once more.
         tally.counted_end = start
 
@@ -277,20 +291,44 @@ class TopicRelay:
             _LOGGER.error(text, self._topic, reason, cursor)
         return position
 
-    def _enter(self, begin: int, end: int, source: str) -> RelayPosition:
-        """Enter a range that is sent under the next number."""
-        listener, tally = relayed_listener(self._host, source), self._tally.stored()
-        sent, rows = int(time.time()), end - begin
-        number = self._producer, self._sequence + 1
-        position = RelayPosition(
-            *number, begin, end, sent, listener, rows, tally, self._host, self._to, self._committed
-        )
-        self._file.write(position)
-        # Order: after the write. A number that was not entered is used for the next attempt.
-        self._sequence, self._pending, self._may_be_stored = position.sequence, position, False
-        return position
+    def _enter(self, ranges: Sequence[Range]) -> None:
+        """Enter ranges that are sent under the next numbers."""
+        tally, sent = self._tally.stored(), int(time.time())
+        entered = [
+            RelayPosition(
+                self._producer,
+                sequence,
+                batches.begin,
+                batches.end,
+                sent,
+                relayed_listener(self._host, batches.origin.source),
+                batches.end - batches.begin,
+                tally,
+                self._host,
+                self._to,
+                self._committed,
+            )
+            for sequence, batches in enumerate(ranges, self._sequence + 1)
+        ]
+        self._file.write(RelayPosition.join(entered))
+        # Order: after the write. Numbers that were not entered are used for the next attempt.
+        self._sequence, self._entered, self._pending = entered[-1].sequence, entered, [*entered]
+        self._may_be_stored, self._has_entered = False, True
+
+    def _send_all(self, reader: TopicReader, ranges: Sequence[Range]) -> bool:
+        """Send all entered ranges in one stream. Those that are not stored by it are sent again, one by one."""
+        self._may_be_stored = True
+        appends = [
+            (batches.rows, (pending.producer, pending.sequence), relayed_origin(self._host, batches.origin, self._hop))
+            for pending, batches in zip(self._pending, ranges, strict=True)
+        ]
+        with self._noting_outcome():
+            answers = self._remote.append_batches(self._target, appends)
+        self._acknowledge(reader, [(batches, batches.rows.num_rows) for batches in ranges[: len(answers)]])
+        return True
 
     def _send(self, reader: TopicReader, pending: RelayPosition, batches: Range | None) -> bool:
+        """Send the first range that is pending; ``batches`` are its entries that are left."""
         arrived = self._append(pending, batches) if batches else self._find_append(pending)
         if not arrived:
             return True
@@ -298,26 +336,36 @@ class TopicRelay:
             text = "topic %s: %d of the interrupted entries [%d, %d) were gone before they could be sent again"
             _LOGGER.warning(text, self._topic, missing, pending.begin, pending.end)
             # Order: before the cursor. A start that finds it behind the range counts ``rows`` as forwarded.
-            self._file.write(replace(pending, rows=arrived))
+            self._entered[-len(self._pending)] = replace(pending, rows=arrived)
+            self._file.write(RelayPosition.join(self._entered))
         # An attempt that failed is in doubt: it may be stored, and a repetition needs the producer's number.
         if self._may_be_stored and time.time() - pending.sent > PRODUCER_MEMORY_S:
             text = "topic %s: the interrupted entries [%d, %d) are stored twice if the other side forgot their producer"
             _LOGGER.warning("%s (transactions.producer_memory)", text % (self._topic, pending.begin, pending.end))
-        # Order: the cursor after the acknowledgement, because retention may remove what is before it.
-        self._local.commit_cursor(self._topic, self._cursor, pending.end)
-        self._next = self._committed = pending.end
-        self._pending, self._may_be_stored = None, False
-        # Compatibility: a position of an earlier version does not name the listener.
-        source = batches.origin.source if batches else ""
-        listener = pending.listener or relayed_listener(self._host, source)
-        self._tally.count_to(reader, pending.end)
-        self._tally.forward(listener, arrived)
-        self._tally.expire_of(listener, missing)
-        if batches is not None:
-            self.statistics.entries += batches.rows.num_rows
-            lengths = pc.binary_length(batches.rows["payload"])  # type: ignore[call-overload]  # the stub: no Array[Any]
-            self.statistics.bytes += pc.sum(lengths).as_py() or 0
+        self._acknowledge(reader, [(batches, arrived)])
         return True
+
+    def _acknowledge(self, reader: TopicReader, arrived: Sequence[tuple[Range | None, int]]) -> None:
+        """Move behind the first pending ranges: of each the entries that were left here, and how many have arrived."""
+        if not arrived:
+            return
+        acknowledged, pending = self._pending[: len(arrived)], self._pending[len(arrived) :]
+        # Order: the cursor after the acknowledgement, because retention may remove what is before it.
+        self._local.commit_cursor(self._topic, self._cursor, acknowledged[-1].end)
+        self._next = self._committed = acknowledged[-1].end
+        self._pending, self._may_be_stored = pending, self._may_be_stored and bool(pending)
+        self._in_step_until = time.monotonic() + IN_STEP_S if self._has_entered else 0.0
+        for position, (batches, count) in zip(acknowledged, arrived, strict=True):
+            # Compatibility: a position of an earlier version does not name the listener.
+            source = batches.origin.source if batches else ""
+            listener = position.listener or relayed_listener(self._host, source)
+            self._tally.count_to(reader, position.end)
+            self._tally.forward(listener, count)
+            self._tally.expire_of(listener, position.end - position.begin - count)
+            if batches is not None:
+                self.statistics.entries += batches.rows.num_rows
+                lengths = pc.binary_length(batches.rows["payload"])  # type: ignore[call-overload]  # no Array[Any]
+                self.statistics.bytes += pc.sum(lengths).as_py() or 0
 
     def _append(self, pending: RelayPosition, batches: Range) -> int:
         """Append a range; return the number of entries that are stored; 0 if it is sent again as another producer."""
@@ -335,7 +383,7 @@ class TopicRelay:
             _LOGGER.warning(text, self._topic, pending.begin, pending.end, error)
             self._renew_producer()
             # Crash: a start finds the range that is entered, and is refused as here. The next attempt enters another.
-            self._pending, self._may_be_stored = None, False
+            self._pending, self._may_be_stored = [], False
             return 0
         return batches.rows.num_rows
 
@@ -355,12 +403,19 @@ class TopicRelay:
         # Order: file and cursor stay, so that a start asks again until the next range is entered, with these entries
         # as expired. It takes their number: their append, if it is still on its way, is refused then.
         # Limit: a producer that the other side forgot (transactions.producer_memory) counts as not stored.
-        self._sequence, self._pending, self._may_be_stored = pending.sequence - 1, None, False
+        # Without it the ranges behind it are refused, too: they are entered again.
+        self._sequence, self._pending, self._may_be_stored = pending.sequence - 1, [], False
         return 0
 
     def _append_rows(self, rows: pa.RecordBatch, number: tuple[str, int], origin: Origin) -> list[int]:
+        with self._noting_outcome():
+            return self._remote.append_batch(self._target, rows, number, origin)
+
+    @contextlib.contextmanager
+    def _noting_outcome(self) -> Iterator[None]:
+        """Note whether the other side could be reached by an append, and count its refusal."""
         try:
-            offsets = self._remote.append_batch(self._target, rows, number, origin)
+            yield
         except OutOfSequence:
             self.is_away = False
             raise
@@ -369,11 +424,11 @@ class TopicRelay:
             self.statistics.refusals += not self.is_away
             raise
         self.is_away = False
-        return offsets
 
     def _renew_producer(self) -> None:
         """Begin another producer: the other side does not expect the next number of this one."""
         self._producer, self._sequence = uuid.uuid4().hex, 0
+        self._has_entered, self._in_step_until = False, 0.0
 
 
 class StatisticsPage:

@@ -62,9 +62,10 @@ class QueuedAppend:
 
 @dataclass(slots=True)
 class _OpenGroup:
-    """Appends with one ``key`` that become one batch, and their size."""
+    """Appends with one ``key`` that become batch ``number`` of a commit, and their size."""
 
     key: tuple[object, ...]
+    number: int
     appends: list[QueuedAppend] = field(default_factory=list)
     rows: int = 0
     size: int = 0
@@ -76,19 +77,23 @@ class _OpenGroup:
 def group_appends(appends: Iterable[QueuedAppend]) -> list[list[QueuedAppend]]:
     """Return the appends of each batch to write, in order.
 
-    Order: frames of one log buffer keep their order across all batches, so that a torn write never leaves a later
-    frame stored and an earlier one lost.
+    Order: frames of one log buffer, and appends of one producer, keep their order across all batches, so that a torn
+    write never leaves a later one stored and an earlier one lost.
     """
     groups: list[list[QueuedAppend]] = []
     newest: dict[tuple[object, ...], _OpenGroup] = {}
+    newest_of_producer: dict[str, int] = {}
     for append in appends:
-        origin = append.origin
+        origin, producer = append.origin, append.producer
         key = (origin.shared, origin.buffer)
         slot = ("buffer", origin.buffer) if origin.buffer else key
         group = newest.get(slot)
-        if group is None or group.key != key or not group.takes(append):
-            newest[slot] = group = _OpenGroup(key)
+        first = newest_of_producer.get(producer.id, 0) if producer else 0
+        if group is None or group.key != key or group.number < first or not group.takes(append):
+            newest[slot] = group = _OpenGroup(key, len(groups))
             groups.append(group.appends)
+        if producer:
+            newest_of_producer[producer.id] = group.number
         group.appends.append(append)
         group.rows += append.body.num_rows
         group.size += append.size

@@ -9,6 +9,7 @@ import pytest
 
 from penstock import records
 from penstock.client import AsyncLog, NoSuchTopic, Refused, Unavailable
+from penstock.counts import Origin
 from tests.client.client_proxy import Proxy
 from tests.server.running import Running
 
@@ -43,6 +44,9 @@ def test_batches_are_appended_and_read(running: Running) -> None:
         assert await log.append_batch("t", records.body([b"%d" % n for n in range(50)])) == list(range(50))
         async with log.batcher("t") as batcher:
             assert await (await batcher.append(b"50")) == 50
+        origin = Origin("host/udp", 120, 121_000_000, 122_000_000)
+        relayed = [(records.body([b"%d" % n]), ("p", n), origin) for n in (1, 2)]
+        assert await log.append_batches("relayed", relayed) == [[0], [1]]
         table = await log.table("t", 48, columns=["offset", "payload"])
         assert table.to_pylist() == [{"offset": n, "payload": b"%d" % n} for n in (48, 49, 50)]
         assert [batch.num_rows async for batch in log.batches("t", 10, 20)] == [10]

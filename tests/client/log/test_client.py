@@ -4,6 +4,7 @@ import math
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import SimpleNamespace
@@ -63,6 +64,25 @@ def test_relayed_rows_are_stored_once_from_columns(log: Log, running: Running) -
         (b"1", {}),
         (b"2", {}),
     ]
+
+
+@pytest.mark.parametrize("count", [1, MAX_LOOP_ENTRIES + 1])
+def test_relayed_batches_are_stored_in_order_up_to_one_that_is_refused(log: Log, running: Running, count: int) -> None:
+    sources = ["host/a", "host/b", "host/a"]
+    rows = relayed_rows(count)
+    batches = [(rows, ("p", n), replace(RELAYED["origin"], source=source)) for n, source in enumerate(sources, 1)]
+    for _ in range(2):
+        stored = log.append_batches("t", batches)
+        assert stored == [[*range(begin, begin + count)] for begin in (0, count, 2 * count)]
+    assert [batch.origin.source for batch in running.log.topic("t").reader().read(0)] == sources
+    skipped = [(rows, ("p", number), RELAYED["origin"]) for number in (4, 9, 10)]
+    assert log.append_batches("t", skipped) == [[*range(3 * count, 4 * count)]]
+
+
+def test_relayed_batches_without_any_answer_raise(log: Log, running: Running) -> None:
+    running.stop()
+    with pytest.raises(Unavailable):
+        log.append_batches("t", [(relayed_rows(1), ("p", 1), RELAYED["origin"])] * 2)
 
 
 @pytest.mark.parametrize("count", [1, MAX_LOOP_ENTRIES + 1, 500])

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from penstock.client.relay.positions import BadRelayPosition, RelayPosition, RelayPositionFile, position_of
+from penstock.client.relay.positions import (
+    BadRelayPosition,
+    FurtherRange,
+    RelayPosition,
+    RelayPositionFile,
+    position_of,
+)
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from tests.fuzzed import RAW, Bytes, documents
@@ -24,6 +30,16 @@ def test_written_position_is_read(tmp_path: Path) -> None:
     assert file.read() == POSITION
 
 
+def test_position_has_the_numbers_of_its_ranges(tmp_path: Path) -> None:
+    position = replace(POSITION, further=(FurtherRange(23, "a", 3), FurtherRange(30, "b", 6)))
+    file = RelayPositionFile(tmp_path / "t.json")
+    file.write(position)
+    assert file.read() == position
+    ranges = [(each.sequence, each.begin, each.end, each.listener, each.rows) for each in position.split()]
+    assert ranges == [(7, 10, 20, "", 0), (8, 20, 23, "a", 3), (9, 23, 30, "b", 6)]
+    assert RelayPosition.join(position.split()) == position
+
+
 def test_damaged_file_is_set_aside(tmp_path: Path) -> None:
     file = RelayPositionFile(tmp_path / "t.json")
     for renamed in ("t.damaged", "t.damaged2"):
@@ -36,7 +52,10 @@ def test_damaged_file_is_set_aside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"producer": ""}, {"producer": 5}, {"sequence": -1}, {"begin": 20}, {"end": 1 << 63}, {"sent": 1.5}],
+    [
+        *({"producer": ""}, {"producer": 5}, {"sequence": -1}, {"begin": 20}, {"end": 1 << 63}, {"sent": 1.5}),
+        *({"further": further} for further in ([[20, "a", 1]], [[21, 5, 1]], [[21, "a", -1]], [[21, "a"]], 5)),
+    ],
     ids=str,
 )
 def test_impossible_position_is_refused(wrong: dict[str, object]) -> None:

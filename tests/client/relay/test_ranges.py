@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.client.relay import ranges
-from penstock.client.relay.ranges import next_range, reread_range
+from penstock.client.relay.ranges import next_ranges, reread_range
 from penstock.counts import Origin
 from penstock.log import Log, Topic, TopicSettings
 from penstock.records import body
@@ -31,7 +31,7 @@ def test_batches_of_one_source_and_minute_are_joined(topic: Topic) -> None:
     store(topic, b"d", bucket=120)
     store(topic, b"e", source="tcp", bucket=120)
     reader, offset, seen = topic.reader(), 0, []
-    while batches := next_range(reader, offset):
+    while batches := next(iter(next_ranges(reader, offset, 1)), None):
         seen.append((batches.begin, batches.end, batches.rows.column("payload").to_pylist(), batches.origin))
         offset = batches.end
     assert seen == [
@@ -41,11 +41,26 @@ def test_batches_of_one_source_and_minute_are_joined(topic: Topic) -> None:
     ]
 
 
+def test_ranges_that_follow_each_other_travel_together(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranges, "MAX_BYTES", 5000)
+    for source in ("udp", "tcp", "tcp", "udp"):
+        store(topic, b"x", source=source)
+    reader = topic.reader()
+    bounds = [(each.begin, each.end, each.origin.source) for each in next_ranges(reader, 0)]
+    assert bounds == [(0, 1, "udp"), (1, 3, "tcp"), (3, 4, "udp")]
+    assert [each.end for each in next_ranges(reader, 0, 2)] == [1, 3]
+    assert [each.end for each in next_ranges(reader, 2)] == [3, 4]
+    assert next_ranges(reader, 4) == []
+    store(topic, b"x" * 6000, source="tcp")
+    assert [each.end for each in next_ranges(reader, 0)] == [1, 3, 4]
+    assert [each.end for each in next_ranges(reader, 4)] == [5]
+
+
 def test_large_batches_are_cut(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranges, "MAX_BYTES", 500)
     store(topic, *[b"x" * 100] * 8, b"y" * 1000)
     reader, ends, offset = topic.reader(), [], 0
-    while batches := next_range(reader, offset):
+    while batches := next(iter(next_ranges(reader, offset, 1)), None):
         assert batches.rows.num_rows == batches.end - batches.begin
         assert batches.rows.nbytes <= 500 or batches.rows.num_rows == 1
         offset = batches.end

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -357,7 +358,9 @@ def kill_at(relay: TopicRelay, monkeypatch: pytest.MonkeyPatch, step: int) -> No
 
         return call
 
-    for owner, name in ((relay._file, "write"), (relay._remote, "append_batch"), (relay._local, "commit_cursor")):
+    remote, local = relay._remote, relay._local
+    appends = ((remote, "append_batch"), (remote, "append_batches"))
+    for owner, name in ((relay._file, "write"), *appends, (local, "commit_cursor")):
         monkeypatch.setattr(owner, name, ending(getattr(owner, name)))
 
 
@@ -404,6 +407,137 @@ def test_entries_behind_gone_ones_arrive_and_count_once_after_a_kill(
     assert pair.arrived == arriving
     report = ListenerReport(accepted=accepted, forwarded=accepted - 2, expired=2)
     assert relay.count()[0] == {"events-udp": report}
+
+
+def store_by_listener(pair: Pair, listeners: str) -> list[bytes]:
+    """Append an entry of each listener, a batch of its own; return them."""
+    names = [f"{number}-{listener}".encode() for number, listener in enumerate(listeners)]
+    for name, listener in zip(names, listeners, strict=True):
+        pair.store(name, origin=replace(ORIGIN, source=listener))
+    return names
+
+
+def listener_counts(relay: TopicRelay) -> dict[str, tuple[int, int, int]]:
+    return {name: (each.accepted, each.forwarded, each.expired) for name, each in relay.count()[0].items()}
+
+
+def test_entries_of_several_listeners_travel_together(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = store_by_listener(pair, "a" + "ab" * 40)
+    relay, writes = pair.relay(), list[RelayPosition]()
+    write = relay._file.write
+    monkeypatch.setattr(relay._file, "write", lambda position: (writes.append(position), write(position)))
+    relay_all(relay)
+    assert (pair.arrived, pair.cursor()) == (names, len(names))
+    sources = [stored.origin.source for stored in pair.batches()]
+    assert sources == ["web1/a", *["web1/b", "web1/a"] * 39, "web1/b"]
+    assert listener_counts(relay) == {"a": (41, 41, 0), "b": (40, 40, 0)}
+    assert relay.statistics.entries == len(names)
+    assert [len(position.split()) for position in writes] == [1, 64, 15]
+
+
+@pytest.mark.survives("relay", "SIGKILL")
+@pytest.mark.parametrize("step", range(13))
+def test_entries_of_several_listeners_arrive_and_count_once_after_a_kill(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    names = store_by_listener(pair, "aabca")
+    with monkeypatch.context() as context:
+        relay = pair.relay()
+        kill_at(relay, context, step)
+        with contextlib.suppress(Killed):
+            relay_all(relay)
+    relay = pair.relay()
+    relay_all(relay)
+    assert (pair.arrived, pair.cursor()) == (names, len(names))
+    assert listener_counts(relay) == {"a": (3, 3, 0), "b": (1, 1, 0), "c": (1, 1, 0)}
+
+
+@pytest.mark.survives("relay", "SIGKILL")
+@pytest.mark.survives("relay", "peer away")
+@pytest.mark.parametrize("seed", range(4))
+def test_entries_of_several_listeners_arrive_once_whatever_is_interrupted(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Kills, connections that break within a stream, and topics that are deleted, in any order."""
+    chance, numbers, topics = Random(seed), count(), 0
+    pair.host.log.create("t")
+
+    def breaking(append: Callable[..., list[list[int]]]) -> Callable[..., list[list[int]]]:
+        def call(target: str, appends: list[Any]) -> list[list[int]]:
+            sent = chance.choice([len(appends), chance.randrange(len(appends) + 1)])
+            answers = append(target, appends[:sent]) if sent else []
+            return answers[: chance.choice([len(answers), chance.randrange(len(answers) + 1)])]
+
+        return call
+
+    for _ in range(25):
+        for _ in range(chance.randrange(8)):
+            payloads = [b"%d" % next(numbers) for _ in range(chance.randrange(1, 3))]
+            pair.store(*payloads, origin=replace(ORIGIN, source=chance.choice("abc")))
+        with monkeypatch.context() as context:
+            relay = pair.relay()
+            context.setattr(relay._remote, "append_batches", breaking(relay._remote.append_batches))
+            kill_at(relay, context, chance.randrange(30))
+            with contextlib.suppress(Killed):
+                relay_all(relay)
+        if chance.random() < 0.2:
+            recreate(pair, b"%d" % next(numbers))
+            topics += 1
+    relay = pair.relay()
+    relay_all(relay)
+    arrived, counts = [int(payload) for payload in pair.arrived], listener_counts(relay)
+    assert arrived == sorted(set(arrived)), "once, and in order"
+    assert pair.cursor() == next(numbers)
+    accepted, forwarded, expired = (sum(numbers) for numbers in zip(*counts.values(), strict=True))
+    assert (accepted, forwarded, expired) == (pair.cursor(), len(arrived), accepted - len(arrived))
+    assert topics or not expired
+
+
+def test_refused_range_of_several_waits_and_the_ones_before_it_arrive(pair: Pair) -> None:
+    pair.central.log.create("central-t", {"message_size_limit": 1000})
+    names = store_by_listener(pair, "aab")
+    pair.store(b"x" * 2000, origin=replace(ORIGIN, source="a"))
+    pair.store(b"last", origin=replace(ORIGIN, source="b"))
+    relay = pair.relay()
+    wait_until(lambda: not relay.relay_once() and relay.is_failing)
+    assert (pair.arrived, pair.cursor()) == (names, len(names))
+    assert relay.count()[0]["a"].in_doubt == 1
+    pair.central.log.configure("central-t", {"message_size_limit": 10_000})
+    wait_until(lambda: not relay.relay_once() and not relay.is_failing)
+    assert (pair.arrived, pair.cursor()) == ([*names, b"x" * 2000, b"last"], 5)
+
+
+def test_order_is_kept_if_the_other_side_forgot_the_producer_and_refuses_the_first_range(pair: Pair) -> None:
+    pair.central.log.create("central-t", {"message_size_limit": 1000})
+    names = store_by_listener(pair, "ab")
+    relay = pair.relay()
+    relay_all(relay)
+    relay._in_step_until = 0.0
+    pair.central.log.delete("central-t")
+    pair.central.api.topics.forget("central-t")
+    pair.central.log.create("central-t", {"message_size_limit": 1000})
+    pair.store(b"x" * 2000, origin=replace(ORIGIN, source="a"))
+    names = store_by_listener(pair, "ba")
+    wait_until(lambda: not relay.relay_once() and relay.is_failing)
+    assert pair.arrived == []
+    pair.central.log.configure("central-t", {"message_size_limit": 10_000})
+    wait_until(lambda: not relay.relay_once() and not relay.is_failing)
+    assert pair.arrived == [b"x" * 2000, *names]
+
+
+def test_order_is_kept_if_the_other_side_knows_later_numbers(pair: Pair) -> None:
+    """The host was restored from a backup: its next numbers are used, the one behind them is the next there."""
+    pair.store(b"0")
+    relay = pair.relay()
+    relay_all(relay)
+    restored = pair.file.read()
+    assert restored is not None
+    origin = relayed_origin("web1", ORIGIN, pair.hop)
+    for number in (2, 3):
+        relay._remote.append_batch("central-t", body([b"lost"]), (restored.producer, number), origin)
+    names = store_by_listener(pair, "abcab")
+    relay_all(pair.relay())
+    assert pair.arrived == [b"0", b"lost", b"lost", *names]
 
 
 def test_part_of_a_range_that_had_arrived_whole_counts_as_forwarded(pair: Pair) -> None:

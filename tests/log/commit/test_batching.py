@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 
 from penstock.log.commit.batching import QueuedAppend, group_appends, join_origins, prepare, resolve
 from penstock.log.settings import MERGE_ROWS
+from penstock.log.store.producers import ProducerSequence
 from penstock.records import body
 from tests.log.log_helpers import origin, rows
 
 
-def waiting(source="a", buffer="", begin=0, count=1, **more):
+def waiting(source="a", buffer="", begin=0, count=1, producer=None, **more):
     payloads = rows(*[b"%d" % begin] * count)
-    return QueuedAppend(payloads, origin(source, buffer=buffer, begin=begin, end=begin + 1, **more), 10, Future())
+    described = origin(source, buffer=buffer, begin=begin, end=begin + 1, **more)
+    return QueuedAppend(payloads, described, 10, Future(), producer and ProducerSequence(producer, begin))
 
 
 def begins(groups):
@@ -30,13 +32,33 @@ def test_frames_of_a_buffer_are_never_reordered():
     assert begins(group_appends(items)) == [[0, 1], [2, 3], [4, 5]]
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["", "x", "y"]), st.sampled_from([0, 60]))))
-def test_each_append_is_in_one_group_and_each_buffer_is_in_order(kinds):
-    items = [waiting(s, b, n, bucket=k) for n, (s, b, k) in enumerate(kinds)]
+def test_appends_of_a_producer_are_never_reordered_and_merged_with_those_of_others():
+    items = [waiting(s, begin=n, producer=p) for n, (s, p) in enumerate(["aq", "aq", "bp", "ap", "ar", "bp"])]
+    assert begins(group_appends(items)) == [[0, 1], [2], [3, 4], [5]]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"),
+            st.sampled_from(["", "x", "y"]),
+            st.sampled_from([0, 60]),
+            st.sampled_from([None, "p", "q"]),
+        )
+    )
+)
+def test_each_append_is_in_one_group_and_each_buffer_and_producer_in_order(kinds):
+    items = [
+        waiting(source, buffer, number, producer=None if buffer else producer, bucket=bucket)
+        for number, (source, buffer, bucket, producer) in enumerate(kinds)
+    ]
     flat = [item for group in group_appends(items) for item in group]
     assert sorted(map(id, flat)) == sorted(map(id, items))
     for buffer in "xy":
         order = [item.origin.begin for item in flat if item.origin.buffer == buffer]
+        assert order == sorted(order)
+    for producer in "pq":
+        order = [item.origin.begin for item in flat if item.producer and item.producer.id == producer]
         assert order == sorted(order)
 
 
