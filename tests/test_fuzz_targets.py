@@ -348,7 +348,7 @@ NO_PARSERS = {
     "wire/request_protocols.py": "the table of protocols",
     "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
     "upkeep/deletion/certificate.py": "documents beneath a checksum that ``files.checked_document`` has checked",
-    "proof/ends_posts.py": "the pipeline's id beneath a checksum that ``files.checked_document`` has checked",
+    "proof/posts/ends.py": "the pipeline's id beneath a checksum that ``files.checked_document`` has checked",
     "proof/foreign_deletions.py": "a version beneath a checksum that ``files.checked_document`` has checked",
     "spark/views.py": "file names of the table, from delta-rs",
     "landing/table/one_writer.py": "a name beneath a checksum that ``files.checked_document`` has checked",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import Absence, ClassifiedRange
 from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, intersection
-from penstock.proof.reread import RereadSource
+from penstock.proof.reread.messages import RereadSource
 
 RECORDS = pa.schema(
     [  # type: ignore[arg-type]  # the stubs join types of fields to object

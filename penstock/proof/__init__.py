@@ -1,10 +1,9 @@
 """Evidence that a committed batch landed completely: each offset is a row, a duplicate, or in a gap.
 
 Start with ``proofs`` and ``prover``, which judges each offset without a row. Then ``evidence`` and ``rows_of_batches``;
-``reread``, ``reread_flight``, ``reread_kafka`` and ``kafka_records`` read the log once more; ``uuid_sums``; ``rollup``
-of old proofs; ``deleted_rows`` and ``foreign_deletions``; ``proofs_table`` (for SQL); ``ledger_posts``,
-``moved_topics``, ``ends_posts`` and ``table_posts``; ``group_offsets`` (for lag tools of Kafka), ``status`` and
-``watermarks``.
+``reread`` and ``kafka_records`` read the log once more; ``uuid_sums``; ``rollup`` of old proofs; ``deleted_rows`` and
+``foreign_deletions``; ``proofs_table`` (for SQL); ``posts`` to the ledger; ``group_offsets`` (for lag tools of Kafka),
+``status`` and ``watermarks``.
 Imports ``landing``, ``log``, ``kafka.large``, ``kafka.client``, ``kafka.absent_offsets``, ``kafka.errors``,
 ``kafka.origin_header``, ``client``, ``ledger``, ``process.kernel`` and ``config``.
 """
@@ -15,18 +14,13 @@ __all__ = [  # noqa: RUF022 reading order
     "evidence",
     "rows_of_batches",
     "reread",
-    "reread_flight",
     "kafka_records",
-    "reread_kafka",
     "uuid_sums",
     "rollup",
     "deleted_rows",
     "foreign_deletions",
     "proofs_table",
-    "ledger_posts",
-    "moved_topics",
-    "ends_posts",
-    "table_posts",
+    "posts",
     "group_offsets",
     "status",
     "watermarks",

@@ -9,16 +9,16 @@ if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.landing.from_kafka.partitions import KafkaPartitions
     from penstock.landing.table_paths import Layout
-    from penstock.proof.ends_posts import EndsPosts
     from penstock.proof.group_offsets import GroupOffsets
-    from penstock.proof.reread_kafka import KafkaRecords
+    from penstock.proof.posts.ends import EndsPosts
+    from penstock.proof.reread.kafka import KafkaRecords
 
 
 def kafka_records(kafka: Mapping[str, str] | None, gap: int, event_types: Sequence[str] = ()) -> KafkaRecords | None:
     """Return the records of Kafka; None without ``kafka``, the properties of its client."""
     if kafka is None:
         return None
-    from penstock.proof.reread_kafka import KafkaRecords
+    from penstock.proof.reread.kafka import KafkaRecords
 
     return KafkaRecords(kafka, gap, event_types)
 
@@ -45,6 +45,6 @@ def ends_posts(kafka: Mapping[str, str] | None, patterns: Sequence[str], layout:
     """Return the posts of the ends of all partitions of selected topics; None without Kafka."""
     if kafka is None:
         return None
-    from penstock.proof.ends_posts import EndsPosts
+    from penstock.proof.posts.ends import EndsPosts
 
     return EndsPosts(kafka, patterns, layout.pipeline)

@@ -46,7 +46,7 @@ from penstock.proof.evidence import (
 )
 from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.proof.proofs import BackfillProof, Proof, read_proofs
-from penstock.proof.reread import LogRecords, RereadSource, Suspect, is_partition
+from penstock.proof.reread.messages import LogRecords, RereadSource, Suspect, is_partition
 from penstock.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, survivors
 from penstock.proof.uuid_sums import counted, hashes
 

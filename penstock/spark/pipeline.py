@@ -56,7 +56,7 @@ from penstock.landing.typed.columns import configured_tables
 from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
 from penstock.process.tuning import FreedMemory
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
 from penstock.spark.query.proof_worker import LedgerPosts, Progress, ProofWorker

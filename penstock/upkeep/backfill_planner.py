@@ -32,7 +32,7 @@ from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.evidence import in_gaps
 from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.proof.proofs import proved_refills, read_proofs
-from penstock.proof.reread import LogRecords, Reread, Suspect
+from penstock.proof.reread.messages import LogRecords, Reread, Suspect
 
 WAITING = "waiting"
 DELETED = Name.DELETED.rstrip(".")

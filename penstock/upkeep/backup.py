@@ -29,7 +29,7 @@ from penstock.files.file_system import OS, replace_durably
 from penstock.landing.table_paths import Layout
 from penstock.ledger.rebuild import rebuild_balance
 from penstock.process.freeze import freeze_users
-from penstock.proof.table_posts import table_posts
+from penstock.proof.posts.tables import table_posts
 from penstock.upkeep.quarantine.send_back import count_sent_back
 
 MANIFEST, DATA, TABLES, CONFIGURATION = "manifest.json", "data", "tables", "penstock.toml"

@@ -27,7 +27,7 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import read_starts
-from penstock.proof.ends_posts import pipeline_id
+from penstock.proof.posts.ends import pipeline_id
 from penstock.proof.proofs import latest_proofs, proved_refills, read_proofs
 from penstock.proof.watermarks import kept_watermarks
 from penstock.upkeep.checkpoint_repair import repair_checkpoint

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import register_views

@@ -22,7 +22,7 @@ from penstock.kafka.origin_header import ORIGIN_HEADER, encode_origin
 from penstock.ledger.rebuild import rebuild_balance
 from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import remarks
-from penstock.proof.table_posts import table_posts
+from penstock.proof.posts.tables import table_posts
 from penstock.testing.pipe import wait_until
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import event
@@ -38,7 +38,7 @@ COMPACTION = {
 
 KILLED = """
 import os, signal, sys
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.spark import pipeline
 when = sys.argv.pop(1)
 post = LedgerClient.post

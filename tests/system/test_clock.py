@@ -12,7 +12,7 @@ import pytest
 from penstock.drill.faults import VARIABLE, Faults
 from penstock.drill.pipe import INJECTED
 from penstock.landing.table_paths import Layout
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.upkeep.believed_clock import BelievedClock
 from tests.upkeep.clocks import Later

@@ -23,7 +23,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.supervise.instances import NotRunning
 from penstock.supervise.reload import Outcome, request_reload, request_restart
 from penstock.testing.pipe import Pipe, free_ports, wait_until

@@ -15,7 +15,7 @@ from penstock.ledger.book.book import Book
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.ledger import balance_of
 from penstock.ledger.posts import ClientPost, LandedPost
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.proofs import BackfillProof
 from penstock.proof.prover import rebuild
 from penstock.proof.status import status

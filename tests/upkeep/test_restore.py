@@ -45,7 +45,7 @@ from penstock.landing.writing.written_file import FileWriter
 from penstock.proof.proofs import Proof
 from penstock.proof.proofs_table import ProofAppender
 from penstock.proof.prover import rebuild
-from penstock.proof.reread_kafka import KafkaRecords
+from penstock.proof.reread.kafka import KafkaRecords
 from penstock.proof.rollup import roll_up
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker

@@ -30,8 +30,8 @@ from penstock.kafka.client.broker_answers import (
 )
 from penstock.kafka.large.assembler import DEFAULT_EXPIRATION_GAP
 from penstock.landing.offset_runs import PARTITION_MARK, Runs, as_runs, intersection, is_inside, runs_of
-from penstock.proof.reread import RereadSource
-from penstock.proof.reread_kafka import KafkaRecords
+from penstock.proof.reread.kafka import KafkaRecords
+from penstock.proof.reread.messages import RereadSource
 
 TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 60.0

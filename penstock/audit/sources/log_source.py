@@ -24,8 +24,8 @@ from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range, TopicStore, TopicView
 from penstock.log.store.gaps import CORRUPT, Gap
 from penstock.log.store.segment_files import SUFFIX
-from penstock.proof.reread import LogRecords, RereadSource
-from penstock.proof.reread_flight import FlightRecords
+from penstock.proof.reread.flight import FlightRecords
+from penstock.proof.reread.messages import LogRecords, RereadSource
 from penstock.records import SCHEMA
 
 _COLUMNS = pa.schema([SCHEMA.field(name) for name in ("offset", "timestamp", "key", "payload", "annotations")])

@@ -80,8 +80,8 @@ def promote(
 
 
 def _move_pipeline(settings: Settings, layout: Layout) -> None:
-    from penstock.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
-    from penstock.proof.moved_topics import post_moves
+    from penstock.proof.posts.ledger_client import LedgerAway, LedgerClient, LedgerRefused
+    from penstock.proof.posts.moved_topics import post_moves
     from penstock.upkeep.checkpoint_repair import repair_checkpoint
     from penstock.upkeep.promote.promotion import move_pipeline
 

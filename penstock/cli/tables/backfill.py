@@ -97,7 +97,7 @@ def _plan_and_request(
 def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Request]) -> int:
     """Wait until a running pipeline lands the requests, or run one for them; return the exit status."""
     from penstock.landing.landing_lock import is_running
-    from penstock.proof.ledger_posts import LedgerClient
+    from penstock.proof.posts.ledger_client import LedgerClient
     from penstock.spark.pipeline import run
     from penstock.upkeep.backfill_planner import are_proved
 

@@ -109,7 +109,7 @@ def _wait_until_deleted(settings: Settings, layout: Layout, number: int) -> None
 
 def _delete_here(settings: Settings, layout: Layout) -> None:
     """Prove unproved batches, then delete the rows and report them to the ledger; a later pipeline reports the rest."""
-    from penstock.proof.ledger_posts import LedgerClient
+    from penstock.proof.posts.ledger_client import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.query.proof_worker import ProofWorker
     from penstock.upkeep.believed_clock import BelievedClock

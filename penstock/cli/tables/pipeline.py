@@ -146,7 +146,7 @@ def compact(settings: ConfiguredData) -> None:
     """Merge small files of the tables into large ones."""
     from penstock.landing.table.landed_table import has_landed_table
     from penstock.landing.table_paths import Layout
-    from penstock.proof.ledger_posts import LedgerClient
+    from penstock.proof.posts.ledger_client import LedgerClient
     from penstock.upkeep.believed_clock import BelievedClock
     from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 
@@ -170,7 +170,7 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     """Run the pipeline until SIGTERM or SIGINT; return the exit status. ``is_child``: of ``penstock up``."""
     require_spark()
     from penstock.handover.paths import pipeline_state_files
-    from penstock.proof.ledger_posts import LedgerClient
+    from penstock.proof.posts.ledger_client import LedgerClient
     from penstock.spark.pipeline import landing_of
     from penstock.spark.pipeline import run as run_landing
     from penstock.upkeep.maintenance import Follow

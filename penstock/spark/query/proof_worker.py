@@ -27,11 +27,11 @@ from penstock.ledger.posts import EventPost
 from penstock.process.process_end import stop_thread
 from penstock.proof.foreign_deletions import Complaint, noted_complaints
 from penstock.proof.kafka_records import ends_posts, group_offsets, kafka_records
-from penstock.proof.ledger_posts import LedgerAway, LedgerRefused
+from penstock.proof.posts.ledger_client import LedgerAway, LedgerRefused
 from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
 from penstock.proof.proofs_table import ProofAppender
 from penstock.proof.prover import Prover
-from penstock.proof.reread_flight import log_records
+from penstock.proof.reread.flight import log_records
 from penstock.proof.rollup import KEEP, ROLL_AT, roll_up
 from penstock.proof.watermarks import keep_watermarks
 from penstock.spark.query.landing_query import Landing

@@ -17,7 +17,7 @@ from penstock.landing.table_paths import partition_value
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
-from penstock.proof.reread import event_of, of_codec
+from penstock.proof.reread.messages import event_of, of_codec
 
 DETAILS = ("topic", "partition", "offset", "source", "bucket", "received", "timestamp", "landed_at", "uuid", "reason")
 """The reported columns of a row; older files may lack some."""

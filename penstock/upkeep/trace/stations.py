@@ -11,7 +11,7 @@ from penstock.landing.journal import Commit
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.store.gaps import Gap
 from penstock.proof.proofs import Proof
-from penstock.proof.reread import event_of, is_partition
+from penstock.proof.reread.messages import event_of, is_partition
 
 
 @dataclass(frozen=True, slots=True)

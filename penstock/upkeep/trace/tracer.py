@@ -33,7 +33,7 @@ from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.proof.proofs import Proof, proved_refills, read_proofs
 from penstock.proof.prover import requested
-from penstock.proof.reread import is_partition
+from penstock.proof.reread.messages import is_partition
 from penstock.upkeep.quarantine.send_back import rows_sent_back
 from penstock.upkeep.quarantine.send_once import SentRow
 from penstock.upkeep.trace.find_message import (

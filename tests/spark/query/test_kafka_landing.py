@@ -23,7 +23,7 @@ from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.proof.proofs import Proof
 from penstock.proof.prover import Prover, rebuild
-from penstock.proof.reread_kafka import KafkaRecords
+from penstock.proof.reread.kafka import KafkaRecords
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.views import register_views
 from penstock.upkeep.deletion.removal import execute_deletions

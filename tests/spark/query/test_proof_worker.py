@@ -12,7 +12,7 @@ import pytest
 from penstock.files.checked_document import read_document
 from penstock.files.checked_lines import read_lines
 from penstock.landing.history import read_sum, stretches
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.proofs import read_proofs
 from penstock.spark.query import proof_worker as module
 from penstock.spark.query.landing_query import Landing

@@ -14,9 +14,9 @@ from penstock.kafka.broker import Broker
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.journal import Journal
 from penstock.landing.transform.rules import BadTransform, TransformRules
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.prover import Prover
-from penstock.proof.reread_kafka import KafkaRecords
+from penstock.proof.reread.kafka import KafkaRecords
 from penstock.spark.pipeline import tidied
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker

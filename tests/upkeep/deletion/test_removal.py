@@ -36,10 +36,10 @@ from penstock.landing.writing.batch_commit import load_landed_keys
 from penstock.ledger.book.book import Book
 from penstock.ledger.receipt import receipt
 from penstock.log.store.gaps import Gap, encode_gap
-from penstock.proof.ledger_posts import LedgerAway, LedgerClient
+from penstock.proof.posts.ledger_client import LedgerAway, LedgerClient
+from penstock.proof.posts.tables import posts_of
 from penstock.proof.prover import rebuild
 from penstock.proof.rollup import roll_up
-from penstock.proof.table_posts import posts_of
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.upkeep import maintenance

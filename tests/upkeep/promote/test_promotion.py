@@ -21,8 +21,8 @@ from penstock.kafka.broker import Broker
 from penstock.kafka.origin_header import LOG_OFFSET_HEADER, ORIGIN_HEADER, OriginReader
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
 from penstock.landing.from_kafka.rows import HEADERS
-from penstock.proof.ledger_posts import LedgerClient
-from penstock.proof.moved_topics import post_moves
+from penstock.proof.posts.ledger_client import LedgerClient
+from penstock.proof.posts.moved_topics import post_moves
 from penstock.records import SCHEMA
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.kafka.broker import Broker
 from penstock.landing.offset_runs import as_runs
-from penstock.proof.reread_kafka import KafkaRecords
+from penstock.proof.reread.kafka import KafkaRecords
 from tests.spark.spark_helpers import event
 
 FAR_END = 200_000_000

@@ -11,11 +11,11 @@ from penstock.client import Unavailable
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.journal import Journal
 from penstock.landing.offset_runs import NO_RUNS, as_runs, offsets_of, runs_of
-from penstock.proof import reread
 from penstock.proof.proofs import Proof
 from penstock.proof.prover import Prover
-from penstock.proof.reread import LogRecords
-from penstock.proof.reread_flight import FlightRecords, log_records
+from penstock.proof.reread import messages as reread
+from penstock.proof.reread.flight import FlightRecords, log_records
+from penstock.proof.reread.messages import LogRecords
 from tests.spark.spark_flight import served
 from tests.spark.spark_helpers import HandWritten, append, event, flip, landed_event
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.proof.ledger_posts import LedgerAway, LedgerClient, LedgerRefused
+from penstock.proof.posts.ledger_client import LedgerAway, LedgerClient, LedgerRefused
 from penstock.proof.proofs import Proof
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, append, flip

@@ -19,7 +19,7 @@ from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.partitions import KafkaPartitions
 from penstock.ledger.hosts.kafka_hosts import ENDS_TIER
-from penstock.proof.ledger_posts import LedgerRefused
+from penstock.proof.posts.ledger_client import LedgerRefused
 
 POST_INTERVAL_S = 5.0
 """Interval of posts: a message that did not land is named some twenty seconds after it was sent."""

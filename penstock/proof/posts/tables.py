@@ -12,10 +12,10 @@ from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import LandedPost, Post, is_partition, parse
 from penstock.proof.foreign_deletions import unaccounted_deletions
 from penstock.proof.kafka_records import kafka_records
-from penstock.proof.moved_topics import documents
+from penstock.proof.posts.moved_topics import documents
 from penstock.proof.proofs import BackfillProof, Proof
 from penstock.proof.prover import rebuild
-from penstock.proof.reread import RereadSource
+from penstock.proof.reread.messages import RereadSource
 
 
 def table_posts(settings: Settings) -> Iterator[Post]:

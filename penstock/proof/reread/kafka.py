@@ -21,7 +21,7 @@ from penstock.landing.from_kafka.read_back import LookBack, consumer, read
 from penstock.landing.from_kafka.rows import ROW, rows_from_records
 from penstock.landing.offset_runs import PARTITION_MARK, Runs, difference, is_inside, runs_of
 from penstock.log.store.gaps import Gap
-from penstock.proof.reread import Reread, Suspect, suspects_in
+from penstock.proof.reread.messages import Reread, Suspect, suspects_in
 from penstock.records import concatenated
 
 GAP_REASONS = {

@@ -10,7 +10,7 @@ from penstock.counts import Name
 from penstock.landing.from_kafka.offset_map import OffsetMap, load_maps
 from penstock.landing.table_paths import Layout
 from penstock.log.read.topic_reader import TopicReader
-from penstock.proof.ledger_posts import LedgerAway, LedgerClient
+from penstock.proof.posts.ledger_client import LedgerAway, LedgerClient
 
 SOURCE = "kafka"
 

@@ -11,9 +11,9 @@ from penstock.kafka.broker import Broker
 from penstock.landing.from_kafka import partitions
 from penstock.ledger.hosts import kafka_hosts
 from penstock.ledger.hosts.kafka_hosts import KafkaPost, KafkaReport
-from penstock.proof import ends_posts
-from penstock.proof.ends_posts import IDLE_INTERVAL_S, POST_INTERVAL_S, EndsPosts, pipeline_id
-from penstock.proof.ledger_posts import LedgerClient
+from penstock.proof.posts import ends as ends_posts
+from penstock.proof.posts.ends import IDLE_INTERVAL_S, POST_INTERVAL_S, EndsPosts, pipeline_id
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from tests.kafka.kafka_helpers import Topics

@@ -14,7 +14,7 @@ from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.topic_store import Range
 from penstock.log.store.gaps import Gap
 from penstock.log.store.provenance import PROVENANCE
-from penstock.proof.reread import Reread, suspects_in
+from penstock.proof.reread.messages import Reread, suspects_in
 from penstock.records import SCHEMA
 
 RETRY_LIMIT_S = 5.0
