@@ -31,7 +31,7 @@ PenstockError
         BadJournalPosition  (client.tail.journal_position)
         BadPositions
     BadPath  (config.json_path)
-    Unusable  (config.keys.tls)
+    Unusable  (config.keys.security.contexts)
     ConfigError  (config.units)
     DaemonUnavailable  (console.daemon_poll)
     Refused  (console.login)

@@ -46,7 +46,7 @@ CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_one_error_line"
 DECRYPTION = "kafka/client/plugins/test_encryption.py::test_any_value_is_decrypted_or_refused"
 FLINK_KEYS = "kafka/client/plugins/test_flink_partitioner.py::test_any_key_has_a_partition"
 HASHES = "kafka/client/plugins/test_java_partitioner.py::test_hashes_of_a_batch_equal_those_of_single_keys"
-CERTIFICATES = "config/keys/test_security.py::test_arbitrary_certificates_are_refused_with_the_key"
+CERTIFICATES = "config/keys/security/test_servers.py::test_arbitrary_certificates_are_refused_with_the_key"
 PROTOBUF = "slogd/columns/test_decode.py::test_random_bytes_are_parsed_like_protobuf_or_refused"
 VALUES = "files/test_json_values.py::test_arbitrary_bytes_raise_only_value_errors"
 POSTS = "ledger/test_posts.py::test_any_document_is_parsed_or_refused"
@@ -85,7 +85,7 @@ TARGETS = {
     "config/daemon_access.py": TOKEN,
     "config/json_path.py": "config/test_json_path.py::test_any_text_is_a_path_or_an_error",
     "config/keys/handlers.py": "config/keys/test_handlers.py::test_arbitrary_key_file_is_a_key_or_an_error",
-    "config/keys/tls.py": CERTIFICATES,
+    "config/keys/security/contexts.py": CERTIFICATES,
     "config/keys/values.py": "config/keys/test_tree.py::test_arbitrary_text_is_a_size_or_a_value_error",
     "config/sources.py": TOML,
     "console/login.py": "console/test_login.py::test_any_cookie_is_parsed",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.config.keys.pipeline import PipelineConfig
     from penstock.config.keys.relay import RelayConfig
     from penstock.config.keys.secrets import masked
-    from penstock.config.keys.security import SecurityConfig, TokenConfig, is_loopback
+    from penstock.config.keys.security.servers import SecurityConfig, TokenConfig, is_loopback
     from penstock.config.keys.tree import Settings, default_listeners
     from penstock.config.loader import load, notices
 else:
@@ -45,7 +45,7 @@ else:
         "keys.pipeline": "PipelineConfig",
         "keys.relay": "RelayConfig",
         "keys.secrets": "masked",
-        "keys.security": "SecurityConfig TokenConfig is_loopback",
+        "keys.security.servers": "SecurityConfig TokenConfig is_loopback",
         "keys.tree": "Settings default_listeners",
         "loader": "load notices",
     }

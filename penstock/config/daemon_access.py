@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from penstock.config.keys.renewed_tls import RenewedContext
-from penstock.config.keys.tls import checked_name, client_context, first_certificate
+from penstock.config.keys.security.contexts import checked_name, client_context, first_certificate
+from penstock.config.keys.security.renewed_tls import RenewedContext
 from penstock.config.units import split_address
 from penstock.files.errors import DamagedFile, UnsafeFile
 from penstock.files.regular_files import check_regular

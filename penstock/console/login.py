@@ -28,7 +28,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse,
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.config.keys.console import NO_ROLE, ConsoleConfig
-from penstock.config.keys.security import TokenConfig
+from penstock.config.keys.security.servers import TokenConfig
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.people import Person, Role
 from penstock.console.users import NAME, User, is_password_of, read_users

@@ -22,7 +22,7 @@ from penstock.config import Settings, split_address
 from penstock.config.browser_access import CONSOLE_POLICY, BrowserAccess, SecurityHeaders
 from penstock.config.daemon_access import Access
 from penstock.config.keys.console import ConsoleConfig
-from penstock.config.keys.renewed_tls import RenewedContext
+from penstock.config.keys.security.renewed_tls import RenewedContext
 from penstock.console.daemon_poll import Daemon
 from penstock.console.login import IS_CURRENT, PERSON, LoggedIn, LoginPage, Sessions, TrustedProxy, UsersFile
 from penstock.console.pages import (

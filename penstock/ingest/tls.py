@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from penstock.config import ListenerConfig
-from penstock.config.keys.renewed_tls import RenewedContext
+from penstock.config.keys.security.renewed_tls import RenewedContext
 
 RECORD_BYTES = 16 << 10
 """Maximum size of a TLS record: a read with that much room leaves nothing in OpenSSL's buffer."""

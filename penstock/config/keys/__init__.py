@@ -1,10 +1,9 @@
 """All keys of the configuration as pydantic models: one module for each part of the tree.
 
-Read ``tree`` (all settings), then ``listeners`` with ``sender_tls``, ``handlers``, ``log``, ``security`` with ``tls``,
-``relay``, ``pipeline`` with ``typed``, ``export``, ``console``, ``otel`` and ``alarms``; ``values`` has the types of
-values, ``secrets`` masks secret ones, ``renewed_tls`` takes renewed certificates. Imports ``config.units``,
-``config.json_path``, ``config.nearest_name``, ``config.default_listeners``, ``config.tables_url``, ``config.spark_ddl``
-and ``errors``.
+Read ``tree`` (all settings), then ``listeners``, ``handlers``, ``log``, ``security`` (TLS and tokens), ``relay``,
+``pipeline`` with ``typed``, ``export``, ``console``, ``otel`` and ``alarms``; ``values`` has the types of values,
+``secrets`` masks secret ones. Imports ``config.units``, ``config.json_path``, ``config.nearest_name``,
+``config.default_listeners``, ``config.tables_url``, ``config.spark_ddl`` and ``errors``.
 """
 
 __all__ = [
@@ -16,11 +15,8 @@ __all__ = [
     "otel",
     "pipeline",
     "relay",
-    "renewed_tls",
     "secrets",
     "security",
-    "sender_tls",
-    "tls",
     "tree",
     "typed",
     "values",

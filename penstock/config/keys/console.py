@@ -57,7 +57,8 @@ class ConsoleConfig(Section):
         """Return a TLS context of the present files; None without TLS. Raises Unusable."""
         if self.tls_cert is None or self.tls_key is None:
             return None
-        from penstock.config.keys.tls import sender_context  # here, because receivers do not need OpenSSL's memory
+        # Here, because receivers do not need OpenSSL's memory.
+        from penstock.config.keys.security.contexts import sender_context
 
         return sender_context(self.tls_cert, self.tls_key, None)
 

@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from penstock.config.default_listeners import Protocol
 from penstock.config.keys.handlers import ForwardedHandler, HandlerConfig, LogHandler
 from penstock.config.keys.secrets import SECRET
-from penstock.config.keys.sender_tls import SenderTlsConfig
+from penstock.config.keys.security.senders import SenderTlsConfig
 from penstock.config.keys.values import NAME_PATTERN, Network, Port, Seconds, Section, Size
 from penstock.config.nearest_name import nearest
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from penstock.config.keys.security import is_loopback
+from penstock.config.keys.security.servers import is_loopback
 from penstock.config.keys.values import NAME_PATTERN, Address, OwnTopic, Section
 
 HOST_PATTERN = r"^[A-Za-z0-9_.-]*$"

@@ -17,7 +17,7 @@ from penstock.config.keys.log import LogConfig, TopicConfig, TransactionsConfig
 from penstock.config.keys.otel import OtelConfig
 from penstock.config.keys.pipeline import PipelineConfig
 from penstock.config.keys.relay import RelayConfig
-from penstock.config.keys.security import SecurityConfig, check_console, check_exposure, is_loopback
+from penstock.config.keys.security.servers import SecurityConfig, check_console, check_exposure, is_loopback
 from penstock.config.keys.sql import SqlConfig
 from penstock.config.keys.values import Seconds, Section, TopicName
 from penstock.config.tables_url import TablesPlace, TablesUrl, is_url

@@ -17,7 +17,7 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.config import ListenerConfig
-from penstock.config.keys.renewed_tls import Pem, renewed_server_credentials
+from penstock.config.keys.security.renewed_tls import Pem, renewed_server_credentials
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.networks import networks_of

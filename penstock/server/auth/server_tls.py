@@ -7,8 +7,8 @@ import ssl
 import grpc
 
 from penstock.config import SecurityConfig
-from penstock.config.keys.renewed_tls import Pem, RenewedContext, renewed_server_credentials
-from penstock.config.keys.tls import first_certificate, server_context
+from penstock.config.keys.security.contexts import first_certificate, server_context
+from penstock.config.keys.security.renewed_tls import Pem, RenewedContext, renewed_server_credentials
 
 
 class ServerTls:

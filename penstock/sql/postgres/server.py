@@ -16,8 +16,8 @@ import time
 from collections import Counter
 
 from penstock.config import Settings, split_address
-from penstock.config.keys.renewed_tls import RenewedContext
-from penstock.config.keys.tls import server_context
+from penstock.config.keys.security.contexts import server_context
+from penstock.config.keys.security.renewed_tls import RenewedContext
 from penstock.sql.configured import tables_of
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.access import Engine, Rights

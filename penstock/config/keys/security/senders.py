@@ -42,7 +42,7 @@ class SenderTlsConfig(Section):
         """Return the context of the listener's sockets; None without TLS. Raises Unusable."""
         if self.tls_cert is None or self.tls_key is None:
             return None
-        from penstock.config.keys.tls import (
+        from penstock.config.keys.security.contexts import (
             sender_context,  # here, because other processes do not need OpenSSL's memory
         )
 
@@ -52,7 +52,7 @@ class SenderTlsConfig(Section):
         """Check the files of listener ``name``. Raises ConfigError."""
         if self.tls_cert is None:
             return
-        from penstock.config.keys.tls import Unusable
+        from penstock.config.keys.security.contexts import Unusable
 
         try:
             self.tls_context()

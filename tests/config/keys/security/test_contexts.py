@@ -7,7 +7,13 @@ import ssl
 
 import pytest
 
-from penstock.config.keys.tls import Unusable, client_context, first_certificate, peer_name, server_context
+from penstock.config.keys.security.contexts import (
+    Unusable,
+    client_context,
+    first_certificate,
+    peer_name,
+    server_context,
+)
 from tests.server import certificates
 from tests.server.certificates import Pair
 

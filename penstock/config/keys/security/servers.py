@@ -122,7 +122,8 @@ class SecurityConfig(Section):
         """
         if self.tls_cert is None or self.tls_key is None:
             return ""
-        from penstock.config.keys.tls import checked_name  # here, because receivers do not need OpenSSL's memory
+        # Here, because receivers do not need OpenSSL's memory.
+        from penstock.config.keys.security.contexts import checked_name
 
         return checked_name(self.tls_cert, self.tls_key, self.client_ca)
 

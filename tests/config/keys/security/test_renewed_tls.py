@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config.keys.renewed_tls import ChangedFiles, RenewedContext
-from penstock.config.keys.tls import sender_context
+from penstock.config.keys.security.contexts import sender_context
+from penstock.config.keys.security.renewed_tls import ChangedFiles, RenewedContext
 from tests.server import certificates
 
 

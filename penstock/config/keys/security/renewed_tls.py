@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.keys.tls import Unusable
+from penstock.config.keys.security.contexts import Unusable
 from penstock.config.units import ConfigError
 
 if TYPE_CHECKING:
