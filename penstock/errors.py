@@ -30,8 +30,8 @@ PenstockError
     BadState  (client.tail.positions)
         BadJournalPosition  (client.tail.journal_position)
         BadPositions
-    BadPath  (config.json_path)
     Unusable  (config.keys.security.contexts)
+    BadPath  (config.syntax.json_path)
     ConfigError  (config.units)
     DaemonUnavailable  (console.daemon_poll)
     Refused  (console.login)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from penstock.config.tables_url import check_place, is_url
+from penstock.config.syntax.tables_url import check_place, is_url
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.object_path import ObjectPath, TablePath, arrow_file_system

@@ -70,7 +70,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture
 def at_url(s3: S3Server, tmp_path: Path) -> Layout:
     """A layout of tables at a separate URL in that bucket."""
-    from penstock.config.tables_url import TablesUrl
+    from penstock.config.syntax.tables_url import TablesUrl
     from penstock.landing.table_paths import Layout
     from tests.object_store import BUCKET
 

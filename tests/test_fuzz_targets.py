@@ -83,7 +83,7 @@ TARGETS = {
     "config/toml_lines.py": TOML,
     "config/browser_access.py": ("config/test_browser_access.py::test_arbitrary_headers_are_admitted_or_refused"),
     "config/daemon_access.py": TOKEN,
-    "config/json_path.py": "config/test_json_path.py::test_any_text_is_a_path_or_an_error",
+    "config/syntax/json_path.py": "config/syntax/test_json_path.py::test_any_text_is_a_path_or_an_error",
     "config/keys/handlers.py": "config/keys/test_handlers.py::test_arbitrary_key_file_is_a_key_or_an_error",
     "config/keys/security/contexts.py": CERTIFICATES,
     "config/keys/values.py": "config/keys/test_tree.py::test_arbitrary_text_is_a_size_or_a_value_error",

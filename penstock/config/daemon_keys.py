@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.sources import ENVIRONMENT_PREFIX, RawSettings, gather
-from penstock.config.tables_url import TablesPlace, check_place, is_url
+from penstock.config.syntax.tables_url import TablesPlace, check_place, is_url
 from penstock.config.units import ConfigError, check_address
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from urllib.parse import unquote
 
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.config.tables_url import TablesPlace
+from penstock.config.syntax.tables_url import TablesPlace
 from penstock.landing.event_rules import VIEWS
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 from penstock.landing.table.landed_table import table_of

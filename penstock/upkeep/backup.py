@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from penstock import __version__
 from penstock.config import Settings
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.landing.table_paths import Layout

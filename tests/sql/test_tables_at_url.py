@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 from penstock.landing.table_paths import Layout
 from penstock.sql.cut import StateElsewhere
 from penstock.sql.query import Query

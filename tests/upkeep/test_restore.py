@@ -24,7 +24,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets
 from penstock.kafka.broker import Broker
 from penstock.kafka.origin_header import ORIGIN_HEADER, encode_origin
@@ -410,7 +410,7 @@ def test_unreachable_object_store_changes_nothing(landed_at_url: Landed, s3: S3S
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.spark.query.landing_query import Landing
 from penstock.upkeep.scrub import Scrub

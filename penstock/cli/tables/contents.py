@@ -28,7 +28,7 @@ from penstock.process.terminal import visible
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.config.tables_url import TablesPlace
+    from penstock.config.syntax.tables_url import TablesPlace
     from penstock.landing.storage.object_path import TablePath
     from penstock.landing.table.table_file import TableFile
 

@@ -2,8 +2,8 @@
 
 Read ``tree`` (all settings), then ``listeners``, ``handlers``, ``log``, ``security`` (TLS and tokens), ``relay``,
 ``pipeline`` with ``typed``, ``export``, ``console``, ``otel`` and ``alarms``; ``values`` has the types of values,
-``secrets`` masks secret ones. Imports ``config.units``, ``config.json_path``, ``config.nearest_name``,
-``config.default_listeners``, ``config.tables_url``, ``config.spark_ddl`` and ``errors``.
+``secrets`` masks secret ones. Imports ``config.units``, ``config.syntax``, ``config.nearest_name``,
+``config.default_listeners`` and ``errors``.
 """
 
 __all__ = [

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from penstock.config.keys.values import NAME_PATTERN, Seconds, Section
-from penstock.config.tables_url import SCHEMES, check_place
+from penstock.config.syntax.tables_url import SCHEMES, check_place
 from penstock.files.secret_files import read_secret
 
 SOURCE = r"^(landed|events|syslog|messages|quarantine|events_[a-z][a-z0-9_]{0,63})$"

@@ -10,12 +10,12 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from penstock.config.json_path import check_path, parse_path
 from penstock.config.keys.secrets import SECRET, check_kafka_secrets
 from penstock.config.keys.typed import TypedConfig
 from penstock.config.keys.values import AddressOrOff, Seconds, Section, Size
-from penstock.config.spark_ddl import check_ddl
-from penstock.config.tables_url import UNSAFE_RENAME_OPTION, check_place, is_url
+from penstock.config.syntax.json_path import check_path, parse_path
+from penstock.config.syntax.spark_ddl import check_ddl
+from penstock.config.syntax.tables_url import UNSAFE_RENAME_OPTION, check_place, is_url
 from penstock.files.secret_files import read_secret
 
 FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_]\w*"

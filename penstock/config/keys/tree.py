@@ -20,7 +20,7 @@ from penstock.config.keys.relay import RelayConfig
 from penstock.config.keys.security.servers import SecurityConfig, check_console, check_exposure, is_loopback
 from penstock.config.keys.sql import SqlConfig
 from penstock.config.keys.values import Seconds, Section, TopicName
-from penstock.config.tables_url import TablesPlace, TablesUrl, is_url
+from penstock.config.syntax.tables_url import TablesPlace, TablesUrl, is_url
 from penstock.config.units import overlap, split_address
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from penstock.config.json_path import check_path
 from penstock.config.keys.values import Section
+from penstock.config.syntax.json_path import check_path
 
 OWN_COLUMNS = (
     "topic",

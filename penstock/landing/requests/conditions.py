@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.config.json_path import BadPath, parse_path
+from penstock.config.syntax.json_path import BadPath, parse_path
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.landing.event_rules import MessageKind
@@ -30,7 +30,7 @@ DATA_PREFIX = "data."
 _TEXT = r"'(?:[^']|'')*'"
 _QUOTED_KEY = r'"(?:[^"\\]|\\.)*"'
 _PLAIN_KEY = r"""[^\s."'=<>()\[\]\x00-\x1f]+"""
-"""A key without quotes: as in ``config.json_path``, but it ends where a condition goes on."""
+"""A key without quotes: as in ``config.syntax.json_path``, but it ends where a condition goes on."""
 _COLUMN = rf"[a-z]++(?:\.(?:{_PLAIN_KEY}+|{_QUOTED_KEY}))*+"
 """Invariant: possessive, so that no end of a key is read as ``in``: ``data.admin('x')`` is no ``data.adm in ('x')``."""
 _CONDITION = re.compile(
@@ -48,7 +48,7 @@ class BadCondition(PenstockError, ValueError):
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A condition on one column of FOLDER_COLUMNS or ROW_COLUMNS, or on a field of ``data`` (``data.user.id``), a path
-    as in ``config.json_path``.
+    as in ``config.syntax.json_path``.
 
     BEFORE applies to ``date`` only.
     """

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.config import PipelineConfig
-from penstock.config.json_path import parse_path
+from penstock.config.syntax.json_path import parse_path
 from penstock.errors import PenstockError
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc

@@ -11,8 +11,8 @@ from functools import cache
 
 import pyarrow as pa
 
-from penstock.config.json_path import Path, parse_path
 from penstock.config.keys.typed import array_items, decimal_digits, struct_fields
+from penstock.config.syntax.json_path import Path, parse_path
 from penstock.landing.rows.engine import json_pointer, sql_literal
 from penstock.landing.rows.long_numbers import AS_NUMBER, AS_STRING, unmarked
 from penstock.landing.table_schema import MICROS
@@ -143,7 +143,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column for a field of ``data``; ``type`` as in ``column_type``, ``field`` a path as in ``config.json_path``.
+    """A column for a field of ``data``; ``type`` as in ``column_type``, ``field`` a path (``config.syntax.json_path``).
 
     ``default``: the JSON text of the value for a field that is missing or null; "" without one. ``rules``: what the
     values have to meet (``penstock.landing.typed.contracts``).

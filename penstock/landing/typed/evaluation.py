@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.config.json_path import Path
+from penstock.config.syntax.json_path import Path
 from penstock.landing.rows.engine import Mask, as_mask, compute, json_pointer, pc, sql_literal
 from penstock.landing.rows.json_events import mask_invalid
 from penstock.landing.rows.long_numbers import AS_NUMBER, mark_long_numbers, unmarked

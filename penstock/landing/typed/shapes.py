@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from penstock.config.json_path import Path
+from penstock.config.syntax.json_path import Path
 from penstock.landing.rows.data_text import inner_values, scan_value
 from penstock.landing.rows.engine import Bytes, Mask, Places, as_mask, pc, rows_with, text_bytes
 from penstock.landing.rows.strict_json import is_strict

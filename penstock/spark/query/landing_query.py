@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.pipeline import IcebergConfig
-from penstock.config.tables_url import TablesPlace
+from penstock.config.syntax.tables_url import TablesPlace
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
 from penstock.landing.journal import CommitInProgress

@@ -10,7 +10,7 @@ import deltalake
 import numpy as np
 import pyarrow as pa
 
-from penstock.config.json_path import Path, format_path
+from penstock.config.syntax.json_path import Path, format_path
 from penstock.landing.row_sums import NO_VIOLATIONS
 from penstock.landing.rows.type_schemas import contract_reason
 from penstock.landing.table_paths import Layout

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.config.json_path import Path, format_path
+from penstock.config.syntax.json_path import Path, format_path
 from penstock.landing.rows.engine import aggregate, pc
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import open_rows

@@ -11,7 +11,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import begin_table, table_of

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.config.json_path import format_path
+from penstock.config.syntax.json_path import format_path
 from penstock.landing.rows.type_schemas import meets_schema
 from penstock.landing.typed.column_types import TYPES, Column
 from penstock.landing.typed.columns import TypedTable

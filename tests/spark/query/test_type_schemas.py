@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from penstock.landing.rows.json_events import EventRules, event_columns
 from penstock.spark.query.type_schemas import BadSchema, parse_schemas
-from tests.config.test_spark_ddl import ACCEPTED, REFUSED
+from tests.config.syntax.test_spark_ddl import ACCEPTED, REFUSED
 
 pytestmark = pytest.mark.spark
 DDL = {

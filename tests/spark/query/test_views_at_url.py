@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 from penstock.landing.table_paths import Layout
 from penstock.spark.views import register_views
 from tests.landing.writing.test_landing_at_url import Landing, uuids_of

@@ -12,7 +12,7 @@ from pyiceberg.catalog import load_catalog
 
 from penstock.config import ConfigError, load
 from penstock.config.keys.pipeline import IcebergConfig
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 from penstock.files.checked_document import write_document
 from penstock.landing.mirror_lag import forget_mirror, is_behind
 from penstock.landing.table.delta_table import DeltaTable

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.spark_ddl import check_ddl
+from penstock.config.syntax.spark_ddl import check_ddl
 
 REFUSED = {
     "a BANANA": "'BANANA' is not a type such as",

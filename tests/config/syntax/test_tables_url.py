@@ -8,7 +8,7 @@ import pytest
 
 from penstock.config import ConfigError, load, masked
 from penstock.config.explain import explain
-from penstock.config.tables_url import TablesUrl
+from penstock.config.syntax.tables_url import TablesUrl
 
 
 def tables(*options: str) -> Path | TablesUrl:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.config.json_path import BadPath, format_path, parse_path
+from penstock.config.syntax.json_path import BadPath, format_path, parse_path
 
 
 @pytest.mark.parametrize(
