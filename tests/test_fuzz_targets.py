@@ -43,6 +43,7 @@ REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_ref
 ANSWERS = "client/log/test_calls.py::test_random_answer_is_decoded_or_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_any_body_is_an_object_or_an_api_error"
 CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_one_error_line"
+MESSAGE_COLUMNS = "console/components/test_message_fields.py::test_any_message_is_shown_as_columns"
 DECRYPTION = "kafka/client/plugins/test_encryption.py::test_any_value_is_decrypted_or_refused"
 FLINK_KEYS = "kafka/client/plugins/test_flink_partitioner.py::test_any_key_has_a_partition"
 HASHES = "kafka/client/plugins/test_java_partitioner.py::test_hashes_of_a_batch_equal_those_of_single_keys"
@@ -90,9 +91,9 @@ TARGETS = {
     "config/sources.py": TOML,
     "console/login.py": "console/test_login.py::test_any_cookie_is_parsed",
     "console/users.py": "console/test_users.py::test_any_file_is_users_or_refused",
-    "console/result_grid.py": "console/test_result_grid.py::test_any_value_is_shown",
-    "console/message_fields.py": "console/test_message_fields.py::test_any_message_is_shown_as_columns",
-    "console/message_view.py": "console/test_message_view.py::test_any_message_is_shown",
+    "console/components/result_grid.py": "console/components/test_result_grid.py::test_any_value_is_shown",
+    "console/components/message_fields.py": MESSAGE_COLUMNS,
+    "console/components/message_view.py": "console/components/test_message_view.py::test_any_message_is_shown",
     "files/change_log.py": "files/test_change_log.py::test_any_bytes_are_changes_or_skipped",
     "files/checked_document.py": "files/test_checked_document.py::test_error_names_a_damaged_file",
     "files/checked_lines.py": "files/test_checked_lines.py::test_arbitrary_bytes_raise_nothing",
@@ -367,7 +368,7 @@ NO_PARSERS = {
     "client/relay/relay.py": PARENT,
     "console/main.py": PARENT,
     "console/pages/sql.py": PACKAGE,
-    "console/theme.py": PACKAGE,
+    "console/components/theme.py": PACKAGE,
     "drill/faults.py": "the drill's own word to its processes",
     "files/file_system.py": PASSED_ON,
     "files/regular_files.py": PASSED_ON,

@@ -23,6 +23,8 @@ from penstock.config.browser_access import CONSOLE_POLICY, BrowserAccess, Securi
 from penstock.config.daemon_access import Access
 from penstock.config.keys.console import ConsoleConfig
 from penstock.config.keys.security.renewed_tls import RenewedContext
+from penstock.console.components.search_input import OFFSET_PATTERN
+from penstock.console.components.theme import STATIC
 from penstock.console.daemon_poll import Daemon
 from penstock.console.login import IS_CURRENT, PERSON, LoggedIn, LoginPage, Sessions, TrustedProxy, UsersFile
 from penstock.console.pages import (
@@ -42,8 +44,6 @@ from penstock.console.pages import (
     topic,
     topics,
 )
-from penstock.console.search_input import OFFSET_PATTERN
-from penstock.console.theme import STATIC
 from penstock.files.change_log import ChangeLog
 from penstock.landing.table_paths import Layout
 from penstock.process.kernel import die_with_parent

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from penstock.console.message_fields import meets, text_to_search
-from penstock.console.search_input import search_parameters
+from penstock.console.components.message_fields import meets, text_to_search
+from penstock.console.components.search_input import search_parameters
 
 PAGE_ENTRIES = 50
 HISTOGRAM_INTERVAL, HISTOGRAM_INTERVALS = timedelta(minutes=2), 30

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from penstock.console.theme import PAGES
+from penstock.console.components.theme import PAGES
 from penstock.landing.table_paths import Layout
 from penstock.testing.pipe import Pipe
 from tests.spark.spark_helpers import HandWritten

@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from penstock.console.components.theme import REFRESH_INTERVAL_S
 from penstock.console.daemon_poll import POLL_INTERVAL_S
 from penstock.console.pages.overview import CHART_INTERVAL_S
-from penstock.console.theme import REFRESH_INTERVAL_S
 from penstock.landing.table_paths import Layout
 from penstock.ledger.receipt import receipt
 from penstock.testing.pipe import Pipe, wait_until

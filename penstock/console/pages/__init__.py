@@ -1,20 +1,17 @@
 """The pages of the console, one module each.
 
-Read ``overview``, the first page, with ``receipt``, then any other. Imports ``console``, ``config``, ``client``,
-``landing``, ``proof``, ``upkeep``, ``sql``, ``audit`` and ``ledger``.
+Read ``overview``, the first page, then any other, and ``panels``, the parts of pages with a module of their own.
+Imports ``console``, ``config``, ``client``, ``landing``, ``proof``, ``upkeep``, ``sql``, ``audit`` and ``ledger``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "overview",
-    "receipt",
     "listeners",
     "senders",
     "topics",
     "topic",
-    "send_message",
     "pipeline",
     "quarantine",
-    "send_back",
     "find",
     "sql",
     "table",
@@ -23,4 +20,5 @@ __all__ = [  # noqa: RUF022 reading order
     "audits",
     "configuration",
     "not_found",
+    "panels",
 ]

@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from nicegui import ui
 
+from penstock.console.components.search_input import parse_target
+from penstock.console.components.theme import Html, frame, long_text, panel, table, viewer_note
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.search_input import parse_target
-from penstock.console.theme import Html, frame, long_text, panel, table, viewer_note
 from penstock.console.wording import lasted
 from penstock.errors import PenstockError
 

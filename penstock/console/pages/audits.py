@@ -11,9 +11,9 @@ from nicegui import ui
 
 from penstock.audit.reports.check_history import CAUTION, NO_VERSION, read_histories
 from penstock.config import Settings
+from penstock.console.components.theme import Html, frame, long_text, panel, table
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.pages.alarms import time_words
-from penstock.console.theme import Html, frame, long_text, panel, table
 from penstock.console.wording import exact, lasted
 
 REFRESH_INTERVAL_S = 3.0

@@ -8,8 +8,8 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock.console.components.theme import Html, frame, long_text, panel, table
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.theme import Html, frame, long_text, panel, table
 from penstock.console.wording import exact
 from penstock.files.change_log import FIELDS
 

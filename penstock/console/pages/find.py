@@ -14,9 +14,9 @@ from urllib.parse import quote
 from nicegui import ui
 
 from penstock.config import Settings
+from penstock.console.components.search_input import TIME_PATTERN, parse_time
+from penstock.console.components.theme import Html, frame, panel, table
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.search_input import TIME_PATTERN, parse_time
-from penstock.console.theme import Html, frame, panel, table
 from penstock.console.wording import exact
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout

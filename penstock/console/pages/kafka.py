@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from penstock.console.components.theme import Html, frame, live, panel, table
 from penstock.console.daemon_poll import Daemon
-from penstock.console.theme import Html, frame, live, panel, table
 from penstock.console.wording import exact, rate
 from penstock.counts import WITHOUT_MESSAGE
 

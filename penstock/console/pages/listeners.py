@@ -8,10 +8,10 @@ from typing import Any
 from nicegui import ui
 
 from penstock.config import Settings
-from penstock.console.charts import bars, heat
+from penstock.console.components.charts import bars, heat
+from penstock.console.components.empty_states import first_message_html
+from penstock.console.components.theme import Chart, Html, frame, live, panel, table
 from penstock.console.daemon_poll import Daemon
-from penstock.console.empty_states import first_message_html
-from penstock.console.theme import Chart, Html, frame, live, panel, table
 from penstock.console.wording import counted, exact, lasted, meaning, rate, size
 
 SIZE_CLASS_COUNTERS = {

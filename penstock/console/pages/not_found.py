@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nicegui import ui
 
+from penstock.console.components.theme import frame, panel
 from penstock.console.daemon_poll import Daemon
-from penstock.console.theme import frame, panel
 
 MAX_PATH_CHARS = 200
 

@@ -14,13 +14,13 @@ from typing import Any
 from nicegui import ui
 
 from penstock.config import Settings
-from penstock.console.charts import messages_by_fate, stacked
+from penstock.console.components.charts import messages_by_fate, stacked
+from penstock.console.components.empty_states import PIPELINE_COMMAND, command_html, first_message_html
+from penstock.console.components.pipe_picture import draw
+from penstock.console.components.theme import Chart, Html, frame, live, panel, table
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.empty_states import PIPELINE_COMMAND, command_html, first_message_html
 from penstock.console.findings import Finding, findings
-from penstock.console.pages.receipt import ReceiptPanel
-from penstock.console.pipe_picture import draw
-from penstock.console.theme import Chart, Html, frame, live, panel, table
+from penstock.console.pages.panels.receipt import ReceiptPanel
 from penstock.console.wording import clock, exact
 from penstock.landing.landing_lock import is_running
 from penstock.landing.table_paths import Layout

@@ -9,11 +9,11 @@ from html import escape
 from nicegui import ui
 
 from penstock.config import Settings
-from penstock.console.charts import rates
+from penstock.console.components.charts import rates
+from penstock.console.components.empty_states import PIPELINE_COMMAND, command_html
+from penstock.console.components.theme import Chart, Html, frame, long_text, panel, table
 from penstock.console.daemon_poll import Daemon
-from penstock.console.empty_states import PIPELINE_COMMAND, command_html
 from penstock.console.pages.quarantine import page_address
-from penstock.console.theme import Chart, Html, frame, long_text, panel, table
 from penstock.console.wording import exact, lasted, short
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout

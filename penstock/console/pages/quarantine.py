@@ -14,9 +14,9 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from penstock.config import Settings
+from penstock.console.components.theme import Html, frame, panel, table, viewer_note
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.pages.send_back import SendBackPanel
-from penstock.console.theme import Html, frame, panel, table, viewer_note
+from penstock.console.pages.panels.send_back import SendBackPanel
 from penstock.console.wording import clock, counted, exact
 from penstock.errors import PenstockError
 from penstock.landing.rows.payload_fault import Fault

@@ -11,9 +11,9 @@ from typing import Any
 from nicegui import ui
 
 from penstock.config import Settings
+from penstock.console.components.empty_states import first_message_html
+from penstock.console.components.theme import Html, frame, live, long_text, panel, table
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.empty_states import first_message_html
-from penstock.console.theme import Html, frame, live, long_text, panel, table
 from penstock.console.wording import exact, lasted
 from penstock.counts import lost
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 from nicegui import ui
 
 from penstock.config import Settings
-from penstock.console.charts import CHART_KINDS, chart_columns, query_chart
+from penstock.console.components.charts import CHART_KINDS, chart_columns, query_chart
+from penstock.console.components.result_grid import ResultGrid
+from penstock.console.components.theme import STATIC, Chart, Html, frame, panel
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.result_grid import ResultGrid
-from penstock.console.theme import STATIC, Chart, Html, frame, panel
 from penstock.console.wording import counted, exact
 from penstock.errors import PenstockError
 from penstock.landing.table_schema import VIEW_COLUMNS

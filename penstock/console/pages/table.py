@@ -17,12 +17,12 @@ import pyarrow as pa
 from nicegui import ui
 
 from penstock.config import Settings
-from penstock.console.charts import histogram
+from penstock.console.components.charts import histogram
+from penstock.console.components.message_fields import FIELD_SEPARATOR, parse_condition
+from penstock.console.components.result_grid import ResultGrid
+from penstock.console.components.theme import Chart, Html, frame, panel
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.message_fields import FIELD_SEPARATOR, parse_condition
 from penstock.console.pages.sql import informative_columns_first, quoted_name, run_query
-from penstock.console.result_grid import ResultGrid
-from penstock.console.theme import Chart, Html, frame, panel
 from penstock.console.wording import counted
 from penstock.errors import PenstockError
 from penstock.sql.catalog import read_catalog

@@ -17,14 +17,14 @@ from urllib.parse import quote, urlencode
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from penstock.console.charts import histogram, lag_chart
+from penstock.console.components.charts import histogram, lag_chart
+from penstock.console.components.message_fields import columns_html, fields_html, mark_text, parse_condition
+from penstock.console.components.message_view import line, view_message
+from penstock.console.components.search_input import parse_target, search_parameters
+from penstock.console.components.theme import Chart, Html, frame, live, panel
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.message_fields import columns_html, fields_html, mark_text, parse_condition
-from penstock.console.message_view import line, view_message
-from penstock.console.pages.send_message import send_panel
+from penstock.console.pages.panels.send_message import send_panel
 from penstock.console.pages.topics import cursors
-from penstock.console.search_input import parse_target, search_parameters
-from penstock.console.theme import Chart, Html, frame, live, panel
 from penstock.console.topic_reading import TopicReading
 from penstock.console.wording import exact
 

@@ -9,10 +9,10 @@ from urllib.parse import quote
 from nicegui import ui
 
 from penstock.config import Settings
+from penstock.console.components.empty_states import first_message_html
+from penstock.console.components.theme import Html, frame, panel, table
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.empty_states import first_message_html
-from penstock.console.pages.send_message import send_panel
-from penstock.console.theme import Html, frame, panel, table
+from penstock.console.pages.panels.send_message import send_panel
 from penstock.console.wording import exact, lasted, rate, size
 
 PAGE_TOPICS = 25

@@ -8,7 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.console.charts import MAX_BARS, bars, chart_columns, heat, lag_chart, query_chart, rates, stacked
+from penstock.console.components.charts import (
+    MAX_BARS,
+    bars,
+    chart_columns,
+    heat,
+    lag_chart,
+    query_chart,
+    rates,
+    stacked,
+)
 from penstock.console.wording import COLOURS
 
 

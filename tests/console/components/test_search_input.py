@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.console.search_input import parse_target, parse_time, search_parameters
+from penstock.console.components.search_input import parse_target, parse_time, search_parameters
 
 
 @pytest.mark.parametrize("text", ["k:user", " (k:a v:b) OR k:c", "NOT v:5", "not (v:5)", "K:user"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from penstock.console.message_fields import (
+from penstock.console.components.message_fields import (
     MAX_COLUMNS,
     MAX_FIELDS,
     columns_html,

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.config import Settings
 from penstock.config.keys.listeners import ListenerConfig
-from penstock.console.empty_states import command, first_message_html, listener_address
+from penstock.console.components.empty_states import command, first_message_html, listener_address
 
 
 def listener(**keys: Any) -> ListenerConfig:

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.config import Settings
 from penstock.config.keys.listeners import ListenerConfig
-from penstock.console.theme import table
+from penstock.console.components.theme import table
 from penstock.supervise.endpoints import endpoints
 
 EVENT = json.dumps({"type": "test", "uuid": "first-1", "timestamp": 1767225600000})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 
+from penstock.console.components.pipe_picture import MAX_ROWS, draw, listeners, tables, topics
 from penstock.console.daemon_poll import Daemon
-from penstock.console.pipe_picture import MAX_ROWS, draw, listeners, tables, topics
 from tests.console.console_balance import balance, daemon
 
 

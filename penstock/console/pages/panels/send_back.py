@@ -15,8 +15,8 @@ from nicegui import ui
 from penstock.client import ClientError, Log
 from penstock.config import Settings
 from penstock.config.daemon_access import Access
+from penstock.console.components.theme import Html, panel, table
 from penstock.console.daemon_poll import Daemon
-from penstock.console.theme import Html, panel, table
 from penstock.console.wording import counted, exact
 from penstock.errors import PenstockError
 from penstock.sql.quarantined import Extent, Selection, extent, newest, send_all

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.console.message_view import MAX_CHARS, line, payload, preview, view_message
+from penstock.console.components.message_view import MAX_CHARS, line, payload, preview, view_message
 from tests.fuzzed import JSON, RAW, json_texts
 
 

@@ -33,7 +33,7 @@ OPEN_FIND_PAGE = "e => location.assign('/find?q=' + encodeURIComponent(e.target.
 STATE_CHECK_INTERVAL_S = 0.5
 """Interval of the check whether the state is known; a part of the three seconds in ``daemon_poll``."""
 
-STATIC = Path(__file__).parent / "static"
+STATIC = Path(__file__).parents[1] / "static"
 STYLE = (STATIC / "console.css").read_text()
 SCRIPT = (STATIC / "console.js").read_text() + (STATIC / "grid.js").read_text()
 

@@ -13,7 +13,7 @@ from html import escape
 from types import MappingProxyType
 from typing import Any
 
-from penstock.console.message_view import payload, preview
+from penstock.console.components.message_view import payload, preview
 from penstock.console.wording import exact
 
 MAX_PARSED_BYTES = 256 << 10

@@ -10,7 +10,7 @@ from nicegui import Client, ui
 
 from penstock.config import Settings
 from penstock.console.daemon_poll import Daemon
-from penstock.console.pages.send_back import SendBackPanel
+from penstock.console.pages.panels.send_back import SendBackPanel
 from penstock.console.people import Person
 from penstock.sql.quarantined import Extent, Selection
 

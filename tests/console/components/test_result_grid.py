@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.console.message_view import MAX_CHARS
-from penstock.console.result_grid import (
+from penstock.console.components.message_view import MAX_CHARS
+from penstock.console.components.result_grid import (
     MAX_CELL_CHARS,
     MAX_COLUMN_PX,
     MIN_COLUMN_PX,

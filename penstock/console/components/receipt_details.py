@@ -11,8 +11,8 @@ from html import escape
 from typing import Any
 from urllib.parse import urlencode
 
+from penstock.console.components.theme import table
 from penstock.console.findings import remedy
-from penstock.console.theme import table
 from penstock.console.wording import clock, exact, meaning
 from penstock.counts import EXPIRED_READ, GAP_DELETED, Name
 from penstock.ledger.receipt import PARTS, Receipt, count_of

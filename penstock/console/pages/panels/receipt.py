@@ -13,9 +13,9 @@ from typing import Any
 
 from nicegui import ui
 
+from penstock.console.components.receipt_details import chip, detail, samples, verdict_html
+from penstock.console.components.theme import Html, panel
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.receipt_details import chip, detail, samples, verdict_html
-from penstock.console.theme import Html, panel
 from penstock.console.wording import PART_COLOURS
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout

@@ -17,8 +17,8 @@ import pyarrow as pa
 from nicegui import ui
 from nicegui.events import GenericEventArguments
 
-from penstock.console.message_view import MAX_CHARS
-from penstock.console.theme import Html
+from penstock.console.components.message_view import MAX_CHARS
+from penstock.console.components.theme import Html
 from penstock.console.wording import exact
 from penstock.process.terminal import visible
 from penstock.sql.answers import is_number, json_text, rows_of, value_text

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from nicegui import ui
 
+from penstock.console.components.theme import Html, panel, viewer_note
 from penstock.console.daemon_poll import Daemon
-from penstock.console.theme import Html, panel, viewer_note
 from penstock.errors import PenstockError
 
 MAX_MESSAGE_CHARS = 500_000

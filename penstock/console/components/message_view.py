@@ -13,7 +13,7 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
-from penstock.console.theme import table
+from penstock.console.components.theme import table
 from penstock.console.wording import exact, size
 
 PREVIEW_CHARS = 120
