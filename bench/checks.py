@@ -12,7 +12,9 @@ from unittest.mock import patch
 from bench.ledger import COUNTS, LISTENER, SIZE
 from penstock import records
 from penstock.counts import Counts
-from penstock.handover import drain, frame, reader
+from penstock.handover import reader
+from penstock.handover.drain import drain
+from penstock.handover.frames import frame
 from penstock.log import Log, TopicSettings
 from penstock.log.store import batch_format, row_format
 from penstock.records import body

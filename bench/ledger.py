@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Origin, bucket_of
-from penstock.handover.drain import Drain
+from penstock.handover.drain.drain import Drain
 from penstock.ledger.book.checkpoint import FILE
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, StoredBatch, TopicSettings

@@ -13,9 +13,9 @@ import numpy as np
 from penstock.config import Settings
 from penstock.counts import Counts, Origin
 from penstock.files.checked_document import write_document
-from penstock.handover.accounts import Accounts
 from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import relay_state_file, senders_file, state_file
+from penstock.handover.positions.accounts import Accounts
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger

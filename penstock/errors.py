@@ -46,7 +46,7 @@ PenstockError
         UnknownFormat
         UnsafeFile
             NotAFile
-    RoutesUnknown  (handover.drain)
+    RoutesUnknown  (handover.drain.drain)
     GaveUp  (handover.writer)
     ClientLeft  (ingest.requests.large_requests)
     CannotListen  (ingest.sockets)
@@ -120,7 +120,7 @@ PenstockError
         WriteFailed
         BadFilter  (log.read.filter_syntax)
     LogBufferError  (logbuffer.errors)
-        NotAReaderPosition  (handover.position)
+        NotAReaderPosition  (handover.positions.position)
         Busy
         Lapped
         MessageTooLarge

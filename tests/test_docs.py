@@ -26,7 +26,7 @@ from penstock.config import load
 from penstock.config.reloadable import AT_START, TOKENS
 from penstock.counts import Name, Origin
 from penstock.files import checked_document, checked_lines
-from penstock.handover.frame import FrameMetadata
+from penstock.handover.frames.frame import FrameMetadata
 from penstock.ledger.book import checkpoint
 from penstock.log.store import batch_format, index, segment_files
 from penstock.slogd import slogd_pb2

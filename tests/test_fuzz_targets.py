@@ -43,6 +43,7 @@ REQUESTS = "server/grpc/test_call_errors.py::test_any_bytes_are_a_request_or_ref
 ANSWERS = "client/log/test_calls.py::test_random_answer_is_decoded_or_an_error_of_the_client"
 BODIES = "server/http/test_request_bodies.py::test_any_body_is_an_object_or_an_api_error"
 CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_one_error_line"
+METADATA = "handover/frames/test_frame.py::test_arbitrary_document_is_metadata_or_bad_batch"
 MESSAGE_COLUMNS = "console/components/test_message_fields.py::test_any_message_is_shown_as_columns"
 DECRYPTION = "kafka/client/plugins/test_encryption.py::test_any_value_is_decrypted_or_refused"
 FLINK_KEYS = "kafka/client/plugins/test_flink_partitioner.py::test_any_key_has_a_partition"
@@ -99,14 +100,14 @@ TARGETS = {
     "files/checked_lines.py": "files/test_checked_lines.py::test_arbitrary_bytes_raise_nothing",
     "files/checked_word.py": "files/test_checked_word.py::test_decode_detects_any_flipped_bit",
     "files/json_values.py": VALUES,
-    "handover/frame.py": "handover/test_frame.py::test_arbitrary_payload_is_a_frame_or_bad_batch",
+    "handover/frames/frame.py": "handover/frames/test_frame.py::test_arbitrary_payload_is_a_frame_or_bad_batch",
     "handover/held_frames.py": "handover/test_held_frames.py::test_arbitrary_file_yields_only_intact_frames",
-    "handover/position.py": "handover/test_position.py::test_arbitrary_file_is_refused",
-    "handover/frame_metadata.py": "handover/test_frame.py::test_arbitrary_document_is_metadata_or_bad_batch",
+    "handover/positions/position.py": "handover/positions/test_position.py::test_arbitrary_file_is_refused",
+    "handover/frames/frame_metadata.py": METADATA,
     "handover/sender_reading.py": "handover/test_sender_table.py::test_arbitrary_file_is_a_table_or_none",
     "handover/sender_table.py": "handover/test_sender_table.py::test_arbitrary_file_is_a_table_or_none",
     "handover/state_page.py": "handover/test_state_page.py::test_changed_byte_leaves_an_intact_text",
-    "handover/topic_requests.py": "handover/test_topic_requests.py::test_last_kt_tag_is_the_request",
+    "handover/drain/topic_requests.py": "handover/drain/test_topic_requests.py::test_last_kt_tag_is_the_request",
     "ingest/requests/admission.py": (
         "ingest/requests/test_admission.py::test_any_body_is_unpacked_within_bounds_or_refused"
     ),
@@ -373,7 +374,7 @@ NO_PARSERS = {
     "files/file_system.py": PASSED_ON,
     "files/regular_files.py": PASSED_ON,
     "handover/disk_id.py": "a text beneath a checksum that ``files.checked_document`` has checked",
-    "handover/lock_holder.py": KERNEL,
+    "handover/positions/lock_holder.py": KERNEL,
     "ingest/receiver.py": PARENT,
     "ingest/local_sockets.py": KERNEL,
     "ingest/sockets.py": KERNEL,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config import DiscardHandler, ForwardedHandler, HandlerConfig, KafkaHandler, ListenerConfig, Settings
-from penstock.handover.frame_size import frame_length, min_frame_length
+from penstock.handover.frames.frame_size import frame_length, min_frame_length
 from penstock.testing.pipe import free_ports
 
 LOOPBACK = "127.0.0.1"

@@ -1,20 +1,17 @@
 """The protocol between a listener's receiver and the readers of its log buffer (the log daemon, forwarders).
 
-Read ``paths`` (names of the shared files), ``frame`` and ``frame_metadata`` (the unit of the handover), ``position``
-and ``state_page`` (small mapped files that outlive their writers), ``buffer`` (opens an existing buffer), ``writer``
-with ``dropped_frames`` and ``sender_table`` (the receiver's side), ``sender_reading`` (what the ledger reads of that
-table) and ``stored_waits`` (acknowledgements of senders),
-``reader`` (a reader's side) with ``accounts`` (a forwarder's books), then ``drain`` (the log daemon's reader) with
-``splitter``, ``topic_requests`` and ``listener_drains``; ``held_frames`` saves claimed frames of a stopped daemon,
-``lock_holder`` kills a reader that holds its lock too long, ``heartbeat`` shows that a process is stopped,
-``lost_position`` restores a lost position file, ``disk_id`` identifies the data directory.
-Imports ``records``, ``errors``, ``config``,
-``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``; every room of the pipe
-after it imports it.
+Read ``paths`` (names of the shared files), ``frames`` (the unit of the handover), ``positions`` and ``state_page``
+(small mapped files that outlive their writers), ``buffer`` (opens an existing buffer), ``writer`` with
+``dropped_frames`` and ``sender_table`` (the receiver's side), ``sender_reading`` (what the ledger reads of that table)
+and ``stored_waits`` (acknowledgements of senders), ``reader`` (a reader's side), then ``drain`` (the log daemon's
+reader); ``held_frames`` saves claimed frames of a stopped daemon, ``heartbeat`` shows that a process is stopped,
+``disk_id`` identifies the data directory.
+Imports ``records``, ``errors``, ``config``, ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``;
+every room of the pipe after it imports it.
 
 Terms. A *position* counts bytes of a listener's stream from its start and never decreases; a frame lies between two
 positions. A *total* counts the messages that the receiver has accepted; each frame's metadata contains it. A reader's
-position file (``position.ReaderPosition``) contains:
+position file (``positions.position.ReaderPosition``) contains:
 
 ========== ======================================================== ==================== =============================
 word       meaning                                                  written by           read by
@@ -45,10 +42,8 @@ the refused *topic requests*, and the listener's statistics.
 
 __all__ = [  # noqa: RUF022 reading order
     "paths",
-    "frame",
-    "frame_size",
-    "frame_metadata",
-    "position",
+    "frames",
+    "positions",
     "state_page",
     "buffer",
     "writer",
@@ -57,13 +52,7 @@ __all__ = [  # noqa: RUF022 reading order
     "sender_reading",
     "stored_waits",
     "reader",
-    "accounts",
     "drain",
-    "splitter",
-    "topic_requests",
-    "listener_drains",
     "held_frames",
-    "lost_position",
-    "lock_holder",
     "heartbeat",
 ]

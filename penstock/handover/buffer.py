@@ -13,12 +13,18 @@ import crc32c
 
 from penstock.config import ListenerConfig
 from penstock.handover.dropped_frames import last_move, moved_readers
-from penstock.handover.frame import intact_metadata
-from penstock.handover.frame_metadata import FrameMetadata
-from penstock.handover.frame_size import frame_length
-from penstock.handover.lost_position import LastKnown, frames_between, last_known_of_all, restore_lost, two_terms_before
+from penstock.handover.frames.frame import intact_metadata
+from penstock.handover.frames.frame_metadata import FrameMetadata
+from penstock.handover.frames.frame_size import frame_length
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
-from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
+from penstock.handover.positions.lost_position import (
+    LastKnown,
+    frames_between,
+    last_known_of_all,
+    restore_lost,
+    two_terms_before,
+)
+from penstock.handover.positions.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 from penstock.handover.state_page import EPOCH, STATISTICS, TOPIC_BY_POSITION, StatePage
 from penstock.logbuffer import (
     LogBufferError,

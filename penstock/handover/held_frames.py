@@ -16,7 +16,7 @@ from typing import BinaryIO
 import crc32c
 
 from penstock.files.file_system import OS, replace_in_parts
-from penstock.handover.position import UNKNOWN
+from penstock.handover.positions.position import UNKNOWN
 from penstock.logbuffer import Frame
 
 TOTAL = struct.Struct("<qI")

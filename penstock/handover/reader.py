@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from penstock.files import memory_order
 from penstock.handover.buffer import was_restarted
-from penstock.handover.frame import wait_until_intact
+from penstock.handover.frames.frame import wait_until_intact
 from penstock.handover.paths import buffer_file, position_file, state_file
-from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
 

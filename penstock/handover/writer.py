@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
 from penstock.errors import PenstockError
-from penstock.handover.accounts import CORRUPT, DROPPED
 from penstock.handover.buffer import (
     HandlerPosition,
     TopicByPosition,
@@ -25,13 +24,14 @@ from penstock.handover.buffer import (
     was_restarted,
 )
 from penstock.handover.dropped_frames import DroppedFrameCounts, LostCounts, Move, last_move
-from penstock.handover.frame import encode_frame, intact_metadata, published
-from penstock.handover.frame_metadata import FrameMetadata
+from penstock.handover.frames.frame import encode_frame, intact_metadata, published
+from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import saved_end, write_held_frames
-from penstock.handover.lock_holder import end_holder
-from penstock.handover.lost_position import carried_floor, frames_between, restore_floor, uncertain_frames
 from penstock.handover.paths import LOG, held_file
-from penstock.handover.position import UNKNOWN
+from penstock.handover.positions.accounts import CORRUPT, DROPPED
+from penstock.handover.positions.lock_holder import end_holder
+from penstock.handover.positions.lost_position import carried_floor, frames_between, restore_floor, uncertain_frames
+from penstock.handover.positions.position import UNKNOWN
 from penstock.handover.sender_table import Arrivals, SenderTable
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer.errors import AdminAction, BackPressured, Lapped

@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
-from penstock.handover.frame import reserved_value
-from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
+from penstock.handover.frames.frame import reserved_value
+from penstock.handover.frames.frame_size import FRAME_OVERHEAD_BYTES, MESSAGE_OVERHEAD_BYTES
 from penstock.handover.sender_table import (
     ACCEPTED,
     INVALID,

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from penstock.counts import Counts, Name, SourceBucket, by_bucket
-from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, read_account
 from penstock.handover.buffer import newest_frame_metadata
 from penstock.handover.dropped_frames import MAX_BUCKETS, dropped
 from penstock.handover.paths import LOG, accounts_in, handlers_in, position_file, state_file
-from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.positions.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, Account, read_account
+from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
 from penstock.ledger.balance import Route, Within, inside
 from penstock.ledger.book.daily_rollup import roll_counts, widened

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from penstock.counts import Counts, Name, SourceBucket, by_bucket
 from penstock.handover.buffer import TopicByPosition
-from penstock.handover.drain import RECEIPTS, StoredPosition, entered_counts
+from penstock.handover.drain.drain import RECEIPTS, StoredPosition, entered_counts
 from penstock.handover.dropped_frames import LostCounts
-from penstock.handover.frame import read_frame_metadata
+from penstock.handover.frames.frame import read_frame_metadata
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
-from penstock.handover.position import ReaderPosition
+from penstock.handover.positions.position import ReaderPosition
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
 from penstock.records import BadBatch

@@ -24,7 +24,7 @@ from penstock.config.daemon_access import internal_token
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.files.change_log import ChangeLog
 from penstock.handover.disk_id import OwnDisk
-from penstock.handover.listener_drains import Drains
+from penstock.handover.drain.listener_drains import Drains
 from penstock.handover.paths import RELAYS_FOLDER, listeners_in
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.event_recorder import EventRecorder

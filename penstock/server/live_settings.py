@@ -9,8 +9,8 @@ from typing import TypedDict
 
 from penstock.config import Settings
 from penstock.config.keys.alarms import AlarmsConfig
-from penstock.handover.drain import RECEIPTS
-from penstock.handover.listener_drains import Drains
+from penstock.handover.drain.drain import RECEIPTS
+from penstock.handover.drain.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Limits, Log, LogError, TopicSettings
 from penstock.server.alarms.delivery import AlarmDelivery

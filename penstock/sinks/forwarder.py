@@ -25,13 +25,22 @@ import pyarrow as pa
 
 from penstock.config.keys.handlers import forwarded_handler
 from penstock.counts import Counts, Name, Origin, elsewhere
-from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED, TAKEN, Account, Accounts, lock_account
 from penstock.handover.dropped_frames import dropped
-from penstock.handover.frame import decode_frame, is_intact, read_frame_metadata
-from penstock.handover.frame_metadata import FrameMetadata
+from penstock.handover.frames.frame import decode_frame, is_intact, read_frame_metadata
+from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import hung_file, state_file
-from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.positions.accounts import (
+    CORRUPT,
+    DELIVERED,
+    DROPPED,
+    FAILED,
+    TAKEN,
+    Account,
+    Accounts,
+    lock_account,
+)
+from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup, FrameReader
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription

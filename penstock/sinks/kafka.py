@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from penstock.config import KafkaHandler
 from penstock.config.keys.handlers import KAFKA_TOPIC
 from penstock.counts import Origin
-from penstock.handover.topic_requests import TOPIC_REQUEST, requested_topics
+from penstock.handover.drain.topic_requests import TOPIC_REQUEST, requested_topics
 from penstock.kafka.client.plugins.encryption import Encryption
 from penstock.kafka.client.plugins.flink_partitioner import partitions_of
 from penstock.kafka.origin_header import ORIGIN_HEADER, encode_origin

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings, split_address
 from penstock.config.units import overlap
-from penstock.handover.frame_size import frame_length, min_frame_length
+from penstock.handover.frames.frame_size import frame_length, min_frame_length
 
 CONSOLE_KEY = "console.http"
 HANDLER_CHECK = "penstock.sinks.handler_check"

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.config import ListenerConfig, LogHandler, Settings
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
-from penstock.handover.topic_requests import requested_topics
+from penstock.handover.drain.topic_requests import requested_topics
 from penstock.ingest.connections import splitters_of
 from penstock.ingest.receiver import make_decoder
 from penstock.landing.event_rules import FOREIGN_CODECS, VIEWS, MessageKind

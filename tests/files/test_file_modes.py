@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from penstock.files.file_system import OS
-from penstock.handover import position
+from penstock.handover.positions import position
 from penstock.logbuffer import mapped
 from penstock.logbuffer.descriptor import Parameters
 

@@ -17,7 +17,7 @@ from penstock.files.file_system import OS
 from penstock.files.memory_order import barrier, explain_unsupported
 from penstock.handover import sender_reading, sender_table
 from penstock.handover.heartbeat import Heartbeat
-from penstock.handover.position import ReaderPosition
+from penstock.handover.positions.position import ReaderPosition
 from penstock.handover.sender_reading import read_senders
 from penstock.handover.sender_table import ACCEPTED, REFUSED, Arrivals, SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import STATISTICS, StatePage

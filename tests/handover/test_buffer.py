@@ -11,7 +11,7 @@ from penstock.config import ListenerConfig
 from penstock.handover.buffer import epoch_of, open_buffer
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, position_file, state_file
-from penstock.handover.position import UNKNOWN
+from penstock.handover.positions.position import UNKNOWN
 from penstock.handover.state_page import EPOCH, TOPIC_BY_POSITION, StatePage
 from penstock.logbuffer.subscription import Subscription
 from tests.ingest.ingest_life import live

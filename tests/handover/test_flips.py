@@ -11,8 +11,8 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
-from penstock.handover.drain import RECEIPTS, Drain
-from penstock.handover.frame_size import frame_length
+from penstock.handover.drain.drain import RECEIPTS, Drain
+from penstock.handover.frames.frame_size import frame_length
 from penstock.handover.paths import buffer_file, position_file, state_file
 from penstock.log import Log, TopicSettings
 from penstock.logbuffer.descriptor import MTU_LENGTH

@@ -20,11 +20,11 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.drain import RECEIPTS, Drain
+from penstock.handover.drain.drain import RECEIPTS, Drain
 from penstock.handover.dropped_frames import Carrier, LostCounts, Move
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, state_file
-from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import FrameGroup
 from penstock.handover.state_page import EPOCH, SKIPPED, StatePage
 from penstock.handover.writer import FrameWriter
@@ -34,7 +34,7 @@ from penstock.logbuffer import Frame
 from penstock.testing.crashes import CrashingFileSystem, FakeClock
 from penstock.testing.simulation.machine import VirtualTime
 from tests.fuzzed import RAW
-from tests.handover.test_drain import payloads, refuse_topic, tagged
+from tests.handover.drain.test_drain import payloads, refuse_topic, tagged
 from tests.handover.test_writer import publish
 from tests.ingest.ingest_life import Life, live
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
-from penstock.handover.drain import Drain
+from penstock.handover.drain.drain import Drain
 from penstock.handover.stored_waits import MAX_POLL_S, MIN_POLL_S, Fate, StoredWaits
 from penstock.log import Log, TopicSettings
 from penstock.records import body

@@ -26,7 +26,7 @@ from penstock.files.file_system import File, MappedIntegers, SharedIntegers
 from penstock.handover import buffer, writer
 from penstock.log import Log
 from penstock.records import EMPTY_BODY, body
-from tests.handover.test_drain import payloads
+from tests.handover.drain.test_drain import payloads
 from tests.handover.test_held_frames import counts, drain
 from tests.ingest.ingest_life import Life, live
 from tests.log.log_helpers import UNSYNCED, UnsyncedFile, UnsyncedFiles
@@ -37,7 +37,13 @@ LISTENER = ListenerConfig.model_validate(
 WATCHED = tuple(
     f"/penstock/{name}.py"
     for name in (
-        *("handover/position", "handover/state_page", "handover/buffer", "handover/drain", "handover/held_frames"),
+        *(
+            "handover/positions/position",
+            "handover/state_page",
+            "handover/buffer",
+            "handover/drain/drain",
+            "handover/held_frames",
+        ),
         *("logbuffer/mapped", "logbuffer/reshape", "files/file_system"),
     )
 )

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
-from penstock.handover.frame import reserved_value
+from penstock.handover.frames.frame import reserved_value
 from penstock.handover.paths import buffer_file, senders_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.handover.writer import GaveUp

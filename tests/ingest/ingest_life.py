@@ -9,10 +9,10 @@ from typing import Any
 from penstock.config import ListenerConfig
 from penstock.counts import Counts, by_bucket
 from penstock.handover.buffer import HandlerPosition, open_buffer
-from penstock.handover.frame import decode_frame
-from penstock.handover.frame_metadata import FrameMetadata
+from penstock.handover.frames.frame import decode_frame
+from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.paths import buffer_file, senders_file, state_file
-from penstock.handover.position import ReaderPosition
+from penstock.handover.positions.position import ReaderPosition
 from penstock.handover.sender_reading import read_senders
 from penstock.handover.sender_table import COUNT_NAMES, OTHERS
 from penstock.handover.state_page import StatePage

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
-from penstock.handover.frame import decode_frame
+from penstock.handover.frames.frame import decode_frame
 from penstock.handover.paths import buffer_file
 from penstock.ingest.requests.http import HttpReceiver
 from penstock.ingest.requests.otlp_grpc import OtlpGrpcReceiver

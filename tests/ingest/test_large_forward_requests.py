@@ -14,7 +14,7 @@ import msgpack
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.handover.frame import decode_frame
+from penstock.handover.frames.frame import decode_frame
 from penstock.handover.paths import buffer_file
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import make_decoder

@@ -15,7 +15,7 @@ import pytest
 from penstock.config import ListenerConfig
 from penstock.config.keys.listeners import DefragConfig
 from penstock.counts import Counts, open_books
-from penstock.handover.frame import published
+from penstock.handover.frames.frame import published
 from penstock.handover.paths import slots_file
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import make_decoder

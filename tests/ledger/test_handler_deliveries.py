@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.counts import Counts
-from penstock.handover.accounts import Account, Accounts
 from penstock.handover.dropped_frames import MAX_BUCKETS, DroppedFrameCounts, Move
 from penstock.handover.paths import state_file
+from penstock.handover.positions.accounts import Account, Accounts
 from penstock.handover.state_page import StatePage
 from penstock.ledger.handler_deliveries import HandlerDelivery, handler_deliveries, routes
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
-from penstock.handover.drain import Drain
+from penstock.handover.drain.drain import Drain
 from penstock.handover.dropped_frames import Carrier, LostCounts, Move
 from penstock.ledger.in_buffer import BufferedCounts, waiting, waiting_for
 from penstock.ledger.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from penstock.handover.position import ReaderPosition
+from penstock.handover.positions.position import ReaderPosition
 from penstock.logbuffer import AdminAction, BackPressured
 from penstock.logbuffer.aeron import ExclusivePublication
 

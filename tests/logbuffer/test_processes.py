@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handover.position import ReaderPosition
+from penstock.handover.positions.position import ReaderPosition
 from penstock.logbuffer import Busy, Frame, Parameters, Publication, Subscription, mtu_for
 from penstock.logbuffer.aeron import FragmentAssembler
 

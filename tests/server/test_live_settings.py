@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.config import Settings
-from penstock.handover.listener_drains import Drains
+from penstock.handover.drain.listener_drains import Drains
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, TooManyTopics
 from penstock.server.alarms.delivery import FAILED, AlarmDelivery

@@ -17,10 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Origin
-from penstock.handover.accounts import Accounts
 from penstock.handover.dropped_frames import DroppedFrameCounts
 from penstock.handover.heartbeat import HEARTBEAT
 from penstock.handover.paths import LOG, account_file, buffer_file, position_file, state_file
+from penstock.handover.positions.accounts import Accounts
 from penstock.handover.state_page import CAPACITY, HALF_HEADER, SKIPPED, STATISTICS, StatePage
 from penstock.ledger.balance import Route
 from penstock.sinks import Delivered

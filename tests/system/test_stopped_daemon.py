@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handover.lock_holder import lock_holder
 from penstock.handover.paths import LOG, position_file
+from penstock.handover.positions.lock_holder import lock_holder
 from penstock.process.kernel import has_stopped
 from penstock.testing.pipe import Pipe, wait_until
 from tests.system.test_balance_handlers import TCP, folder, lines, route, wayward  # noqa: F401 - a fixture

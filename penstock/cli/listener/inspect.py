@@ -16,7 +16,7 @@ from penstock.cli.common import aligned_lines, console, errors, fail
 from penstock.cli.options import AsJson, Config, Override, load_settings, load_settings_with_data
 from penstock.handover.buffer import newest_frame_metadata
 from penstock.handover.paths import buffer_file, handlers_in, listeners_in, position_file
-from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.logbuffer import Subscription
 from penstock.logbuffer.aeron import inspector
 from penstock.logbuffer.errors import LogBufferError

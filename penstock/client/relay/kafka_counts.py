@@ -10,8 +10,8 @@ from pathlib import Path
 from penstock import __version__
 from penstock.config import KafkaHandler, Settings
 from penstock.counts import Counts
-from penstock.handover.accounts import CORRUPT, DELIVERED, DROPPED, FAILED
 from penstock.handover.dropped_frames import MAX_BUCKETS
+from penstock.handover.positions.accounts import CORRUPT, DELIVERED, DROPPED, FAILED
 from penstock.ledger.handler_deliveries import HandlerDelivery, handler_deliveries
 from penstock.ledger.hosts.host_posts import MAX_LISTENERS
 from penstock.ledger.hosts.kafka_hosts import KafkaPost, KafkaReport

@@ -18,8 +18,8 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.frame import reserved_value
-from penstock.handover.frame_size import FRAME_OVERHEAD_BYTES
+from penstock.handover.frames.frame import reserved_value
+from penstock.handover.frames.frame_size import FRAME_OVERHEAD_BYTES
 from penstock.handover.sender_table import ACCEPTED, REFUSED, Arrivals, Ints, named_arrivals, sender_counts
 from penstock.handover.stored_waits import Fate, StoredWaits
 from penstock.handover.writer import FrameWriter

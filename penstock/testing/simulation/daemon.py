@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from penstock.counts import BucketClock
-from penstock.handover.drain import Drain
+from penstock.handover.drain.drain import Drain
 from penstock.ledger.ledger import Ledger
 from penstock.log import Limits, Log, TopicSettings
 from penstock.log.commit.committer_threads import Committers, Work

@@ -23,7 +23,8 @@ import pyarrow as pa
 
 import penstock
 from penstock.files.file_system import SystemFiles
-from penstock.handover import buffer, drain, held_frames
+from penstock.handover import buffer, held_frames
+from penstock.handover.drain import drain
 from penstock.handover.state_page import StatePage
 from penstock.log.store import index
 from penstock.log.store.segment_files import SegmentFiles, first_offsets, synced_words

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from penstock.config import ListenerConfig
 from penstock.counts import BucketClock, Counts, Name
 from penstock.handover.buffer import HandlerPosition, open_buffer
-from penstock.handover.lost_position import frames_in_file
 from penstock.handover.paths import buffer_file, held_file, state_file
+from penstock.handover.positions.lost_position import frames_in_file
 from penstock.handover.state_page import StatePage
 from penstock.handover.stored_waits import Fate, StoredWaits
 from penstock.handover.writer import FrameWriter

@@ -11,9 +11,9 @@ import pytest
 from penstock.client.relay.kafka_counts import KafkaCounts, kafka_reports, report_of
 from penstock.config import Settings
 from penstock.counts import Counts
-from penstock.handover.accounts import Account, Accounts
 from penstock.handover.dropped_frames import MAX_BUCKETS, DroppedFrameCounts, Move
 from penstock.handover.paths import state_file
+from penstock.handover.positions.accounts import Account, Accounts
 from penstock.handover.state_page import StatePage
 from penstock.ledger.handler_deliveries import HandlerDelivery
 from penstock.ledger.hosts import over_kafka

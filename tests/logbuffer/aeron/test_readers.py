@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handover.position import ReaderPosition
+from penstock.handover.positions.position import ReaderPosition
 from penstock.logbuffer import (
     AdminAction,
     BackPressured,

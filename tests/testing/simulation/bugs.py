@@ -13,8 +13,8 @@ import pytest
 from penstock.counts import Counts
 from penstock.handover import writer
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.drain import Drain
-from penstock.handover.position import ReaderPosition
+from penstock.handover.drain.drain import Drain
+from penstock.handover.positions.position import ReaderPosition
 from penstock.handover.reader import FrameReader
 from penstock.handover.writer import FrameWriter, MissedCounts, missed_counts
 from penstock.ledger.ledger import Ledger

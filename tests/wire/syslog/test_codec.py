@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.counts import open_books
-from penstock.handover.frame_size import MESSAGE_OVERHEAD_BYTES
+from penstock.handover.frames.frame_size import MESSAGE_OVERHEAD_BYTES
 from penstock.wire.codecs import CODECS
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.growth import FIELDS

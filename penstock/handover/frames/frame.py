@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import crc32c
 import pyarrow as pa
 
-from penstock.handover.frame_metadata import FrameMetadata
+from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.log.store.row_format import body_message, rows_of_body
 from penstock.logbuffer import Frame
 from penstock.records import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.config import ListenerConfig, load
-from penstock.handover.frame_size import frame_length, min_frame_length
+from penstock.handover.frames.frame_size import frame_length, min_frame_length
 
 
 def test_default_frame_fits_the_default_listeners() -> None:

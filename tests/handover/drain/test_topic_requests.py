@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.handover.topic_requests import TOPIC_REQUEST, requested_topics, with_refused_requests
+from penstock.handover.drain.topic_requests import TOPIC_REQUEST, requested_topics, with_refused_requests
 from penstock.records import ANNOTATIONS, body
 
 TAGS = st.lists(st.text("ktp:abcx", max_size=6), max_size=4)

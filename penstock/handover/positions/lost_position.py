@@ -13,12 +13,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.handover.accounts import Account, read_account
 from penstock.handover.dropped_frames import Move, dropped, last_move, moved_readers
-from penstock.handover.frame import intact_metadata
+from penstock.handover.frames.frame import intact_metadata
 from penstock.handover.held_frames import read_held_frames, write_held_frames
 from penstock.handover.paths import LOG, accounts_in, held_file, position_file, state_file
-from penstock.handover.position import UNKNOWN, ReaderPosition, create_position
+from penstock.handover.positions.accounts import Account, read_account
+from penstock.handover.positions.position import UNKNOWN, ReaderPosition, create_position
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Publication, Subscription
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.files.checked_word import encode_word
-from penstock.handover.position import UNKNOWN, NotAReaderPosition, ReaderPosition
+from penstock.handover.positions.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOLDER = """
 import sys, time
-from penstock.handover.position import ReaderPosition
+from penstock.handover.positions.position import ReaderPosition
 with ReaderPosition(sys.argv[1]).lock():
     print("held", flush=True)
     time.sleep(60)

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.handover import frame as frame_module
 from penstock.handover.dropped_frames import Carrier, LostCounts
-from penstock.handover.frame import (
+from penstock.handover.frames import frame as frame_module
+from penstock.handover.frames.frame import (
     TRAILER,
     TRAILER_MARK,
     FrameMetadata,

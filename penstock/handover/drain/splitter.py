@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.handover.drain.topic_requests import requested_topics, with_refused_requests
 from penstock.handover.state_page import TOPIC_REQUESTS, StatePage
-from penstock.handover.topic_requests import requested_topics, with_refused_requests
 from penstock.log import InvalidTopicName, Log, LogError, TooManyTopics, Topic
 from penstock.records import Body, as_batch, values_of
 

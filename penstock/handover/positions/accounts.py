@@ -16,7 +16,7 @@ from typing import IO, Any
 from penstock.counts import Counts
 from penstock.handover.dropped_frames import fold
 from penstock.handover.paths import account_file
-from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
 
 ACCOUNT, STATISTICS = 0, 1

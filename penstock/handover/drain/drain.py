@@ -24,15 +24,15 @@ from penstock.errors import PenstockError
 from penstock.files.disk_space import is_disk_full
 from penstock.files.file_system import OS
 from penstock.handover.buffer import TopicByPosition, was_restarted
+from penstock.handover.drain.splitter import MessagesByTopic, TopicSplitter
 from penstock.handover.dropped_frames import LostCounts
-from penstock.handover.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
-from penstock.handover.frame_metadata import FrameMetadata
+from penstock.handover.frames.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
+from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import read_held_frames, remove_held_frames
-from penstock.handover.lost_position import carried_floor, frames_in_file, restore_floor
 from penstock.handover.paths import LOG, held_file, state_file
-from penstock.handover.position import UNKNOWN, ReaderPosition
+from penstock.handover.positions.lost_position import carried_floor, frames_in_file, restore_floor
+from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
-from penstock.handover.splitter import MessagesByTopic, TopicSplitter
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogError, LogFull
 from penstock.log.commit.committer_threads import Work

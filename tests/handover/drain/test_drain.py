@@ -17,7 +17,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover import writer as writing
 from penstock.handover.buffer import TopicByPosition
-from penstock.handover.drain import RECEIPTS, Drain
+from penstock.handover.drain.drain import RECEIPTS, Drain
 from penstock.handover.paths import position_file, state_file
 from penstock.handover.reader import GATHER_S, FrameGroup
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage

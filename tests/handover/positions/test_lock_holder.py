@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.handover.lock_holder import end_holder, lock_holder
+from penstock.handover.positions.lock_holder import end_holder, lock_holder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOLD = "import fcntl, sys, time; f = open(sys.argv[1]); fcntl.flock(f, 2); print('held', flush=True); time.sleep(60)"
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ListenerConfig
-from penstock.handover import listener_drains
-from penstock.handover.listener_drains import Drains
+from penstock.handover.drain import listener_drains
+from penstock.handover.drain.listener_drains import Drains
 from penstock.log import Log, LogFull
 from penstock.testing import wait_until
-from tests.handover.test_drain import payloads, publish
+from tests.handover.drain.test_drain import payloads, publish
 from tests.ingest.ingest_life import live
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from penstock.handover.drain import Drain
+from penstock.handover.drain.drain import Drain
 from penstock.log import Log
 
 JOIN_TIMEOUT_S = 1.0
