@@ -33,7 +33,7 @@ from penstock.proof.status import status
 from penstock.records import body
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
-from penstock.upkeep.checkpoint_repair import repair_checkpoint, sweep
+from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint, sweep
 
 FEW, MANY = 1_000, 100_000
 TOPICS = ("events", "syslog")

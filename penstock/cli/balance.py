@@ -197,7 +197,7 @@ class BalanceQuery:
         # Imports pyarrow.dataset.
         from penstock.proof.foreign_deletions import current_complaints
         from penstock.proof.posts.tables import table_posts
-        from penstock.upkeep.scrub import find_damaged_files
+        from penstock.upkeep.repair.scrub import find_damaged_files
 
         settings = self._keys.load_all()
         listeners = [listener.name for listener in settings.listener]

@@ -1,4 +1,4 @@
-"""The list of damaged files of the tables, which the scrub finds (``penstock.upkeep.scrub``)."""
+"""The list of damaged files of the tables, which the scrub finds (``penstock.upkeep.repair.scrub``)."""
 
 from __future__ import annotations
 

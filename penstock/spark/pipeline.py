@@ -63,10 +63,10 @@ from penstock.spark.query.proof_worker import LedgerPosts, Progress, ProofWorker
 from penstock.spark.session import build_session, jvm_pid, runs_in_process
 from penstock.spark.stall_watch import StallWatch, batch_state
 from penstock.upkeep.believed_clock import BelievedClock
-from penstock.upkeep.checkpoint_repair import repair_checkpoint, sweep
 from penstock.upkeep.export.exporter import Exporters
 from penstock.upkeep.iceberg.mirror import IcebergMirror
 from penstock.upkeep.maintenance import Follow, Maintenance, Upkeep
+from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint, sweep
 
 SHUTDOWN_TIMEOUT_S = 10.0
 REPORT_INTERVAL_S = 10.0

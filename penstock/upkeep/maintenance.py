@@ -27,8 +27,8 @@ from penstock.upkeep.compaction.compaction import repair_entries
 from penstock.upkeep.compaction.typed_compaction import compact_all, remove_old
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions, request_expired
-from penstock.upkeep.reread_rows import RowSources
-from penstock.upkeep.scrub import Scrub
+from penstock.upkeep.repair.reread_rows import RowSources
+from penstock.upkeep.repair.scrub import Scrub
 
 REQUEST_POLL_S = 2.0
 """Interval between checks for deletion requests; each is one directory listing."""

@@ -30,8 +30,8 @@ from penstock.landing.typed.typed_delta import read_starts
 from penstock.proof.posts.ends import pipeline_id
 from penstock.proof.proofs import latest_proofs, proved_refills, read_proofs
 from penstock.proof.watermarks import kept_watermarks
-from penstock.upkeep.checkpoint_repair import repair_checkpoint
 from penstock.upkeep.quarantine.send_once import Resender, read_body
+from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint
 from tests.fuzzed import RAW, Bytes, documents, journals, json_texts
 from tests.landing.test_damaged_files import Sink
 

@@ -18,7 +18,7 @@ from penstock.proof.status import status
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.testing.processes import stopped
-from penstock.upkeep.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
+from penstock.upkeep.repair.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
 from tests.cli.command_line import run
 from tests.spark.spark_flight import served
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message

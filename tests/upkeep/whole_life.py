@@ -22,13 +22,13 @@ from penstock.proof import proofs_table
 from penstock.proof.proofs_table import ProofAppender
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
-from penstock.upkeep.checkpoint_repair import repair_checkpoint, sweep
 from penstock.upkeep.compaction.compaction import compact_table, sweep_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.export import clickhouse, delta_copy, duckdb_file, postgresql  # noqa: F401
 from penstock.upkeep.export.target import TargetMoved
 from penstock.upkeep.iceberg import mirrored_table  # noqa: F401
+from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint, sweep
 from tests.spark.spark_helpers import HandWritten, landed_event
 from tests.upkeep.export.exported import Exported, exported
 from tests.upkeep.iceberg.mirror_life import mirror_of

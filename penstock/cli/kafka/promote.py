@@ -82,8 +82,8 @@ def promote(
 def _move_pipeline(settings: Settings, layout: Layout) -> None:
     from penstock.proof.posts.ledger_client import LedgerAway, LedgerClient, LedgerRefused
     from penstock.proof.posts.moved_topics import post_moves
-    from penstock.upkeep.checkpoint_repair import repair_checkpoint
     from penstock.upkeep.promote.promotion import move_pipeline
+    from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint
 
     repair_checkpoint(layout)
     for topic, moved_topic in move_pipeline(layout).items():

@@ -46,7 +46,7 @@ def backfill(
         fail('a backfill reads the log, but pipeline.source is "kafka"', 2)
     from penstock.spark.pipeline import landing_of
     from penstock.upkeep.backfill_planner import hold_backfill_lock
-    from penstock.upkeep.checkpoint_repair import check_source
+    from penstock.upkeep.repair.checkpoint_repair import check_source
 
     try:
         bounds = parse_position(begin, "--from"), parse_position(end, "--to") if end is not None else None

@@ -113,8 +113,8 @@ def _delete_here(settings: Settings, layout: Layout) -> None:
     from penstock.spark.pipeline import landing_of
     from penstock.spark.query.proof_worker import ProofWorker
     from penstock.upkeep.believed_clock import BelievedClock
-    from penstock.upkeep.checkpoint_repair import repair_checkpoint
     from penstock.upkeep.deletion.removal import execute_deletions
+    from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint
 
     landing = landing_of(settings)
     repair_checkpoint(layout)

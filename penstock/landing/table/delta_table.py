@@ -492,7 +492,7 @@ def _remove_torn_files(log: Path) -> None:
                 return
         except ValueError:
             pass
-        # Crash: Spark does the batch of a torn commit again (upkeep.checkpoint_repair).
+        # Crash: Spark does the batch of a torn commit again (upkeep.repair.checkpoint_repair).
         _LOGGER.warning("removed %s, which was torn", path)
         path.unlink()
 

@@ -1,7 +1,7 @@
 """Commits of micro-batches while the tasks of the next batch run; one commit at a time.
 
 So Spark may have recorded a batch as done that the table does not have. If the process ends then,
-``penstock.upkeep.checkpoint_repair`` reverts the record, and Spark does the batch again.
+``penstock.upkeep.repair.checkpoint_repair`` reverts the record, and Spark does the batch again.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
 from penstock.spark.query.landing_tasks import Sources, kafka_messages, log_messages, run_tasks
 from penstock.spark.query.type_schemas import parse_schemas
 from penstock.spark.source.landing_ranges import register_landing
-from penstock.upkeep.checkpoint_repair import check_batches, check_source, repeat_missing_batch
-from penstock.upkeep.reread_rows import LogMessages, RowSources
+from penstock.upkeep.repair.checkpoint_repair import check_batches, check_source, repeat_missing_batch
+from penstock.upkeep.repair.reread_rows import LogMessages, RowSources
 
 MIN_TRIGGER_S = 0.1
 """Shortest interval between micro-batches; a micro-batch takes longer."""

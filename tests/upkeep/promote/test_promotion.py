@@ -27,9 +27,9 @@ from penstock.records import SCHEMA
 from penstock.spark.query.landing_query import Landing, start_landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.spark.views import read_landed
-from penstock.upkeep.checkpoint_repair import SourceDiffers
 from penstock.upkeep.promote.kafka_writer import read_header_values
 from penstock.upkeep.promote.promotion import CannotMove, Promotion, move_pipeline, to_records
+from penstock.upkeep.repair.checkpoint_repair import SourceDiffers
 from penstock.upkeep.trace.tracer import Tracer
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import append, event

@@ -12,10 +12,10 @@ from penstock.landing.requests.conditions import IN, Condition
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import existing_typed_tables, read_starts
-from penstock.upkeep.checkpoint_repair import sweep
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.repair.checkpoint_repair import sweep
 from penstock.upkeep.typed.fill import fill
 from penstock.upkeep.typed.refill import refill
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event

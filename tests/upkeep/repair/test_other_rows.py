@@ -9,7 +9,7 @@ import pytest
 from penstock.landing.event_rules import MAX_TIMESTAMP
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.other_rows import OtherRows
+from penstock.upkeep.repair.other_rows import OtherRows
 from tests.landing.typed.typed_life import Life, event
 from tests.landing.writing.messages import DAY, source
 

@@ -20,7 +20,7 @@ from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.log import Log
 from penstock.proof.status import status
 from penstock.upkeep.compaction.compaction import compact_table, sweep_table
-from penstock.upkeep.scrub import Scrub, find_damage, find_damaged_files
+from penstock.upkeep.repair.scrub import Scrub, find_damage, find_damaged_files
 from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.typed.typed_life import CLICK, Life, read
 from tests.landing.typed.typed_life import event as typed_event

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.counts import BUCKET_SECONDS
 from penstock.kafka.origin_header import NO_ORIGIN, OTHER_ORIGINS
-from penstock.upkeep.lost_column import LostColumn
+from penstock.upkeep.repair.lost_column import LostColumn
 
 ORIGIN_COLUMNS = ("source", "bucket")
 _WITHOUT_HEADER = pa.array([NO_ORIGIN, OTHER_ORIGINS])

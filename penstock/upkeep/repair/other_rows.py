@@ -24,7 +24,7 @@ from penstock.landing.row_sums import with_partitions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
-from penstock.upkeep.reread_rows import offsets_by_topic
+from penstock.upkeep.repair.reread_rows import offsets_by_topic
 
 ROW_KEY = ("topic", "partition", "offset")
 EVENT_KEY = (*ROW_KEY, "timestamp", "uuid")

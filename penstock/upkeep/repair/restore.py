@@ -51,10 +51,10 @@ from penstock.landing.writing.written_file import (
 from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.records import concatenated
 from penstock.upkeep.compaction.compaction import removed_on_failure
-from penstock.upkeep.former_origins import ORIGIN_COLUMNS, with_former_origins
-from penstock.upkeep.lost_column import LostColumn
-from penstock.upkeep.other_rows import EVENT_KEY, ROW_KEY, OtherRows, encode_streams, runs_by_stream
-from penstock.upkeep.reread_rows import RereadRows, RowSources
+from penstock.upkeep.repair.former_origins import ORIGIN_COLUMNS, with_former_origins
+from penstock.upkeep.repair.lost_column import LostColumn
+from penstock.upkeep.repair.other_rows import EVENT_KEY, ROW_KEY, OtherRows, encode_streams, runs_by_stream
+from penstock.upkeep.repair.reread_rows import RereadRows, RowSources
 from penstock.upkeep.typed.fill import CannotRestore
 
 MAX_CANDIDATES = 8 * ROW_GROUP

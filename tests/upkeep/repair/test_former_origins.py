@@ -11,8 +11,8 @@ import pytest
 from penstock.kafka.origin_header import ORIGIN_HEADER, OriginReader, encode_origin
 from penstock.landing.from_kafka.rows import RECORD, rows_from_records
 from penstock.landing.table_schema import FILE_SCHEMA
-from penstock.upkeep.former_origins import with_former_origins
-from penstock.upkeep.lost_column import LostColumn
+from penstock.upkeep.repair.former_origins import with_former_origins
+from penstock.upkeep.repair.lost_column import LostColumn
 
 MOMENT = datetime(2026, 11, 27, 12, 5, 30, tzinfo=UTC)
 MINUTE = MOMENT.replace(second=0)

@@ -40,8 +40,8 @@ from penstock.upkeep.backfill_planner import (
     hold_backfill_lock,
     request_backfill,
 )
-from penstock.upkeep.reread_rows import RowSources
-from penstock.upkeep.restore import HAS_VECTOR, restore_rows
+from penstock.upkeep.repair.reread_rows import RowSources
+from penstock.upkeep.repair.restore import HAS_VECTOR, restore_rows
 from penstock.upkeep.typed.fill import CannotRestore, restore_file
 
 _LOGGER = logging.getLogger(__name__)

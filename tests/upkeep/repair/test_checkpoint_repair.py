@@ -18,10 +18,10 @@ from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.checkpoint_rebuild import CheckpointLost
-from penstock.upkeep.checkpoint_repair import check_batches, repair_checkpoint, sweep
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.repair.checkpoint_rebuild import CheckpointLost
+from penstock.upkeep.repair.checkpoint_repair import check_batches, repair_checkpoint, sweep
 from tests.landing.table.table_rows import write_file
 from tests.spark.spark_helpers import LANDED_AT, HandWritten, landed_event, landed_message
 

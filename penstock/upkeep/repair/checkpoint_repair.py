@@ -23,7 +23,7 @@ from penstock.landing.spark_checkpoint import (
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
+from penstock.upkeep.repair.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
 
 OWN_NAME = re.compile(r"[0-9a-f]{32}\.parquet")
 """Names that ``FileWriter`` gives."""

@@ -52,7 +52,7 @@ from penstock.spark.query.proof_worker import ProofWorker
 from penstock.testing.pipe import wait_until
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
-from penstock.upkeep.scrub import Scrub, find_damaged_files
+from penstock.upkeep.repair.scrub import Scrub, find_damaged_files
 from tests.engines.foreign_spark import ForeignSpark
 from tests.landing.typed.typed_life import CLICK, read
 from tests.object_store import BUCKET, S3Server
@@ -413,7 +413,7 @@ from pathlib import Path
 from penstock.config.syntax.tables_url import TablesUrl
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.spark.query.landing_query import Landing
-from penstock.upkeep.scrub import Scrub
+from penstock.upkeep.repair.scrub import Scrub
 
 moment, server, folder, *url = sys.argv[1:]
 replace = DeltaTable.replace

@@ -14,7 +14,7 @@ from penstock.files.errors import UnknownFormat
 from penstock.landing.journal import Journal
 from penstock.landing.requests.backfill_requests import write_request
 from penstock.landing.spark_checkpoint import read_plan
-from penstock.upkeep.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
+from penstock.upkeep.repair.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
 from tests.spark.spark_helpers import LANDED_AT, HandWritten, landed_event, landed_message
 
 Harm = Callable[[Path], object]
