@@ -210,7 +210,7 @@ PenstockError
     NotBegun  (upkeep.typed.fill)
     ColumnsNotConfigured  (upkeep.typed.refill)
     RefillWaits  (upkeep.typed.refill)
-    NotForward  (wire.forward.requests)
+    NotForward  (wire.forward.event_rows)
     NotJson  (wire.json_text)
     Malformed  (wire.protobuf)
         TooManyFields

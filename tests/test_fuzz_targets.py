@@ -299,6 +299,7 @@ TARGETS = {
     "wire/own_codec.py": "wire/test_own_codec.py::test_any_bytes_are_a_row_or_refused",
     "wire/forward/codec.py": FORWARD,
     "wire/forward/handshake.py": FORWARD,
+    "wire/forward/event_rows.py": FORWARD,
     "wire/forward/requests.py": FORWARD,
     "wire/forward/splitter.py": FORWARD,
     "wire/gelf/chunks.py": GELF,

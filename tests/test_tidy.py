@@ -315,6 +315,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/wire/codecs.py": "tests/wire/test_own_codec.py",
     "penstock/wire/forward/codec.py": "tests/wire/forward/test_splitter.py",
     "penstock/wire/forward/handshake.py": "tests/wire/forward/test_splitter.py",
+    "penstock/wire/forward/event_rows.py": "tests/wire/forward/test_splitter.py",
     "penstock/wire/forward/requests.py": "tests/wire/forward/test_splitter.py",
     "penstock/wire/gelf/chunks.py": "tests/wire/gelf/test_codec.py",
     "penstock/wire/growth.py": "tests/wire/test_sender_text.py",

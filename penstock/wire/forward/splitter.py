@@ -8,15 +8,9 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
+from penstock.wire.forward.event_rows import DAMAGED, OVERSIZE, NotForward
 from penstock.wire.forward.handshake import Handshake
-from penstock.wire.forward.requests import (
-    DAMAGED,
-    OVERSIZE,
-    NotForward,
-    RequestLimits,
-    RequestReader,
-    acknowledgement,
-)
+from penstock.wire.forward.requests import RequestLimits, RequestReader, acknowledgement
 from penstock.wire.framing.line_framing import NO_LINES, Lines
 from penstock.wire.requests import MAX_MESSAGES
 

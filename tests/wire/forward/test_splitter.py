@@ -22,8 +22,8 @@ from penstock.config import ListenerConfig
 from penstock.counts import open_books
 from penstock.wire.codecs import codec_of
 from penstock.wire.forward.codec import ForwardDecoder
+from penstock.wire.forward.event_rows import MAX_CONTAINERS
 from penstock.wire.forward.handshake import Handshake
-from penstock.wire.forward.requests import MAX_CONTAINERS
 from penstock.wire.forward.splitter import WORK_PER_TURN, ForwardSplitter, RequestMemory
 from penstock.wire.framing.lines import separate_commands
 from penstock.wire.plog.statistics import Statistics
