@@ -351,6 +351,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/kafka/records/compression.py": "tests/server/kafka/records/test_decode.py",
     "penstock/ledger/hosts/host_posts.py": "tests/ledger/hosts/test_hosts.py",
     "penstock/ledger/hosts/over_kafka.py": "tests/ledger/hosts/test_kafka_hosts.py",
+    "penstock/ledger/balance_from_topics.py": "tests/ledger/test_ledger.py",
     "penstock/ledger/book/book.py": "tests/ledger/test_balance.py",
     "penstock/ledger/checkpoint_keeper.py": "tests/ledger/book/test_book_from_topics.py",
     "penstock/logbuffer/aeron/appender.py": "tests/logbuffer/aeron/test_publication.py",

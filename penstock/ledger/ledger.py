@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.counts import Counts, Name, Origin, SourceBucket, bucket_of
+from penstock.counts import Counts, Origin, SourceBucket, bucket_of
 from penstock.files.file_system import OS, FileSystem
 from penstock.handover.paths import listeners_in, senders_file
 from penstock.handover.sender_reading import Senders, read_senders
@@ -26,19 +23,18 @@ from penstock.ledger.balance import (
     Balance,
     UnlandedTail,
     Within,
-    balance,
     landed_by_minute,
     promoted_by_minute,
     with_hosts,
     with_kafka_hosts,
 )
+from penstock.ledger.balance_from_topics import all_listeners, balance_of, gaps_of, identity_of_gaps, unlanded_tail
 from penstock.ledger.book import checkpoint
 from penstock.ledger.book.book import TierCounts, TopicFates
-from penstock.ledger.book.book_from_topics import TOPIC, enter, gap_rows, resume, unreadable
-from penstock.ledger.book.bucket_tables import CountTable
-from penstock.ledger.book.daily_rollup import horizon, roll_counts
+from penstock.ledger.book.book_from_topics import TOPIC, enter, resume, unreadable
+from penstock.ledger.book.daily_rollup import horizon
 from penstock.ledger.book.senders import SenderState, changes, silent_hosts, states
-from penstock.ledger.handler_deliveries import handler_deliveries, routes
+from penstock.ledger.handler_deliveries import handler_deliveries
 from penstock.ledger.hosts import hosts, kafka_hosts, over_kafka
 from penstock.ledger.hosts.host_posts import HOST_TIER
 from penstock.ledger.hosts.hosts import HostRegister
@@ -60,7 +56,6 @@ from penstock.ledger.receipt import Losses, losses_of
 from penstock.ledger.time_series import document, series, whole_step
 from penstock.ledger.watermarks import Watermark, watermarks
 from penstock.log import (
-    Gap,
     InvalidTopicName,
     Log,
     LogFull,
@@ -70,7 +65,6 @@ from penstock.log import (
     UnknownTopic,
 )
 from penstock.log.read.glance import IntactTopic, glance
-from penstock.log.store.gaps import FILE_NAME, load
 from penstock.records import body
 
 CURSOR = "pipeline"
@@ -206,7 +200,7 @@ class Ledger:
     def _reason_against_checkpoint(self, pages: TierCounts) -> str:
         """Return why a book rebuilt from files would differ from ``pages``; empty if it would not."""
         for name, mark in sorted(pages.covered.items()):
-            gaps = _gaps(self._log.directory / name)
+            gaps = gaps_of(self._log.directory / name)
             if name in self._book.skipped or unreadable(gaps, mark.end) != sorted(
                 pages.unreadable_ranges.get(name, [])
             ):
@@ -346,7 +340,7 @@ class Ledger:
             version,
             in_buffer,
             deliveries,
-            [_identity_of_gaps(self._log.directory, name) for name in pages.logged],
+            [identity_of_gaps(self._log.directory, name) for name in pages.logged],
         )
         if state != self._losses[0]:
             document = balance_of(pages, self._log.directory, in_buffer, None, self._buffers).document()
@@ -367,7 +361,7 @@ class Ledger:
 
     def _now(self) -> tuple[TierCounts, dict[str, UnlandedTail]]:
         pages = self._book.snapshot()
-        return pages, {name: _unlanded_tail(self._log.directory, pages, name) for name in pages.logged}
+        return pages, {name: unlanded_tail(self._log.directory, pages, name) for name in pages.logged}
 
     def series(self, since: int, step: int) -> dict[str, Any]:
         """Return the balance over time from ``since`` (seconds since the epoch) in intervals of ``step`` seconds."""
@@ -391,84 +385,3 @@ def _orderly(log: Log) -> Iterator[tuple[str, IntactTopic]]:
         except UnknownFormat as error:
             # Files of another format stay unchanged, and out of the balance.
             _LOGGER.error("%s", error)
-
-
-def all_listeners(buffers: Path, configured: Iterable[str]) -> list[str]:
-    """Return all listeners that are configured or have left a log buffer."""
-    return sorted({*configured, *listeners_in(buffers)})
-
-
-def balance_of(
-    pages: TierCounts,
-    topics: Path,
-    in_buffer: Mapping[SourceBucket, Counts],
-    within: Within = None,
-    buffers: Path | None = None,
-) -> Balance:
-    """Return the balance of ``pages``, with the offsets after the landed ones taken from the topics' folders.
-
-    With ``buffers``, the folder of the log buffers, it includes routes to handlers that are separate processes.
-    """
-    tails = {name: _unlanded_tail(topics, pages, name) for name in pages.logged}
-    balance_of_log = balance(pages, tails, in_buffer, within)
-    if buffers is None:
-        return balance_of_log
-    deliveries = handler_deliveries(buffers, listeners_in(buffers))
-    # Routes of all time come from running totals. Fast path: a listener without further handlers has no such route.
-    listeners = set() if within is None else {delivery.listener for delivery in deliveries}
-    accepted = accepted_by_bucket(pages.received, roll_counts(in_buffer, pages.rolled), listeners)
-    handler_routes = routes(buffers, deliveries, accepted, within, pages.rolled)
-    return replace(
-        balance_of_log,
-        routes=sorted([*balance_of_log.routes, *handler_routes], key=lambda route: (route.source, route.handler)),
-    )
-
-
-def accepted_by_bucket(
-    received: CountTable, in_buffer: Mapping[SourceBucket, Counts], listeners: Collection[str]
-) -> dict[SourceBucket, int]:
-    """Return the accepted messages of ``listeners`` by source and bucket."""
-    total = {
-        (listener, bucket): received[listener, bucket][Name.ACCEPTED]
-        for listener in listeners
-        for bucket in received.buckets(listener)
-    }
-    for key, counts in in_buffer.items():
-        if key[0] in listeners:
-            total[key] = total.get(key, 0) + counts[Name.ACCEPTED]
-    return total
-
-
-def _unlanded_tail(topics: Path, pages: TierCounts, name: str) -> UnlandedTail:
-    landed = pages.landed.get(name)
-    through = landed.through if landed else 0
-    if is_partition(name):
-        return UnlandedTail({("kafka", 0): pages.ends[name] - through})
-    runs = landed.beyond(pages.ends[name]) if landed else []
-    if landed and not runs:
-        # Fast path: most topics have landed completely, and need no look at their files.
-        return UnlandedTail()
-    pending: Counter[SourceBucket] = Counter()
-    for begin, end in runs:
-        pending.update(TopicReader(topics / name).rows_by_origin(begin, end))
-    gaps: dict[SourceBucket, Counts] = {}
-    for gap in _gaps(topics / name):
-        for begin, end in runs if landed else [(0, gap.end)]:
-            for key, rows in gap_rows(gap, max(begin, gap.begin), min(end, gap.end)).items():
-                gaps.setdefault(key, Counts())[f"{Name.GAP}{gap.reason}"] += rows
-    return UnlandedTail(pending, gaps)
-
-
-def _identity_of_gaps(topics: Path, name: str) -> tuple[int, int, int] | None:
-    try:
-        status = os.stat(f"{topics}/{name}/{FILE_NAME}")
-    except FileNotFoundError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def _gaps(topic: Path) -> list[Gap]:
-    try:
-        return load(topic / FILE_NAME)
-    except FileNotFoundError:
-        return []

@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.counts import Counts, Name
 from penstock.ledger.balance import Within
+from penstock.ledger.balance_from_topics import all_listeners, balance_of
 from penstock.ledger.book.book_from_topics import recompute, usable, with_posts
 from penstock.ledger.in_buffer import waiting
-from penstock.ledger.ledger import all_listeners, balance_of
 from penstock.ledger.posts import ClientPost, Post
 from penstock.log import LogError, TopicReader
 

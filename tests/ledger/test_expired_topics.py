@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.counts import Counts, Origin, elsewhere
+from penstock.ledger.balance_from_topics import balance_of
 from penstock.ledger.book.book_from_topics import load
-from penstock.ledger.ledger import Ledger, balance_of
+from penstock.ledger.ledger import Ledger
 from penstock.log import Log, TopicSettings
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import FakeClock

@@ -13,10 +13,11 @@ import pytest
 
 from penstock.counts import Counts, Origin, bucket_of
 from penstock.files.file_system import OS
+from penstock.ledger.balance_from_topics import balance_of
 from penstock.ledger.book import checkpoint
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.book.daily_rollup import day_of
-from penstock.ledger.ledger import CURSOR, Ledger, balance_of
+from penstock.ledger.ledger import CURSOR, Ledger
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.ledger.receipt import losses_of
 from penstock.log import Log
@@ -86,7 +87,7 @@ def test_files_of_topics_without_waiting_rows_are_not_opened(
     def opens(_: Path) -> None:
         raise AssertionError("there may be thousands, and the balance is asked for every second")
 
-    monkeypatch.setattr("penstock.ledger.ledger.TopicReader", opens)
+    monkeypatch.setattr("penstock.ledger.balance_from_topics.TopicReader", opens)
     assert ledger.balance() == before
     assert (before.unaccounted, before.pending, len(before.topics)) == (0, 0, 2)
 

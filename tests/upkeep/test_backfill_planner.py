@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.ledger.balance_from_topics import balance_of
 from penstock.ledger.book.book import Book
 from penstock.ledger.book.book_from_topics import load
-from penstock.ledger.ledger import balance_of
 from penstock.ledger.posts import ClientPost, LandedPost
 from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.proofs import BackfillProof
