@@ -119,6 +119,7 @@ TARGETS = {
     "kafka/client/plugins/java_partitioner.py": HASHES,
     "ledger/hosts/host_files.py": "ledger/hosts/test_host_files.py::test_any_stored_document_is_read_or_set_aside",
     "ledger/hosts/host_posts.py": "ledger/hosts/test_hosts.py::test_any_document_is_a_post_or_refused",
+    "ledger/hosts/host_states.py": "ledger/hosts/test_host_files.py::test_any_stored_document_is_read_or_set_aside",
     "ledger/hosts/kafka_hosts.py": "ledger/hosts/test_kafka_hosts.py::test_any_document_is_a_post_or_refused",
     "ledger/hosts/hosts.py": "ledger/hosts/test_hosts.py::test_any_document_is_a_post_or_refused",
     "kafka/large/assembler.py": "kafka/large/test_assembler.py::test_any_record_is_accepted_or_refused",

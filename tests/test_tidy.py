@@ -350,6 +350,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/kafka/client/start_offsets.py": "tests/kafka/client/test_consumer_seek.py",
     "penstock/kafka/records/compression.py": "tests/server/kafka/records/test_decode.py",
     "penstock/ledger/hosts/host_posts.py": "tests/ledger/hosts/test_hosts.py",
+    "penstock/ledger/hosts/host_states.py": "tests/ledger/hosts/test_hosts.py",
     "penstock/ledger/hosts/over_kafka.py": "tests/ledger/hosts/test_kafka_hosts.py",
     "penstock/ledger/balance_from_topics.py": "tests/ledger/test_ledger.py",
     "penstock/ledger/book/book.py": "tests/ledger/test_balance.py",

@@ -17,7 +17,7 @@ from penstock.handover.paths import LOG
 from penstock.ledger.book.book import TierCounts, TopicFates
 from penstock.ledger.book.daily_rollup import roll_counts, roll_rows, rolled_key, widened
 from penstock.ledger.book.source_totals import SourceTotals
-from penstock.ledger.hosts.hosts import HostState, OnHost, on_host
+from penstock.ledger.hosts.host_states import HostState, OnHost, on_host
 from penstock.ledger.hosts.over_kafka import OverKafka
 from penstock.ledger.posts import ROWS, SUM, is_partition
 

@@ -18,7 +18,8 @@ from penstock.files.checked_document import write_document
 from penstock.ledger.hosts import host_files
 from penstock.ledger.hosts.host_files import HostFiles, Storable
 from penstock.ledger.hosts.host_posts import HostPost, ListenerReport
-from penstock.ledger.hosts.hosts import HostRegister, HostState
+from penstock.ledger.hosts.host_states import HostState
+from penstock.ledger.hosts.hosts import HostRegister
 from penstock.ledger.hosts.kafka_hosts import KafkaHost, KafkaHostRegister, KafkaPost, KafkaReport
 from penstock.ledger.posts import BadPost
 from tests.fuzzed import objects

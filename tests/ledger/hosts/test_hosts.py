@@ -18,7 +18,8 @@ from penstock.ledger.balance import HostListener, balance, with_hosts
 from penstock.ledger.book.book import TierCounts
 from penstock.ledger.hosts import host_files, hosts
 from penstock.ledger.hosts.host_posts import HostPost, ListenerReport, parse_host_post
-from penstock.ledger.hosts.hosts import HostRegister, OnHost
+from penstock.ledger.hosts.host_states import OnHost
+from penstock.ledger.hosts.hosts import HostRegister
 from penstock.ledger.posts import BadPost
 from tests.fuzzed import JSON, objects
 
