@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.sources import ENVIRONMENT_PREFIX, RawSettings, gather
+from penstock.config.sources import ENVIRONMENT_PREFIX, RawSettings, gather_settings
 from penstock.config.syntax.tables_url import TablesPlace, check_place, is_url
 from penstock.config.units import ConfigError, check_address
 
@@ -83,7 +83,7 @@ def daemon_keys(
     """
     load_all = partial(_load, file, overrides, environment)
     try:
-        raw = gather(file, overrides, environment)
+        raw = gather_settings(file, overrides, environment)
         # Options about other keys, and variables of unknown groups, need full validation, so that a typo is an error.
         keys = None if _needs_all_keys(raw) else _extract(raw)
     except ConfigError:

@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 
 from penstock.config.keys.secrets import MASK, is_secret
 from penstock.config.keys.tree import Settings
-from penstock.config.loader import check
-from penstock.config.sources import gather
+from penstock.config.loader import validate
+from penstock.config.sources import gather_settings
 from penstock.config.units import parse_size, parse_time
 
 DEFAULT = "default"
@@ -38,8 +38,8 @@ def explain(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> list[ExplainedKey]:
     """Return all keys in the order of the configuration. Raises ConfigError as ``load`` does."""
-    raw = gather(file, overrides, environment)
-    return keys_of(check(raw), raw.origins)
+    raw = gather_settings(file, overrides, environment)
+    return keys_of(validate(raw), raw.origins)
 
 
 def keys_of(settings: Settings, origins: Mapping[str, str] | None = None) -> list[ExplainedKey]:

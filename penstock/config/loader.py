@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from penstock.config.complaints import complaints
 from penstock.config.keys.secrets import MASK, masked
 from penstock.config.keys.tree import Settings
-from penstock.config.sources import RawSettings, gather
+from penstock.config.sources import RawSettings, gather_settings
 from penstock.config.units import ConfigError
 from penstock.files.secret_files import unsafe_access
 
@@ -23,7 +23,7 @@ def load(
     Raises ConfigError with a line for every unknown or bad key.
     """
     try:
-        return check(gather(file, overrides, environment))
+        return validate(gather_settings(file, overrides, environment))
     except RecursionError:
         raise ConfigError("the configuration is nested too deeply") from None
 
@@ -37,7 +37,7 @@ def notices(
     """Return the warnings of a start about its ``settings``: keys without effect, default listeners, a readable
     file with secrets.
     """
-    raw = gather(file, overrides, environment)
+    raw = gather_settings(file, overrides, environment)
     lines = []
     if raw.ignored:
         lines.append(f"without effect: {', '.join(f'{key} ({reason})' for key, reason in raw.ignored.items())}")
@@ -56,14 +56,14 @@ def _unsafe_secrets(file: Path) -> str:
     It does not stop the start, unlike an unsafe file that holds only a secret: a configuration is meant to be read.
     """
     try:
-        settings_of_file = check(gather(file, (), {}))
+        settings_of_file = validate(gather_settings(file, (), {}))
     except ConfigError:
         return ""  # the file alone is incomplete: the environment or options complete it
     # A secret is printed as MASK, so MASK shows that the file has one.
     return unsafe_access(file.stat(), file) if MASK in str(masked(settings_of_file)) else ""
 
 
-def check(raw: RawSettings) -> Settings:
+def validate(raw: RawSettings) -> Settings:
     """Validate the raw settings. Raises ConfigError with a line for every unknown or bad key."""
     try:
         return Settings.model_validate(raw.tree)

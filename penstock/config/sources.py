@@ -47,7 +47,7 @@ class RawSettings:
     has_default_listeners: bool = False
 
 
-def gather(
+def gather_settings(
     file: Path | None = None, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> RawSettings:
     """Return all settings with inherited ones filled in. Raises ConfigError."""

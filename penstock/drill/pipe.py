@@ -145,6 +145,7 @@ class DrillPipe:
 
     def halt(self) -> None:
         """End all processes in order; they can be started again."""
+        # Limit: each process may take the shutdown time to end, and the supervisor waits for its own children first.
         deadline = time.monotonic() + 2 * self.settings.shutdown_time
         for child in reversed(self._children()):
             child.stop()

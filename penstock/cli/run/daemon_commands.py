@@ -77,6 +77,7 @@ def _request_change(
     if not is_confirmed and (closing := _busy_listeners_to_close(settings)):
         fail(f"this would close {closing}; keep them in the configuration, or add --yes", 2)
     try:
+        # Limit: receivers end before their readers, and both may take the shutdown time.
         outcome = request(settings.data_dir, 2 * settings.shutdown_time + RELOAD_MARGIN_S)
     except (NotRunning, NoAnswer) as error:
         fail(error)

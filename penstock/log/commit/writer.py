@@ -84,7 +84,7 @@ class Writer:
         """Store the new appends among ``appends`` as one group, and answer all. Raises LogError; then nothing is
         stored.
         """
-        level = self._deduplicator.durability = self.level
+        durability = self._deduplicator.durability = self.promised_durability
         try:
             active = self.active()
             # A log buffer whose frame failed must retry it before later frames are accepted, see `Deduplicator`.
@@ -101,8 +101,8 @@ class Writer:
             for batch in stored:
                 # Order: answered after sync and publish. Duplicates are answered last, because they refer to the
                 # stored appends.
-                resolve(batch, level)
-        answer_duplicates(admitted, self._written_end, level)
+                resolve(batch, durability)
+        answer_duplicates(admitted, self._written_end, durability)
 
     def admit(self, appends: list[QueuedAppend]) -> list[QueuedAppend]:
         """Return the appends of a transaction that must be stored. Raises OutOfSequence and LogError."""
@@ -116,7 +116,7 @@ class Writer:
         return new_appends
 
     @property
-    def level(self) -> Durability:
+    def promised_durability(self) -> Durability:
         """Return the durability that an answer promises."""
         return "synced" if self.settings.durability == "synced" else "written"
 
@@ -128,7 +128,7 @@ class Writer:
         active = self._roll_if_due(active)
         before = active.state.copy()
         stored = self.append(appends)
-        if self.level == "synced":
+        if self.promised_durability == "synced":
             try:
                 active.sync()
                 self.publish()
