@@ -44,6 +44,7 @@ ANSWERS = "client/log/test_calls.py::test_random_answer_is_decoded_or_an_error_o
 BODIES = "server/http/test_request_bodies.py::test_any_body_is_an_object_or_an_api_error"
 CTL = "cli/listener/test_ctl.py::test_any_answer_is_an_object_or_one_error_line"
 METADATA = "handover/frames/test_frame.py::test_arbitrary_document_is_metadata_or_bad_batch"
+BODY_DECOMPRESSION = "ingest/requests/test_body_decompression.py::test_any_body_is_unpacked_within_bounds_or_refused"
 MESSAGE_COLUMNS = "console/components/test_message_fields.py::test_any_message_is_shown_as_columns"
 DECRYPTION = "kafka/client/plugins/test_encryption.py::test_any_value_is_decrypted_or_refused"
 FLINK_KEYS = "kafka/client/plugins/test_flink_partitioner.py::test_any_key_has_a_partition"
@@ -108,9 +109,8 @@ TARGETS = {
     "handover/sender_table.py": "handover/test_sender_table.py::test_arbitrary_file_is_a_table_or_none",
     "handover/state_page.py": "handover/test_state_page.py::test_changed_byte_leaves_an_intact_text",
     "handover/drain/topic_requests.py": "handover/drain/test_topic_requests.py::test_last_kt_tag_is_the_request",
-    "ingest/requests/admission.py": (
-        "ingest/requests/test_admission.py::test_any_body_is_unpacked_within_bounds_or_refused"
-    ),
+    "ingest/requests/body_decompression.py": BODY_DECOMPRESSION,
+    "ingest/requests/tokens.py": "ingest/requests/test_tokens.py::test_no_other_header_is_a_token",
     "ingest/slots.py": ("ingest/test_slots.py::test_any_bytes_give_no_slot_longer_than_a_datagram"),
     "ingest/tcp.py": "ingest/test_tcp.py::test_any_bytes_close_the_books",
     "ingest/udp.py": DATAGRAMS,

@@ -96,6 +96,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/wire/source_annotations.py": "one rule of all listeners",
     "penstock/ingest/acknowledgements.py": "one invariant, apart from the sockets",
     "penstock/ingest/handler_statistics.py": "a file format of other processes",
+    "penstock/ingest/requests/tokens.py": "one rule of two servers, apart from their bodies",
     "penstock/ingest/requests/large_requests.py": "a thread of its own, for two receivers",
     "penstock/audit/redelivery.py": "the only part of an audit that writes",
     "penstock/audit/columns.py": "one list of names, without Arrow",

@@ -19,10 +19,11 @@ from penstock.config.nearest_name import nearest
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.networks import networks_of
-from penstock.ingest.requests.admission import check_token, decompress, decompress_if_small
+from penstock.ingest.requests.body_decompression import decompress, decompress_if_small
 from penstock.ingest.requests.large_requests import INLINE_BYTES, LEFT, ClientLeft, LargeRequests
 from penstock.ingest.requests.request_writer import Sender
 from penstock.ingest.requests.submissions import Submissions
+from penstock.ingest.requests.tokens import check_token
 from penstock.ingest.tls import ListenerTls
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.process.servers.event_loop import ServerLoop

@@ -21,11 +21,12 @@ from penstock.config.keys.security.renewed_tls import Pem, renewed_server_creden
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.networks import networks_of
-from penstock.ingest.requests.admission import check_token, decompress, decompress_if_small
+from penstock.ingest.requests.body_decompression import decompress, decompress_if_small
 from penstock.ingest.requests.large_requests import INLINE_BYTES, LargeRequests
 from penstock.ingest.requests.otap import METHOD, ArrowBatch, ArrowStream, max_streams
 from penstock.ingest.requests.otlp_export import Export, Reads
 from penstock.ingest.requests.request_writer import BUSY, RequestWriter, Sender
+from penstock.ingest.requests.tokens import check_token
 from penstock.ingest.sockets import CannotListen
 from penstock.ingest.tls import admitted_name
 from penstock.process.kernel import raise_file_limit

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.ingest.requests.admission import decompress
+from penstock.ingest.requests.body_decompression import decompress
 from penstock.records import as_batch
 from penstock.wire.otlp.protocol import OtlpProtocol, logs_of
 from penstock.wire.requests import Received

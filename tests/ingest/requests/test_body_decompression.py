@@ -1,8 +1,7 @@
-"""Whose requests are taken, and what is unpacked of them."""
+"""Any body is unpacked within the limit or refused."""
 
 from __future__ import annotations
 
-import base64
 import gzip
 import zlib
 
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.ingest.requests.admission import ENCODINGS, check_token, decompress
+from penstock.ingest.requests.body_decompression import ENCODINGS, decompress
 from penstock.wire.requests import Refused
 from tests.fuzzed import RAW
 
@@ -51,27 +50,3 @@ def test_bomb_is_not_decompressed_beyond_the_limit(monkeypatch: pytest.MonkeyPat
             decompress(data, "gzip", 1 << 20)
         assert refused.value.status == 413
     assert max(produced) <= (1 << 20) + 1
-
-
-@given(st.text(st.characters(codec="latin-1"), max_size=30), st.text(max_size=9))
-def test_no_other_header_is_a_token(header: str, query: str) -> None:
-    with pytest.raises(Refused):
-        check_token(["the only one"], {"authorization": header}, {"token": query})
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"authorization": "Bearer one"},
-        {"authorization": "splunk two"},
-        {"authorization": "ApiKey one"},
-        {"authorization": "ApiKey " + base64.b64encode(b"id:two").decode()},
-        {"authorization": "Basic " + base64.b64encode(b"anybody:one").decode()},
-    ],
-)
-def test_each_protocol_has_its_own_form(headers: dict[str, str]) -> None:
-    check_token(["one", "two"], headers, {})
-    check_token([], {}, {})
-    with pytest.raises(Refused) as refused:
-        check_token(["three"], headers, {})
-    assert refused.value.status == 403
