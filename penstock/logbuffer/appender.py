@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from penstock.files import memory_order
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.errors import AdminAction, MaxPositionExceeded
 from penstock.logbuffer.mapped import LogFile
 
@@ -44,7 +44,7 @@ class Appender:
         zero.
         """
         end = self._begin + self._term_length if self._is_last_term_closed else self.position
-        begin, position = self.cleaned, min(position, end) & -d.FRAME_ALIGNMENT
+        begin, position = self.cleaned, min(position, end) & -descriptor.FRAME_ALIGNMENT
         if begin >= position:
             return False
         stop = min(position, self._log.term_end(begin))
@@ -59,7 +59,7 @@ class Appender:
 
     def required(self, length: int) -> int:
         """Return the bytes that a message of ``length`` bytes takes in the term."""
-        return d.align(length + d.HEADER_LENGTH)
+        return descriptor.align(length + descriptor.HEADER_LENGTH)
 
     def append(self, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
         """Append one message of ``length`` bytes; the caller has made room."""
@@ -78,14 +78,14 @@ class Appender:
         self._store_tail(self._offset)
 
     def _write_message(self, begin: int, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
-        self._write_frame(begin, d.UNFRAGMENTED, parts, length, reserved_value)
+        self._write_frame(begin, descriptor.UNFRAGMENTED, parts, length, reserved_value)
 
     def _write_frame(
         self, begin: int, flags: int, parts: Sequence[memoryview], length: int, reserved_value: int
     ) -> None:
-        length += d.HEADER_LENGTH
-        file_offset = self._log.begin_frame(begin, length, flags, d.DATA, reserved_value)
-        target = file_offset + d.HEADER_LENGTH
+        length += descriptor.HEADER_LENGTH
+        file_offset = self._log.begin_frame(begin, length, flags, descriptor.DATA, reserved_value)
+        target = file_offset + descriptor.HEADER_LENGTH
         for part in parts:
             self._log.copy(target, part)
             target += len(part)
@@ -102,7 +102,7 @@ class Appender:
                 self._log.blank(begin, end - begin)
                 return
             self.last = begin
-            begin += d.align(length)
+            begin += descriptor.align(length)
 
     def _rotate(self, required: int) -> NoReturn:
         """Pad the rest of the term and rotate."""
@@ -121,7 +121,7 @@ class Appender:
     def _close_term(self, position: int, following: int) -> None:
         if position < following:
             self._log.pad(position, following - position)
-        if following >= d.max_position(self._term_length):
+        if following >= descriptor.max_position(self._term_length):
             self._close_last_term()
             raise MaxPositionExceeded(f"no term follows position {position}")
         # Order: zero the next partition if cleaning lags, then its tail, then the term count that makes it active.
@@ -129,7 +129,7 @@ class Appender:
         self._move_tail(following)
         self._store_tail(0)
         memory_order.barrier()
-        self._log.store(d.ACTIVE_TERM_COUNT, self._count)
+        self._log.store(descriptor.ACTIVE_TERM_COUNT, self._count)
 
     def _tail_offset_before_rotation(self) -> int:
         return self._offset
@@ -138,9 +138,11 @@ class Appender:
         self._is_last_term_closed = True
 
     def _store_tail(self, offset: int) -> None:
-        self._log.store(d.TAIL_COUNTERS[self._count % d.PARTITIONS], d.pack_tail(self._term_id, offset))
+        self._log.store(
+            descriptor.TAIL_COUNTERS[self._count % descriptor.PARTITIONS], descriptor.pack_tail(self._term_id, offset)
+        )
 
     def _move_tail(self, position: int) -> None:
         self._count, self._offset = self._log.tail_at(position)
         self._begin = position - self._offset
-        self._term_id = d.int32(self._log.initial_term_id + self._count)
+        self._term_id = descriptor.int32(self._log.initial_term_id + self._count)

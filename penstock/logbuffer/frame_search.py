@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.mapped import LogFile
 from penstock.logbuffer.reshape import newest_term
 
@@ -21,10 +21,12 @@ def next_frame(log: LogFile, position: int, end: int = sys.maxsize) -> int | Non
         # Fast path: the next frame is usually near, and arrays of a chunk stay in the processor's cache.
         chunk_end = min(position + SEARCH_CHUNK_BYTES, end)
         slots = log.headers(position, chunk_end)
-        is_valid = d.valid_headers(slots, position - term_begin, term_id, p.session_id, p.stream_id, p.term_length)
+        is_valid = descriptor.valid_headers(
+            slots, position - term_begin, term_id, p.session_id, p.stream_id, p.term_length
+        )
         index = int(is_valid.argmax())
         if is_valid[index]:
-            return position + index * d.FRAME_ALIGNMENT
+            return position + index * descriptor.FRAME_ALIGNMENT
         position = chunk_end
     return None
 
@@ -37,12 +39,12 @@ def first_used(log: LogFile, position: int, end: int) -> int:
         is_used = words != 0
         index = int(is_used.argmax())
         if is_used[index]:
-            return (position + 8 * index) & -d.FRAME_ALIGNMENT
+            return (position + 8 * index) & -descriptor.FRAME_ALIGNMENT
         position = chunk_end
     return end
 
 
 def newest_by_frames(log: LogFile) -> int:
     """Return the highest term count with a frame, or -1; reads the whole file."""
-    count = d.PARTITIONS * log.term_length // d.FRAME_ALIGNMENT
-    return newest_term(np.frombuffer(log.bytes, d.HEADER_DTYPE, count), log.parameters)
+    count = descriptor.PARTITIONS * log.term_length // descriptor.FRAME_ALIGNMENT
+    return newest_term(np.frombuffer(log.bytes, descriptor.HEADER_DTYPE, count), log.parameters)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.files import memory_order
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.errors import Lapped
 from penstock.logbuffer.frame_search import next_frame
 from penstock.logbuffer.mapped import LogFile
@@ -42,7 +42,7 @@ class MissingFrame:
             raise Lapped(position)
 
     def _is_lost(self, position: int, ahead: int) -> bool:
-        if ahead >= d.PARTITIONS:
+        if ahead >= descriptor.PARTITIONS:
             return True
         if not self._in_order and self._is_being_written(position):
             return False
@@ -58,7 +58,7 @@ class MissingFrame:
         tail = self.tail()
         if tail <= position or self._is_in_flight(position, tail):
             return False
-        if next_frame(self._log, position + d.FRAME_ALIGNMENT, tail) is None:
+        if next_frame(self._log, position + descriptor.FRAME_ALIGNMENT, tail) is None:
             return False
         # Order: checked again after the search; the writer may have published this frame during it.
         memory_order.barrier()
@@ -68,7 +68,7 @@ class MissingFrame:
         """Report whether this frame owns the last room taken, so that nothing behind it needs a search."""
         length = self._log.ints[self._log.offset_of(position) >> 2]
         # A write never takes as long as the patience; after that the negative length may be damaged.
-        is_last_frame = self._in_order and length < 0 and position + d.align(-length) == tail
+        is_last_frame = self._in_order and length < 0 and position + descriptor.align(-length) == tail
         return is_last_frame and not self._has_waited(position)
 
     def has_whole_frame(self, position: int) -> bool:
@@ -90,9 +90,9 @@ class MissingFrame:
 
     def tail(self) -> int:
         """Return the position at which the writer takes room next."""
-        count = self._log.load(d.ACTIVE_TERM_COUNT)
+        count = self._log.load(descriptor.ACTIVE_TERM_COUNT)
         # Order: the writer stores the tail of a term before it makes the term active.
         if memory_order.IS_WEAK:
             memory_order.barrier()
-        raw = self._log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
-        return count * self._log.term_length + d.tail_offset(raw, self._log.term_length)
+        raw = self._log.load(descriptor.TAIL_COUNTERS[count % descriptor.PARTITIONS])
+        return count * self._log.term_length + descriptor.tail_offset(raw, self._log.term_length)

@@ -21,7 +21,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from penstock.files import memory_order
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.errors import Busy, NotALogBuffer, UnsupportedProcessor
 
 RELEASE_INTERVAL_S = 0.25
@@ -39,7 +39,7 @@ class Frame(NamedTuple):
     begin: int
     end: int
     reserved_value: int
-    flags: int = d.UNFRAGMENTED
+    flags: int = descriptor.UNFRAGMENTED
 
 
 def require_ordered_memory(reason: str = memory_order.UNSUPPORTED) -> None:
@@ -71,8 +71,8 @@ class LogFile:
         self.term_length = parameters.term_length
         self.initial_term_id = parameters.initial_term_id
         self._mask = self.term_length - 1
-        self._bits = d.position_bits(self.term_length)
-        self._metadata_offset = size - d.METADATA_LENGTH
+        self._bits = descriptor.position_bits(self.term_length)
+        self._metadata_offset = size - descriptor.METADATA_LENGTH
         self.closed = False
         self._next_release_s, self._released_position, self._keeps_pages = 0.0, 0, True
 
@@ -96,13 +96,13 @@ class LogFile:
 
     def offset_of(self, position: int) -> int:
         """Return the file offset of a position."""
-        return ((position >> self._bits) % d.PARTITIONS << self._bits) + (position & self._mask)
+        return ((position >> self._bits) % descriptor.PARTITIONS << self._bits) + (position & self._mask)
 
     def term_count(self, position: int) -> int:
         return position >> self._bits
 
     def term_id(self, position: int) -> int:
-        return d.int32(self.initial_term_id + (position >> self._bits))
+        return descriptor.int32(self.initial_term_id + (position >> self._bits))
 
     def term_begin(self, position: int) -> int:
         return position & ~self._mask
@@ -112,12 +112,12 @@ class LogFile:
 
     def tail_at(self, position: int) -> tuple[int, int]:
         """Return term count and offset of a tail at ``position``; behind the last term no further one begins."""
-        count = min(position >> self._bits, d.MAX_TERM_COUNT)
+        count = min(position >> self._bits, descriptor.MAX_TERM_COUNT)
         return count, position - (count << self._bits)
 
     # Loads and stores
 
-    def load(self, field: d.Field) -> int:
+    def load(self, field: descriptor.Field) -> int:
         file_offset = self._metadata_offset + field.offset
         if field.code == "i":
             return self.ints[file_offset >> 2]
@@ -126,7 +126,7 @@ class LogFile:
         number: int = struct.unpack_from("<" + field.code, self.bytes, file_offset)[0]
         return number
 
-    def store(self, field: d.Field, value: int) -> None:
+    def store(self, field: descriptor.Field, value: int) -> None:
         """Store 4 or 8 bytes in one aligned store; other fields are written only at creation."""
         file_offset = self._metadata_offset + field.offset
         if field.code == "i":
@@ -175,7 +175,7 @@ class LogFile:
         self.store_int(file_offset, -length)
         self.copy(
             file_offset + 4,
-            d.HEADER_REST.pack(0, flags, kind, position & self._mask, p.session_id, p.stream_id, term_id),
+            descriptor.HEADER_REST.pack(0, flags, kind, position & self._mask, p.session_id, p.stream_id, term_id),
         )
         self.store_long(file_offset + 24, reserved_value)
         return file_offset
@@ -189,12 +189,12 @@ class LogFile:
 
     def pad(self, position: int, length: int) -> None:
         """Write a padding frame of ``length`` bytes in total."""
-        self.publish(self.begin_frame(position, length, d.UNFRAGMENTED, d.PAD, 0), length)
+        self.publish(self.begin_frame(position, length, descriptor.UNFRAGMENTED, descriptor.PAD, 0), length)
 
     def blank(self, position: int, length: int) -> None:
         """Write zeroed padding over unpublished bytes, so that no old frame in them is ever read."""
-        file_offset = self.begin_frame(position, length, d.UNFRAGMENTED, d.PAD, 0)
-        self.fill_zero(file_offset + d.HEADER_LENGTH, length - d.HEADER_LENGTH)
+        file_offset = self.begin_frame(position, length, descriptor.UNFRAGMENTED, descriptor.PAD, 0)
+        self.fill_zero(file_offset + descriptor.HEADER_LENGTH, length - descriptor.HEADER_LENGTH)
         self.publish(file_offset, length)
 
     def whole_frame(self, position: int) -> tuple[int, int, int]:
@@ -202,17 +202,17 @@ class LogFile:
         file_offset = self.offset_of(position)
         # Order: the length before the rest of the header, the reverse of the stores.
         length = self.ints[file_offset >> 2]
-        if length < d.HEADER_LENGTH:
+        if length < descriptor.HEADER_LENGTH:
             return 0, 0, 0
         if memory_order.IS_WEAK:
             memory_order.barrier()
-        version, flags, kind, term_offset, session_id, stream_id, term_id = d.HEADER_REST.unpack_from(
+        version, flags, kind, term_offset, session_id, stream_id, term_id = descriptor.HEADER_REST.unpack_from(
             self.bytes, file_offset + 4
         )
         offset = position & self._mask
         if length > self.term_length - offset or term_offset != offset:
             return 0, 0, 0
-        if term_id != self.term_id(position) or version or kind > d.DATA:
+        if term_id != self.term_id(position) or version or kind > descriptor.DATA:
             return 0, 0, 0
         if session_id != self.parameters.session_id or stream_id != self.parameters.stream_id:
             return 0, 0, 0
@@ -221,13 +221,13 @@ class LogFile:
     def frame(self, position: int, length: int, flags: int) -> Frame:
         """Return the frame at ``position``, given its frame length and flags."""
         file_offset = self.offset_of(position)
-        data = self.bytes[file_offset + d.HEADER_LENGTH : file_offset + length]
-        return Frame(data, position, position + d.align(length), self.longs[(file_offset + 24) >> 3], flags)
+        data = self.bytes[file_offset + descriptor.HEADER_LENGTH : file_offset + length]
+        return Frame(data, position, position + descriptor.align(length), self.longs[(file_offset + 24) >> 3], flags)
 
     def headers(self, begin: int, end: int) -> np.ndarray:
         """Return the slots of positions [begin, end), within one term, as an array of HEADER_DTYPE."""
-        count = (end - begin) // d.FRAME_ALIGNMENT
-        return np.frombuffer(self.bytes, d.HEADER_DTYPE, count, self.offset_of(begin))
+        count = (end - begin) // descriptor.FRAME_ALIGNMENT
+        return np.frombuffer(self.bytes, descriptor.HEADER_DTYPE, count, self.offset_of(begin))
 
     def close(self) -> None:
         """Close the file; frames still referenced keep the mapping until they are freed."""
@@ -240,7 +240,7 @@ class LogFile:
             self._map.close()
 
 
-def create_file(path: Path, parameters: d.Parameters, position: int) -> None:
+def create_file(path: Path, parameters: descriptor.Parameters, position: int) -> None:
     """Create a file, fully allocated and durable before its name appears. Raises FileExistsError, OSError."""
     if path.exists():
         raise FileExistsError(f"{path} exists")
@@ -249,7 +249,7 @@ def create_file(path: Path, parameters: d.Parameters, position: int) -> None:
         with open(unfinished, "wb", opener=lambda path, flags: os.open(path, flags, 0o640)) as file:
             # A sparse file would raise SIGBUS on a full disk; allocation fails with OSError here instead.
             os.posix_fallocate(file.fileno(), 0, parameters.file_length)
-            os.pwrite(file.fileno(), parameters.metadata(position), parameters.file_length - d.METADATA_LENGTH)
+            os.pwrite(file.fileno(), parameters.metadata(position), parameters.file_length - descriptor.METADATA_LENGTH)
             os.fsync(file.fileno())
         # Order: fsync the file, rename it, then sync the folder. Crash: only a `.new` file can be incomplete.
         os.rename(unfinished, path)
@@ -272,17 +272,17 @@ def lock_file(path: Path) -> IO[bytes]:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    folder_descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        os.fsync(folder_descriptor)
     finally:
-        os.close(descriptor)
+        os.close(folder_descriptor)
 
 
-def _read_parameters(file: int, size: int, path: Path, tolerant: bool) -> tuple[d.Parameters, str]:
-    if size < d.file_length(d.TERM_MIN_LENGTH, d.PAGE_MIN_LENGTH):
+def _read_parameters(file: int, size: int, path: Path, tolerant: bool) -> tuple[descriptor.Parameters, str]:
+    if size < descriptor.file_length(descriptor.TERM_MIN_LENGTH, descriptor.PAGE_MIN_LENGTH):
         raise NotALogBuffer(f"{path} is not a log buffer: {size} bytes are too short")
-    block = os.pread(file, d.METADATA_LENGTH, size - d.METADATA_LENGTH)
+    block = os.pread(file, descriptor.METADATA_LENGTH, size - descriptor.METADATA_LENGTH)
     parameters, problem = read_metadata(block, size)
     if parameters is None and tolerant:
         parameters = _readable_parameters(_Metadata(block), size)
@@ -296,65 +296,73 @@ class _Metadata:
 
     def __init__(self, block: bytes) -> None:
         self._block = block
-        self.default_header: tuple[int, ...] = d.HEADER.unpack_from(block, d.DEFAULT_HEADER)
+        self.default_header: tuple[int, ...] = descriptor.HEADER.unpack_from(block, descriptor.DEFAULT_HEADER)
 
-    def load(self, field: d.Field) -> int:
+    def load(self, field: descriptor.Field) -> int:
         number: int = struct.unpack_from("<" + field.code, self._block, field.offset)[0]
         return number
 
 
-def read_metadata(block: bytes, size: int) -> tuple[d.Parameters | None, str]:
+def read_metadata(block: bytes, size: int) -> tuple[descriptor.Parameters | None, str]:
     """Parse 4,096 bytes of metadata for a file of ``size`` bytes; return None and the reason if they are invalid."""
     metadata = _Metadata(block)
     problem = _metadata_problem(metadata, size)
     if problem:
         return None, problem
     load = metadata.load
-    parameters = d.Parameters(
-        term_length=load(d.TERM_LENGTH),
-        mtu=load(d.MTU_LENGTH),
+    parameters = descriptor.Parameters(
+        term_length=load(descriptor.TERM_LENGTH),
+        mtu=load(descriptor.MTU_LENGTH),
         session_id=metadata.default_header[5],
         stream_id=metadata.default_header[6],
-        initial_term_id=load(d.INITIAL_TERM_ID),
-        kind=d.Kind(load(d.TYPE)),
-        page_size=load(d.PAGE_SIZE),
-        correlation_id=load(d.CORRELATION_ID),
-        window=load(d.PUBLICATION_WINDOW),
-        sparse=bool(load(d.SPARSE)),
+        initial_term_id=load(descriptor.INITIAL_TERM_ID),
+        kind=descriptor.Kind(load(descriptor.TYPE)),
+        page_size=load(descriptor.PAGE_SIZE),
+        correlation_id=load(descriptor.CORRELATION_ID),
+        window=load(descriptor.PUBLICATION_WINDOW),
+        sparse=bool(load(descriptor.SPARSE)),
     )
     return parameters, ""
 
 
-def _readable_parameters(metadata: _Metadata, size: int) -> d.Parameters | None:
+def _readable_parameters(metadata: _Metadata, size: int) -> descriptor.Parameters | None:
     """Return parameters to walk the terms of a file with invalid metadata; None if the terms exceed the file.
 
     These are the checks of Aeron's LogBuffers, so LogInspector and ``penstock inspect`` open the same files. Fields
     that only a publisher needs have their defaults.
     """
-    term_length = metadata.load(d.TERM_LENGTH)
-    if d.geometry_problem(term_length, metadata.load(d.PAGE_SIZE), d.HEADER_LENGTH + d.FRAME_ALIGNMENT):
+    term_length = metadata.load(descriptor.TERM_LENGTH)
+    if descriptor.geometry_problem(
+        term_length, metadata.load(descriptor.PAGE_SIZE), descriptor.HEADER_LENGTH + descriptor.FRAME_ALIGNMENT
+    ):
         return None
-    if d.PARTITIONS * term_length > size or size % 8:
+    if descriptor.PARTITIONS * term_length > size or size % 8:
         return None
     _, _, _, _, _, session_id, stream_id, *_ = metadata.default_header
-    mtu = d.HEADER_LENGTH + d.FRAME_ALIGNMENT
-    return d.Parameters(term_length, mtu, session_id, stream_id, metadata.load(d.INITIAL_TERM_ID))
+    mtu = descriptor.HEADER_LENGTH + descriptor.FRAME_ALIGNMENT
+    return descriptor.Parameters(term_length, mtu, session_id, stream_id, metadata.load(descriptor.INITIAL_TERM_ID))
 
 
 def _metadata_problem(metadata: _Metadata, size: int) -> str | None:
     load, header = metadata.load, metadata.default_header
-    term_length, page_size = load(d.TERM_LENGTH), load(d.PAGE_SIZE)
-    problem = d.geometry_problem(term_length, page_size, load(d.MTU_LENGTH))
+    term_length, page_size = load(descriptor.TERM_LENGTH), load(descriptor.PAGE_SIZE)
+    problem = descriptor.geometry_problem(term_length, page_size, load(descriptor.MTU_LENGTH))
     if problem:
         return problem
-    if d.file_length(term_length, page_size) != size:
+    if descriptor.file_length(term_length, page_size) != size:
         return f"{size} bytes do not match terms of {term_length} bytes and pages of {page_size} bytes"
-    if load(d.DEFAULT_HEADER_LENGTH) != d.HEADER_LENGTH or header[3] != d.DATA or header[1] != 0:
+    if (
+        load(descriptor.DEFAULT_HEADER_LENGTH) != descriptor.HEADER_LENGTH
+        or header[3] != descriptor.DATA
+        or header[1] != 0
+    ):
         return "its default frame header is invalid"
-    if load(d.TYPE) > d.Kind.IMAGE:
-        return f"its type {load(d.TYPE)} is unknown"
-    if header[7] != load(d.INITIAL_TERM_ID):
-        return f"its initial term id is {load(d.INITIAL_TERM_ID)}, but its default frame header says {header[7]}"
-    if not 0 <= load(d.PUBLICATION_WINDOW) <= term_length:
+    if load(descriptor.TYPE) > descriptor.Kind.IMAGE:
+        return f"its type {load(descriptor.TYPE)} is unknown"
+    if header[7] != load(descriptor.INITIAL_TERM_ID):
+        return (
+            f"its initial term id is {load(descriptor.INITIAL_TERM_ID)}, but its default frame header says {header[7]}"
+        )
+    if not 0 <= load(descriptor.PUBLICATION_WINDOW) <= term_length:
         return "its publication window is longer than a term"
     return None

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn, Self
 
-from penstock.logbuffer import descriptor as d
-from penstock.logbuffer import recovery
+from penstock.logbuffer import descriptor, recovery
 from penstock.logbuffer.appender import Appender
 from penstock.logbuffer.errors import BackPressured, Closed, MaxPositionExceeded, MessageTooLarge
 from penstock.logbuffer.mapped import Frame, LogFile, create_file, lock_file, require_ordered_memory
@@ -29,14 +28,16 @@ class Publication:
         """Outcome of recovery when the file was opened; empty after creation."""
         self.window = log.parameters.window or log.term_length // 2
         self.position_limit = recovered.position
-        self.max_message_length = min(d.max_message_length(log.term_length), log.parameters.mtu - d.HEADER_LENGTH)
+        self.max_message_length = min(
+            descriptor.max_message_length(log.term_length), log.parameters.mtu - descriptor.HEADER_LENGTH
+        )
         self._log = log
         self._lock = lock
         self._tail = Appender(log, recovered.position, recovered.cleaned, recovered.last)
 
     @classmethod
     def create(
-        cls, path: Path | str, parameters: d.Parameters, *, position: int = 0, readers: Sequence[int] = ()
+        cls, path: Path | str, parameters: descriptor.Parameters, *, position: int = 0, readers: Sequence[int] = ()
     ) -> Self:
         """Create a file whose first frame is at ``position``.
 
@@ -46,21 +47,23 @@ class Publication:
         """
         require_ordered_memory()
         term_length = parameters.term_length
-        if position % d.FRAME_ALIGNMENT or not 0 <= position < d.max_position(term_length):
+        if position % descriptor.FRAME_ALIGNMENT or not 0 <= position < descriptor.max_position(term_length):
             raise ValueError(f"a stream cannot begin at position {position}")
-        position = max(position, *map(d.align, readers), 0)
+        position = max(position, *map(descriptor.align, readers), 0)
         create_file(Path(path), parameters, position)
         lock = lock_file(Path(path))
         log = LogFile(path, writable=True)
         # Without a media driver nobody else sets the flag.
-        log.store(d.IS_CONNECTED, 1)
+        log.store(descriptor.IS_CONNECTED, 1)
         oldest = log.term_begin(position) - 2 * term_length
         begin = max(min(readers, default=position), oldest)
         recovery.pad(log, begin, position, readers)
         return cls(log, lock, recovery.Recovered(position, begin))
 
     @classmethod
-    def open(cls, path: Path | str, *, readers: Sequence[int] = (), expected: d.Parameters | None = None) -> Self:
+    def open(
+        cls, path: Path | str, *, readers: Sequence[int] = (), expected: descriptor.Parameters | None = None
+    ) -> Self:
         """Continue a file after its writer ended in any way; ``recovered`` lists what was skipped.
 
         ``readers`` are the positions of readers: bytes before the lowest are not missed, and nothing is written before
@@ -83,7 +86,7 @@ class Publication:
         return self._log.path
 
     @property
-    def parameters(self) -> d.Parameters:
+    def parameters(self) -> descriptor.Parameters:
         return self._log.parameters
 
     @property
@@ -94,8 +97,8 @@ class Publication:
     def last_frame(self) -> Frame | None:
         """Return the last data frame before the tail, unless it was cleaned."""
         last = self._tail.last
-        length, flags, kind = self._log.whole_frame(last) if last is not None else (0, 0, d.PAD)
-        return self._log.frame(last, length, flags) if last is not None and length and kind == d.DATA else None
+        length, flags, kind = self._log.whole_frame(last) if last is not None else (0, 0, descriptor.PAD)
+        return self._log.frame(last, length, flags) if last is not None and length and kind == descriptor.DATA else None
 
     def consumed(self, position: int) -> None:
         """Raise the limit for the slowest reader's ``position``, and clean one term behind that reader."""
@@ -138,7 +141,9 @@ class Publication:
             self._refuse(length)
 
     def _refuse(self, length: int) -> NoReturn:
-        if self.position + d.align(length + d.HEADER_LENGTH) >= d.max_position(self._log.term_length):
+        if self.position + descriptor.align(length + descriptor.HEADER_LENGTH) >= descriptor.max_position(
+            self._log.term_length
+        ):
             raise MaxPositionExceeded(f"the stream ends after position {self.position}")
         raise BackPressured(f"position {self.position} has reached the limit of {self.position_limit}")
 

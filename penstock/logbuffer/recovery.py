@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.errors import NotALogBuffer
 from penstock.logbuffer.frame_search import first_used, newest_by_frames, next_frame
 from penstock.logbuffer.mapped import LogFile
@@ -62,7 +62,7 @@ class Recovered:
     """Problems of the file other than frames: its size, its metadata."""
 
 
-def recover(path: Path, readers: Sequence[int], expected: d.Parameters | None) -> tuple[LogFile, Recovered]:
+def recover(path: Path, readers: Sequence[int], expected: descriptor.Parameters | None) -> tuple[LogFile, Recovered]:
     """Map the file, examine and repair it; see ``Publication.open``."""
     notes: tuple[str, ...] = ()
     try:
@@ -73,7 +73,7 @@ def recover(path: Path, readers: Sequence[int], expected: d.Parameters | None) -
         log, notes = LogFile(path, writable=True), (str(error),)
     if expected and log.term_length == expected.term_length and log.parameters.mtu != expected.mtu:
         notes = (*notes, f"{path}: metadata have an MTU of {log.parameters.mtu}, corrected to {expected.mtu}")
-        log.store(d.MTU_LENGTH, expected.mtu)
+        log.store(descriptor.MTU_LENGTH, expected.mtu)
         log.close()
         log = LogFile(path, writable=True)
     try:
@@ -108,9 +108,9 @@ def _correct_owner(log: LogFile, recovered: Recovered, readers: Sequence[int]) -
 
 def examine(log: LogFile, readers: Sequence[int] = (), notes: tuple[str, ...] = ()) -> Recovered:
     """Return the contents of a file without changing it. Raises NotALogBuffer if its end cannot be determined."""
-    if log.parameters.kind is d.Kind.IMAGE:
+    if log.parameters.kind is descriptor.Kind.IMAGE:
         raise NotALogBuffer(f"{log.path} is the log buffer of an image: it has no publication")
-    readers = [d.align(position) for position in readers]
+    readers = [descriptor.align(position) for position in readers]
     tail = _tail_by_metadata(log)
     if tail is None:
         notes = (*notes, "the tail counters are contradictory")
@@ -136,14 +136,17 @@ def repair(log: LogFile, recovered: Recovered, readers: Sequence[int] = ()) -> N
     for skipped in recovered.skipped:
         if skipped.reason in (Reason.ZERO_LENGTH, Reason.NEGATIVE_LENGTH, Reason.TORN_HEADER):
             pad(log, skipped.begin, skipped.end, readers)
-    if position < d.max_position(log.term_length) and _has_bytes(log, position):
+    if position < descriptor.max_position(log.term_length) and _has_bytes(log, position):
         log.fill_zero(log.offset_of(position), log.term_end(position) - position)
     count, offset = log.tail_at(position)
     for ahead in (1, 2):
-        _correct_inactive_tail(log, count + ahead - d.PARTITIONS)
-    log.store(d.TAIL_COUNTERS[count % d.PARTITIONS], d.pack_tail(log.initial_term_id + count, offset))
-    log.store(d.ACTIVE_TERM_COUNT, count)
-    log.store(d.END_OF_STREAM_POSITION, d.LONG_MAX)
+        _correct_inactive_tail(log, count + ahead - descriptor.PARTITIONS)
+    log.store(
+        descriptor.TAIL_COUNTERS[count % descriptor.PARTITIONS],
+        descriptor.pack_tail(log.initial_term_id + count, offset),
+    )
+    log.store(descriptor.ACTIVE_TERM_COUNT, count)
+    log.store(descriptor.END_OF_STREAM_POSITION, descriptor.LONG_MAX)
 
 
 class _Walk:
@@ -165,7 +168,7 @@ class _Walk:
         while True:
             length, flags, kind = self._log.whole_frame(self.position)
             if length:
-                self._pass_frame(d.align(length), flags, kind)
+                self._pass_frame(descriptor.align(length), flags, kind)
                 continue
             resume = self._find_resume_position()
             if resume == self.position:
@@ -174,12 +177,12 @@ class _Walk:
 
     def _pass_frame(self, length: int, flags: int, kind: int) -> None:
         self._has_met_frame = True
-        if kind == d.PAD:
+        if kind == descriptor.PAD:
             self._open_message = None
         else:
             self.last = self.position
-            message_begin = self.position if flags & d.BEGIN else self._open_message
-            self._open_message = None if flags & d.END else message_begin
+            message_begin = self.position if flags & descriptor.BEGIN else self._open_message
+            self._open_message = None if flags & descriptor.END else message_begin
         self.position += length
 
     def _find_resume_position(self) -> int:
@@ -220,7 +223,7 @@ class _Walk:
         if resume < self._tail or resume == self._log.term_begin(self._tail):
             return resume
         words = np.frombuffer(self._log.bytes, np.int64, (resume - begin) // 8, self._log.offset_of(begin))
-        return begin + ((8 * int(np.argmax(words != 0))) & -d.FRAME_ALIGNMENT)
+        return begin + ((8 * int(np.argmax(words != 0))) & -descriptor.FRAME_ALIGNMENT)
 
 
 def _unpublished_ranges(log: LogFile, begin: int, end: int, limit: int, *, may_be_torn: bool) -> list[tuple[int, int]]:
@@ -233,11 +236,11 @@ def _unpublished_ranges(log: LogFile, begin: int, end: int, limit: int, *, may_b
     if begin >= end:
         return []
     slots, p = log.headers(begin, end), log.parameters
-    lengths, starts = slots["length"].astype(np.int64), np.arange(begin, end, d.FRAME_ALIGNMENT)
+    lengths, starts = slots["length"].astype(np.int64), np.arange(begin, end, descriptor.FRAME_ALIGNMENT)
     is_unpublished = (slots["term_offset"] == starts - log.term_begin(begin)) & (slots["term_id"] == log.term_id(begin))
     is_unpublished &= (slots["session_id"] == p.session_id) & (slots["stream_id"] == p.stream_id)
     is_unpublished[0] |= may_be_torn
-    stops = starts + ((d.FRAME_ALIGNMENT - 1 - lengths) & -d.FRAME_ALIGNMENT)
+    stops = starts + ((descriptor.FRAME_ALIGNMENT - 1 - lengths) & -descriptor.FRAME_ALIGNMENT)
     is_unpublished &= (lengths < 0) & (stops <= limit)
     return list(zip(starts[is_unpublished].tolist(), stops[is_unpublished].tolist(), strict=True))
 
@@ -245,15 +248,15 @@ def _unpublished_ranges(log: LogFile, begin: int, end: int, limit: int, *, may_b
 def _walk_start(log: LogFile, tail: int, floor: int | None) -> int:
     start = log.term_begin(tail if floor is None else min(floor, tail)) - log.term_length
     # The file has three terms, so nothing older can be in it.
-    return max(start, log.term_begin(tail) - (d.PARTITIONS - 1) * log.term_length, 0)
+    return max(start, log.term_begin(tail) - (descriptor.PARTITIONS - 1) * log.term_length, 0)
 
 
 def _tail_by_metadata(log: LogFile) -> int | None:
-    count = log.load(d.ACTIVE_TERM_COUNT)
-    raw = log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
-    if count < 0 or d.tail_term_id(raw) != d.int32(log.initial_term_id + count):
+    count = log.load(descriptor.ACTIVE_TERM_COUNT)
+    raw = log.load(descriptor.TAIL_COUNTERS[count % descriptor.PARTITIONS])
+    if count < 0 or descriptor.tail_term_id(raw) != descriptor.int32(log.initial_term_id + count):
         return None
-    return count * log.term_length + d.align(d.tail_offset(raw, log.term_length))
+    return count * log.term_length + descriptor.align(descriptor.tail_offset(raw, log.term_length))
 
 
 def _tail_by_frames(log: LogFile) -> int | None:
@@ -276,7 +279,7 @@ def _beyond_tail(log: LogFile, position: int) -> list[Skipped]:
     used = np.flatnonzero(_words_to_term_end(log, position))
     if not len(used):
         return []
-    end = position + d.align(8 * (int(used[-1]) + 1))
+    end = position + descriptor.align(8 * (int(used[-1]) + 1))
     return [Skipped(position, end, Reason.BEYOND_TAIL)]
 
 
@@ -300,7 +303,7 @@ def _first_dirty(log: LogFile, position: int) -> int:
 
 def pad(log: LogFile, begin: int, end: int, readers: Sequence[int] = ()) -> None:
     """Write padding frames from ``begin`` to ``end``, none across the end of a term or a reader's position."""
-    cuts = sorted({d.align(position) for position in readers if begin < position < end} | {end})
+    cuts = sorted({descriptor.align(position) for position in readers if begin < position < end} | {end})
     for cut in cuts:
         while begin < cut:
             stop = min(cut, log.term_end(begin))
@@ -310,7 +313,7 @@ def pad(log: LogFile, begin: int, end: int, readers: Sequence[int] = ()) -> None
 
 def _correct_inactive_tail(log: LogFile, count: int) -> None:
     """Set the tail of an inactive partition to the term that it held last."""
-    field = d.TAIL_COUNTERS[count % d.PARTITIONS]
-    term_id = d.int32(log.initial_term_id + count)
-    if d.tail_term_id(log.load(field)) != term_id:
-        log.store(field, d.pack_tail(term_id, 0))
+    field = descriptor.TAIL_COUNTERS[count % descriptor.PARTITIONS]
+    term_id = descriptor.int32(log.initial_term_id + count)
+    if descriptor.tail_term_id(log.load(field)) != term_id:
+        log.store(field, descriptor.pack_tail(term_id, 0))

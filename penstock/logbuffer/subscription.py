@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from penstock.files import memory_order
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.frame_search import next_frame
 from penstock.logbuffer.lapped import MissingFrame
 from penstock.logbuffer.mapped import Frame, LogFile, require_ordered_memory
@@ -36,7 +36,7 @@ class Subscription:
 
     @position.setter
     def position(self, position: int) -> None:
-        if position < 0 or position % d.FRAME_ALIGNMENT:
+        if position < 0 or position % descriptor.FRAME_ALIGNMENT:
             raise ValueError(f"no frame can begin at position {position}")
         self._position = position
 
@@ -52,7 +52,7 @@ class Subscription:
         while position < end and payload_bytes < limit_bytes and len(frames) < limit_frames:
             # Order: the term count is loaded before the frame. Loaded after it, a writer that moved on in between would
             # make a frame look lost that was only not written yet.
-            active = log.load(d.ACTIVE_TERM_COUNT)
+            active = log.load(descriptor.ACTIVE_TERM_COUNT)
             if memory_order.IS_WEAK:
                 memory_order.barrier()
             length, flags, kind = log.whole_frame(position)
@@ -62,10 +62,10 @@ class Subscription:
                 if not frames:
                     self._gap.check(position, active)
                 break
-            if kind == d.DATA:
+            if kind == descriptor.DATA:
                 frames.append(log.frame(position, length, flags))
-                payload_bytes += length - d.HEADER_LENGTH
-            position += d.align(length)
+                payload_bytes += length - descriptor.HEADER_LENGTH
+            position += descriptor.align(length)
         self._position = position
         return frames
 
@@ -83,7 +83,9 @@ class Subscription:
         # The file has three terms, so nothing older can be in it.
         for count in range(max(active - 2, log.term_count(self._position), 0), active + 1):
             begin = max(count * log.term_length, self._position)
-            position = begin if self._gap.has_whole_frame(begin) else next_frame(log, begin + d.FRAME_ALIGNMENT)
+            position = (
+                begin if self._gap.has_whole_frame(begin) else next_frame(log, begin + descriptor.FRAME_ALIGNMENT)
+            )
             if position is not None:
                 return position
         return None
@@ -104,7 +106,7 @@ class Subscription:
         return self._gap.tail()
 
     def _newest_term(self) -> int:
-        return self._log.load(d.ACTIVE_TERM_COUNT)
+        return self._log.load(descriptor.ACTIVE_TERM_COUNT)
 
     @property
     def replaced(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.aeron import blocks
 from penstock.logbuffer.appender import Appender
 
@@ -18,8 +18,8 @@ class AeronAppender(Appender):
     @property
     def reserved(self) -> int:
         """Position up to which the tail takes room; differs from ``position`` after the last term."""
-        raw = self._log.load(d.TAIL_COUNTERS[self._count % d.PARTITIONS])
-        return self._begin + d.tail_offset(raw, self._term_length)
+        raw = self._log.load(descriptor.TAIL_COUNTERS[self._count % descriptor.PARTITIONS])
+        return self._begin + descriptor.tail_offset(raw, self._term_length)
 
     def leave_full_term(self) -> None:
         """Rotate if no byte is left. Raises MaxPositionExceeded without a following term."""
@@ -28,17 +28,21 @@ class AeronAppender(Appender):
 
     def required(self, length: int) -> int:
         mtu = self._log.parameters.mtu
-        return super().required(length) if length <= mtu - d.HEADER_LENGTH else d.fragmented_length(length, mtu)
+        return (
+            super().required(length)
+            if length <= mtu - descriptor.HEADER_LENGTH
+            else descriptor.fragmented_length(length, mtu)
+        )
 
     def check_block(self, block: memoryview) -> None:
         """Raise ValueError unless ``block`` begins with a data frame for the tail and fits the term."""
-        if len(block) < d.HEADER_LENGTH or len(block) % d.FRAME_ALIGNMENT:
+        if len(block) < descriptor.HEADER_LENGTH or len(block) % descriptor.FRAME_ALIGNMENT:
             raise ValueError(f"block of {len(block)} bytes is not a run of whole frames")
         if self._offset + len(block) > self._term_length:
             raise ValueError(f"block of {len(block)} bytes does not fit the rest of the term")
         parameters = self._log.parameters
-        expected = (d.DATA, self._offset, parameters.session_id, parameters.stream_id, self._term_id)
-        if d.HEADER.unpack_from(block)[3:8] != expected:
+        expected = (descriptor.DATA, self._offset, parameters.session_id, parameters.stream_id, self._term_id)
+        if descriptor.HEADER.unpack_from(block)[3:8] != expected:
             raise ValueError("the first frame of the block is not for this position")
 
     def append_block(self, block: memoryview) -> None:
@@ -55,7 +59,7 @@ class AeronAppender(Appender):
         begin, size = self.position, int(starts[-1])
         words = blocks.header_words(self._log, begin, lengths, starts, reserved_values)
         words[0].view(np.int32)[0] = -size  # the first frame's length
-        length = int(lengths[0]) + d.HEADER_LENGTH
+        length = int(lengths[0]) + descriptor.HEADER_LENGTH
         self._publish_run(
             length,
             size,
@@ -81,32 +85,32 @@ class AeronAppender(Appender):
         last = self.last
         while begin < self.position:
             length, _, kind = self._log.whole_frame(begin)
-            last = begin if kind == d.DATA else last
-            begin += d.align(max(length, d.HEADER_LENGTH))
+            last = begin if kind == descriptor.DATA else last
+            begin += descriptor.align(max(length, descriptor.HEADER_LENGTH))
         return last
 
     def _write_message(self, begin: int, parts: Sequence[memoryview], length: int, reserved_value: int) -> None:
         """Write a message; longer than the MTU allows, as several frames in one term."""
-        longest = self._log.parameters.mtu - d.HEADER_LENGTH
+        longest = self._log.parameters.mtu - descriptor.HEADER_LENGTH
         if length <= longest:
             super()._write_message(begin, parts, length, reserved_value)
             return
-        flags = d.BEGIN
+        flags = descriptor.BEGIN
         for piece in pieces_of(parts, longest):
             size = sum(map(len, piece))
             length -= size
-            self._write_frame(begin, flags if length else flags | d.END, piece, size, reserved_value)
-            begin += d.align(size + d.HEADER_LENGTH)
+            self._write_frame(begin, flags if length else flags | descriptor.END, piece, size, reserved_value)
+            begin += descriptor.align(size + descriptor.HEADER_LENGTH)
             flags = 0
 
     @property
     def _concurrent(self) -> bool:
-        return self._log.parameters.kind is d.Kind.CONCURRENT
+        return self._log.parameters.kind is descriptor.Kind.CONCURRENT
 
     def _tail_offset_before_rotation(self) -> int:
         # As in Aeron, the tail of a concurrent publication grows with each attempt after the last term.
         if self._is_last_term_closed and self._concurrent:
-            return self._log.load(d.TAIL_COUNTERS[self._count % d.PARTITIONS]) & 0xFFFFFFFF
+            return self._log.load(descriptor.TAIL_COUNTERS[self._count % descriptor.PARTITIONS]) & 0xFFFFFFFF
         return super()._tail_offset_before_rotation()
 
     def _close_last_term(self) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.files import memory_order
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.mapped import LogFile
 from penstock.records import binary_array, from_numpy
 
@@ -43,13 +43,13 @@ class Block(NamedTuple):
 
     def headers(self) -> np.ndarray:
         """Return the headers of the frames: (n,) HEADER_DTYPE."""
-        slots = np.frombuffer(self.data, d.HEADER_DTYPE)
-        headers: np.ndarray = slots[self.starts[:-1] // d.FRAME_ALIGNMENT]
+        slots = np.frombuffer(self.data, descriptor.HEADER_DTYPE)
+        headers: np.ndarray = slots[self.starts[:-1] // descriptor.FRAME_ALIGNMENT]
         return headers
 
     def payloads(self) -> pa.Array[Any]:
         """Return the payloads of the frames, copied once for all."""
-        begins = self.starts[:-1] + d.HEADER_LENGTH
+        begins = self.starts[:-1] + descriptor.HEADER_LENGTH
         offsets = np.empty(2 * len(begins) + 1, np.int32)
         offsets[:-1:2], offsets[1::2], offsets[-1] = begins, begins + self.lengths, self.starts[-1]
         return binary_array(offsets, self.data).take(from_numpy(np.arange(len(begins)) * 2))
@@ -60,7 +60,7 @@ def scan(log: LogFile, position: int, limit: int) -> Block | None:
     length, _, kind = log.whole_frame(position)
     if not length:
         return None
-    if kind == d.PAD:
+    if kind == descriptor.PAD:
         return _create_block(log, position, np.array([length]), True)
     lengths = _run_lengths(log, position, min(limit, log.term_end(position) - position))
     # Order: all lengths before the payloads, which the caller reads.
@@ -71,15 +71,15 @@ def scan(log: LogFile, position: int, limit: int) -> Block | None:
 def _run_lengths(log: LogFile, position: int, room: int) -> Integers:
     """Return the lengths of the data frames from ``position`` on that fit ``room`` bytes."""
     parts: list[Integers] = []
-    while room >= d.HEADER_LENGTH:
+    while room >= descriptor.HEADER_LENGTH:
         length, _, kind = log.whole_frame(position)
-        if not length or kind != d.DATA or d.align(length) > room:
+        if not length or kind != descriptor.DATA or descriptor.align(length) > room:
             break
-        many = length <= _MAX_SMALL_FRAME_BYTES and room > d.align(length)
+        many = length <= _MAX_SMALL_FRAME_BYTES and room > descriptor.align(length)
         lengths = _chain_lengths(log, position, room) if many else np.array([length], np.int64)
         if not len(lengths):
             break  # overwritten during the scan
-        run_bytes = int(((lengths + d.FRAME_ALIGNMENT - 1) & -d.FRAME_ALIGNMENT).sum())
+        run_bytes = int(((lengths + descriptor.FRAME_ALIGNMENT - 1) & -descriptor.FRAME_ALIGNMENT).sum())
         parts.append(lengths)
         position, room = position + run_bytes, room - run_bytes
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
@@ -87,16 +87,16 @@ def _run_lengths(log: LogFile, position: int, room: int) -> Integers:
 
 def _chain_lengths(log: LogFile, position: int, room: int) -> Integers:
     """Return the lengths of the frame at ``position`` and its successors, found by whole arrays."""
-    count = min(room, _SEARCH_WINDOW_BYTES) // d.FRAME_ALIGNMENT
+    count = min(room, _SEARCH_WINDOW_BYTES) // descriptor.FRAME_ALIGNMENT
     words = np.frombuffer(log.bytes, np.int64, 4 * count, log.offset_of(position)).reshape(count, 4)
     slots = np.flatnonzero(words[:, 2] == words[0, 2])  # stream and term
     headers = words[slots]
     lengths = headers[:, 0].astype(np.int32).astype(np.int64)
-    is_header = (lengths >= d.HEADER_LENGTH) & (headers[:, 0] >> 48 == d.DATA)
-    is_header &= headers[:, 1] == words[0, 1] + slots * d.FRAME_ALIGNMENT  # session and offset
-    starts, lengths = slots[is_header] * d.FRAME_ALIGNMENT, lengths[is_header]
+    is_header = (lengths >= descriptor.HEADER_LENGTH) & (headers[:, 0] >> 48 == descriptor.DATA)
+    is_header &= headers[:, 1] == words[0, 1] + slots * descriptor.FRAME_ALIGNMENT  # session and offset
+    starts, lengths = slots[is_header] * descriptor.FRAME_ALIGNMENT, lengths[is_header]
     # A payload may contain bytes like a header; only a header at the end of the previous frame counts.
-    ends = starts + ((lengths + d.FRAME_ALIGNMENT - 1) & -d.FRAME_ALIGNMENT)
+    ends = starts + ((lengths + descriptor.FRAME_ALIGNMENT - 1) & -descriptor.FRAME_ALIGNMENT)
     apart = np.flatnonzero(ends[:-1] != starts[1:])
     linked = int(apart[0]) + 1 if len(apart) else len(ends)
     fitting: Integers = lengths[: np.searchsorted(ends[:linked], room, "right")]
@@ -104,7 +104,7 @@ def _chain_lengths(log: LogFile, position: int, room: int) -> Integers:
 
 
 def _create_block(log: LogFile, position: int, lengths: Integers, padding: bool) -> Block:
-    payloads = lengths - d.HEADER_LENGTH
+    payloads = lengths - descriptor.HEADER_LENGTH
     starts = frame_starts(payloads)
     file_offset, size = log.offset_of(position), int(starts[-1])
     return Block(log.bytes[file_offset : file_offset + size], position, position + size, starts, payloads, padding)
@@ -113,10 +113,12 @@ def _create_block(log: LogFile, position: int, lengths: Integers, padding: bool)
 def frame_starts(lengths: Integers) -> Integers:
     """Return the offsets of frames with payloads of ``lengths`` bytes, and the end of the last: (n + 1,)."""
     if _are_equal(lengths):
-        return np.arange(len(lengths) + 1, dtype=np.int64) * d.align(int(lengths[0]) + d.HEADER_LENGTH)
+        return np.arange(len(lengths) + 1, dtype=np.int64) * descriptor.align(
+            int(lengths[0]) + descriptor.HEADER_LENGTH
+        )
     starts = np.zeros(len(lengths) + 1, np.int64)
-    aligned = lengths + (d.HEADER_LENGTH + d.FRAME_ALIGNMENT - 1)
-    aligned &= -d.FRAME_ALIGNMENT
+    aligned = lengths + (descriptor.HEADER_LENGTH + descriptor.FRAME_ALIGNMENT - 1)
+    aligned &= -descriptor.FRAME_ALIGNMENT
     np.cumsum(aligned, out=starts[1:])
     return starts
 
@@ -138,7 +140,7 @@ def header_words(
     p, offset, count = log.parameters, position - log.term_begin(position), len(lengths)
     stream = np.int64((log.term_id(position) << 32) + (p.stream_id & 0xFFFFFFFF))
     return (
-        lengths + (d.HEADER_LENGTH + (d.UNFRAGMENTED << 40) + (d.DATA << 48)),
+        lengths + (descriptor.HEADER_LENGTH + (descriptor.UNFRAGMENTED << 40) + (descriptor.DATA << 48)),
         starts[:-1] + (offset + (p.session_id << 32)),
         np.broadcast_to(stream, count),
         np.broadcast_to(np.asarray(reserved_values, np.int64), count),
@@ -173,10 +175,10 @@ def _write_equal(
     log: LogFile, file_offset: int, words: Sequence[Integers], payload: np.ndarray, lengths: Integers
 ) -> None:
     length = int(lengths[0])
-    stride = d.align(length + d.HEADER_LENGTH)
+    stride = descriptor.align(length + descriptor.HEADER_LENGTH)
     log.copy_columns(file_offset, stride, words)
     if length:
-        log.copy_rows(file_offset + d.HEADER_LENGTH, stride, payload.reshape(len(lengths), length))
+        log.copy_rows(file_offset + descriptor.HEADER_LENGTH, stride, payload.reshape(len(lengths), length))
 
 
 def _write_joined(
@@ -185,9 +187,9 @@ def _write_joined(
     headers = np.empty((len(lengths), len(words)), np.int64)
     for index, word in enumerate(words):
         headers[:, index] = word
-    gaps = -lengths & (d.FRAME_ALIGNMENT - 1)
+    gaps = -lengths & (descriptor.FRAME_ALIGNMENT - 1)
     columns = (
-        _binary_column(np.full(len(lengths), d.HEADER_LENGTH), headers),
+        _binary_column(np.full(len(lengths), descriptor.HEADER_LENGTH), headers),
         _binary_column(lengths, payload),
         _binary_column(gaps, np.zeros(int(gaps.sum()), np.uint8)),
     )

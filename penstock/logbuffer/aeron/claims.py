@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.mapped import LogFile
 
 
@@ -13,8 +13,8 @@ class Claim:
         self._log = log
         self._file_offset = log.offset_of(begin)
         self._length = frame_length
-        self.position = begin + d.align(frame_length)
-        self.data = log.bytes[self._file_offset + d.HEADER_LENGTH : self._file_offset + frame_length]
+        self.position = begin + descriptor.align(frame_length)
+        self.data = log.bytes[self._file_offset + descriptor.HEADER_LENGTH : self._file_offset + frame_length]
 
     def set_reserved_value(self, value: int) -> None:
         self._log.store_long(self._file_offset + 24, value)
@@ -25,5 +25,5 @@ class Claim:
     def abort(self) -> None:
         """Turn the frame into padding of the same length."""
         # Order: the type before the length, which publishes the frame: readers then skip it as padding.
-        self._log.copy(self._file_offset + 6, d.PAD.to_bytes(2, "little"))
+        self._log.copy(self._file_offset + 6, descriptor.PAD.to_bytes(2, "little"))
         self._log.publish(self._file_offset, self._length)

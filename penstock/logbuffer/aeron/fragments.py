@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.mapped import Frame
 
 
@@ -25,24 +25,24 @@ class FragmentAssembler:
         """Return the messages completed by ``frames``, in order."""
         messages: list[Frame] = []
         for frame in frames:
-            if self._first is not None and (frame.flags & d.BEGIN or frame.begin != self._end):
+            if self._first is not None and (frame.flags & descriptor.BEGIN or frame.begin != self._end):
                 self.unfinished += 1
                 self._first = None
-            if frame.flags & d.UNFRAGMENTED == d.UNFRAGMENTED:
+            if frame.flags & descriptor.UNFRAGMENTED == descriptor.UNFRAGMENTED:
                 messages.append(frame)
             else:
                 messages += self._add_fragment(frame)
         return messages
 
     def _add_fragment(self, frame: Frame) -> list[Frame]:
-        if frame.flags & d.BEGIN:
+        if frame.flags & descriptor.BEGIN:
             self._first, self._data = frame._replace(data=memoryview(b"")), bytearray()
         elif self._first is None:
             return []  # the message began before our position
         # Copied now: the writer may clean the fragment before the next poll.
         self._data += frame.data
         self._end = frame.end
-        if not frame.flags & d.END:
+        if not frame.flags & descriptor.END:
             return []
         # As in Aeron's BufferBuilder, the message has the flags of its first and its last fragment.
         flags = self._first.flags | frame.flags

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from penstock.files import memory_order
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.aeron.blocks import Block, scan
 from penstock.logbuffer.frame_search import newest_by_frames, next_frame
 from penstock.logbuffer.lapped import GAP_TIMEOUT_S, MissingFrame
@@ -41,7 +41,7 @@ class Image(Subscription):
     @property
     def end_of_stream(self) -> bool:
         """Whether everything was read and the writer has ended the stream."""
-        return self.position >= self._log.load(d.END_OF_STREAM_POSITION)
+        return self.position >= self._log.load(descriptor.END_OF_STREAM_POSITION)
 
     def block_poll(self, limit_bytes: int = sys.maxsize) -> Block | None:
         """Return the next run of whole frames of one term, up to ``limit_bytes`` with headers, without a copy.
@@ -50,7 +50,7 @@ class Image(Subscription):
         no whole frame, or the next one is longer. Raises Lapped as ``poll``.
         """
         # Order: before the frames, as in `poll`.
-        active = self._log.load(d.ACTIVE_TERM_COUNT)
+        active = self._log.load(descriptor.ACTIVE_TERM_COUNT)
         memory_order.barrier()
         block = scan(self._log, self.position, limit_bytes)
         if block is None:
@@ -79,9 +79,9 @@ class AnyGap(MissingFrame):
 
     def _is_lost(self, position: int, ahead: int) -> bool:
         kind = self._log.parameters.kind
-        if kind is d.Kind.IMAGE:
+        if kind is descriptor.Kind.IMAGE:
             return self._is_image_ahead(position)
-        if kind is d.Kind.EXCLUSIVE or ahead >= d.PARTITIONS:
+        if kind is descriptor.Kind.EXCLUSIVE or ahead >= descriptor.PARTITIONS:
             return super()._is_lost(position, ahead)
         return not self._is_being_written(position) and (ahead > 1 or self._is_gap_expired(position))
 
@@ -99,8 +99,8 @@ class AnyGap(MissingFrame):
 
 def newest_count(log: LogFile) -> int:
     """Return the count of the newest term; for an image by its frames, because its metadata do not contain it."""
-    if log.parameters.kind is not d.Kind.IMAGE:
-        return log.load(d.ACTIVE_TERM_COUNT)
+    if log.parameters.kind is not descriptor.Kind.IMAGE:
+        return log.load(descriptor.ACTIVE_TERM_COUNT)
     return max(newest_by_frames(log), 0)
 
 
@@ -108,10 +108,10 @@ def tail_position(log: LogFile) -> int:
     """Return the writer's position; in an image the end of the last received frame."""
     count = newest_count(log)
     memory_order.barrier()
-    if log.parameters.kind is d.Kind.IMAGE:
+    if log.parameters.kind is descriptor.Kind.IMAGE:
         return _end_of_last_frame(log, count * log.term_length)
-    raw = log.load(d.TAIL_COUNTERS[count % d.PARTITIONS])
-    return count * log.term_length + d.align(d.tail_offset(raw, log.term_length))
+    raw = log.load(descriptor.TAIL_COUNTERS[count % descriptor.PARTITIONS])
+    return count * log.term_length + descriptor.align(descriptor.tail_offset(raw, log.term_length))
 
 
 def _end_of_last_frame(log: LogFile, begin: int) -> int:
@@ -120,7 +120,7 @@ def _end_of_last_frame(log: LogFile, begin: int) -> int:
     while position is not None and position < begin + log.term_length:
         length = log.whole_frame(position)[0]
         if length:
-            position += d.align(length)
+            position += descriptor.align(length)
             last = position
         else:
             # A gap in an image is a lost datagram: later frames of the term may have arrived.

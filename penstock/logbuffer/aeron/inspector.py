@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock import records
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.aeron.fragments import FragmentAssembler
 from penstock.logbuffer.aeron.images import newest_count
 from penstock.logbuffer.frame_search import next_frame
@@ -55,9 +55,9 @@ def dump(path: Path | str, options: Options = Options()) -> Iterator[str]:
         if not options.skip_default_header:
             yield f"default {_header_text(_default_header(log))}"
         yield ""
-        for index in range(d.PARTITIONS):
+        for index in range(descriptor.PARTITIONS):
             yield _tail_text(log, index)
-        for index in range(d.PARTITIONS):
+        for index in range(descriptor.PARTITIONS):
             yield from ("", RULE, f"Index {index} Term Data", "")
             yield from _term_text(log, index, options)
     finally:
@@ -82,9 +82,9 @@ def as_json(path: Path | str, limit: int = 0) -> dict[str, Any]:
         return {
             "path": str(path),
             "problem": log.problem or None,
-            "metadata": {field.name: log.load(field) for field in d.FIELDS},
+            "metadata": {field.name: log.load(field) for field in descriptor.FIELDS},
             "default_header": _as_document(_default_header(log)),
-            "terms": [_term_document(log, index, limit) for index in range(d.PARTITIONS)],
+            "terms": [_term_document(log, index, limit) for index in range(descriptor.PARTITIONS)],
         }
     finally:
         log.close()
@@ -114,7 +114,7 @@ def batches(path: Path | str) -> list[Batch]:
 
 
 def _batch(message: Frame) -> Batch:
-    length = len(message.data) + d.HEADER_LENGTH
+    length = len(message.data) + descriptor.HEADER_LENGTH
     try:
         batch, document = records.decode(message.data, records.BODY)
         return Batch(message.begin, length, message.reserved_value, batch.num_rows, document)
@@ -132,35 +132,36 @@ def _frames(log: LogFile) -> Iterator[Frame]:
             if not length:
                 position = next_frame(log, position)
                 continue
-            if kind == d.DATA:
+            if kind == descriptor.DATA:
                 yield log.frame(position, length, flags)
-            position += d.align(length)
+            position += descriptor.align(length)
 
 
 # LogInspector's text
 
 
 def _heading(log: LogFile, path: Path | str) -> Iterator[str]:
-    count = log.load(d.ACTIVE_TERM_COUNT)
+    count = log.load(descriptor.ACTIVE_TERM_COUNT)
     yield RULE
     yield f"{time.strftime('%a %b %d %H:%M:%S %Z %Y')} Inspection dump for {path}"
     yield RULE
-    yield f"   Is connected: {str(log.load(d.IS_CONNECTED) == 1).lower()}"
+    yield f"   Is connected: {str(log.load(descriptor.IS_CONNECTED) == 1).lower()}"
     yield f"Initial term id: {log.initial_term_id}"
     yield f"     Term count: {count}"
-    yield f"   Active index: {int(math.fmod(count, d.PARTITIONS))}"  # As in Java, a damaged count keeps its sign.
+    # As in Java, a damaged count keeps its sign.
+    yield f"   Active index: {int(math.fmod(count, descriptor.PARTITIONS))}"
     yield f"    Term length: {log.term_length}"
-    yield f"     MTU length: {log.load(d.MTU_LENGTH)}"
-    yield f"      Page size: {log.load(d.PAGE_SIZE)}"
-    yield f"   EOS position: {log.load(d.END_OF_STREAM_POSITION)}"
+    yield f"     MTU length: {log.load(descriptor.MTU_LENGTH)}"
+    yield f"      Page size: {log.load(descriptor.PAGE_SIZE)}"
+    yield f"   EOS position: {log.load(descriptor.END_OF_STREAM_POSITION)}"
     yield ""
 
 
 def _tail(log: LogFile, index: int) -> dict[str, int]:
-    raw = log.load(d.TAIL_COUNTERS[index])
-    term_id = d.tail_term_id(raw)
-    offset = d.tail_offset(raw, log.term_length)
-    position = d.position_of(term_id, offset, log.initial_term_id, log.term_length)
+    raw = log.load(descriptor.TAIL_COUNTERS[index])
+    term_id = descriptor.tail_term_id(raw)
+    offset = descriptor.tail_offset(raw, log.term_length)
+    position = descriptor.position_of(term_id, offset, log.initial_term_id, log.term_length)
     return {"term_offset": raw & 0xFFFFFFFF, "term_id": term_id, "raw_tail": raw, "position": position}
 
 
@@ -175,16 +176,16 @@ def _tail_text(log: LogFile, index: int) -> str:
 def _term_text(log: LogFile, index: int, options: Options) -> Iterator[str]:
     start, offset = index * log.term_length, 0
     while offset < log.term_length:
-        header = d.HEADER.unpack_from(log.bytes, start + offset)
+        header = descriptor.HEADER.unpack_from(log.bytes, start + offset)
         yield f"{offset}: {_header_text(header)}"
         length = header[0]
         if length == 0 and options.scan_over_zeroes:
-            offset += d.FRAME_ALIGNMENT
+            offset += descriptor.FRAME_ALIGNMENT
             continue
         # As in LogInspector, a frame without a valid length shows the rest of the term and ends it.
-        end = min(offset + length, log.term_length) if length >= d.HEADER_LENGTH else log.term_length
-        yield options.text(log.bytes[start + offset + d.HEADER_LENGTH : start + end])
-        offset = offset + d.align(length) if length >= d.HEADER_LENGTH else log.term_length
+        end = min(offset + length, log.term_length) if length >= descriptor.HEADER_LENGTH else log.term_length
+        yield options.text(log.bytes[start + offset + descriptor.HEADER_LENGTH : start + end])
+        offset = offset + descriptor.align(length) if length >= descriptor.HEADER_LENGTH else log.term_length
 
 
 def _header_text(header: tuple[int, ...]) -> str:
@@ -196,14 +197,14 @@ def _header_text(header: tuple[int, ...]) -> str:
 
 
 def _default_header(log: LogFile) -> tuple[int, ...]:
-    return d.HEADER.unpack_from(log.bytes, log.size - d.METADATA_LENGTH + d.DEFAULT_HEADER)
+    return descriptor.HEADER.unpack_from(log.bytes, log.size - descriptor.METADATA_LENGTH + descriptor.DEFAULT_HEADER)
 
 
 # JSON
 
 
 def _as_document(header: tuple[int, ...]) -> dict[str, int]:
-    return dict(zip(d.HEADER_DTYPE.names or (), header, strict=True))
+    return dict(zip(descriptor.HEADER_DTYPE.names or (), header, strict=True))
 
 
 def _term_document(log: LogFile, index: int, limit: int) -> dict[str, Any]:
@@ -212,15 +213,15 @@ def _term_document(log: LogFile, index: int, limit: int) -> dict[str, Any]:
     document: dict[str, Any] = {"index": index, **_tail(log, index), "frames": frames}
     words = np.frombuffer(log.bytes, np.int64, log.term_length // 8, start)
     while (offset := _next_used(words, offset)) < log.term_length:
-        header = d.HEADER.unpack_from(log.bytes, start + offset)
+        header = descriptor.HEADER.unpack_from(log.bytes, start + offset)
         entry: dict[str, Any] = {"offset": offset, **_as_document(header)}
-        if header[0] < d.HEADER_LENGTH:
+        if header[0] < descriptor.HEADER_LENGTH:
             return document | {"torn": entry}
         if limit:
-            end = min(header[0], d.HEADER_LENGTH + limit, log.term_length - offset)
-            entry["data"] = log.bytes[start + offset + d.HEADER_LENGTH : start + offset + end].hex()
+            end = min(header[0], descriptor.HEADER_LENGTH + limit, log.term_length - offset)
+            entry["data"] = log.bytes[start + offset + descriptor.HEADER_LENGTH : start + offset + end].hex()
         frames.append(entry)
-        offset += d.align(header[0])
+        offset += descriptor.align(header[0])
     return document
 
 
@@ -231,6 +232,6 @@ def _next_used(words: np.ndarray, offset: int) -> int:
         # Fast path: 512 KiB at a time, because the next frame is usually near.
         part = words[begin : begin + _SCANNED_WORDS]
         if part.any():
-            return int(begin + np.argmax(part != 0)) * 8 & -d.FRAME_ALIGNMENT
+            return int(begin + np.argmax(part != 0)) * 8 & -descriptor.FRAME_ALIGNMENT
         begin += _SCANNED_WORDS
     return len(words) * 8

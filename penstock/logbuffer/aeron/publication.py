@@ -9,7 +9,7 @@ from typing import IO, Any, NoReturn, Self
 
 import numpy as np
 
-from penstock.logbuffer import descriptor as d
+from penstock.logbuffer import descriptor
 from penstock.logbuffer.aeron import blocks
 from penstock.logbuffer.aeron.appender import AeronAppender
 from penstock.logbuffer.aeron.claims import Claim
@@ -34,8 +34,8 @@ class ExclusivePublication(Publication):
     def __init__(self, log: LogFile, lock: IO[bytes], recovered: Recovered) -> None:
         super().__init__(log, lock, recovered)
         self.cleaning = Cleaning.LAGGING
-        self.max_payload_length = log.parameters.mtu - d.HEADER_LENGTH
-        self.max_message_length = d.max_message_length(log.term_length)
+        self.max_payload_length = log.parameters.mtu - descriptor.HEADER_LENGTH
+        self.max_message_length = descriptor.max_message_length(log.term_length)
         self._tail: AeronAppender = AeronAppender(log, recovered.position, recovered.cleaned, recovered.last)
         self._consumed = recovered.position
         self._next_limit_step = 0
@@ -44,7 +44,7 @@ class ExclusivePublication(Publication):
     def create(
         cls,
         path: Path | str,
-        parameters: d.Parameters,
+        parameters: descriptor.Parameters,
         *,
         position: int = 0,
         readers: Sequence[int] = (),
@@ -61,7 +61,7 @@ class ExclusivePublication(Publication):
         path: Path | str,
         *,
         readers: Sequence[int] = (),
-        expected: d.Parameters | None = None,
+        expected: descriptor.Parameters | None = None,
         cleaning: Cleaning = Cleaning.LAGGING,
     ) -> Self:
         publication = super().open(path, readers=readers, expected=expected)
@@ -72,11 +72,11 @@ class ExclusivePublication(Publication):
 
     @property
     def connected(self) -> bool:
-        return self._log.load(d.IS_CONNECTED) == 1
+        return self._log.load(descriptor.IS_CONNECTED) == 1
 
     @connected.setter
     def connected(self, value: bool) -> None:
-        self._log.store(d.IS_CONNECTED, int(value))
+        self._log.store(descriptor.IS_CONNECTED, int(value))
 
     def consumed(self, position: int) -> None:
         """Raise the limit for the slowest reader's ``position`` and clean behind it, see ``Cleaning``."""
@@ -120,7 +120,7 @@ class ExclusivePublication(Publication):
         if not len(lengths):
             return 0
         self._check_payload(int(lengths.max()))
-        self._make_room(int(lengths[0]), d.align(int(lengths[0]) + d.HEADER_LENGTH))
+        self._make_room(int(lengths[0]), descriptor.align(int(lengths[0]) + descriptor.HEADER_LENGTH))
         begin, starts = self.position, blocks.frame_starts(lengths)
         room = self._log.term_end(begin) - begin
         count = blocks.count_fitting(starts, room, self.position_limit - begin)
@@ -145,14 +145,14 @@ class ExclusivePublication(Publication):
 
     def append_padding(self, length: int) -> int:
         """Append a padding frame with ``length`` bytes after its header; readers skip it."""
-        longest = d.fragmented_length(self.max_message_length, self._log.parameters.mtu)
+        longest = descriptor.fragmented_length(self.max_message_length, self._log.parameters.mtu)
         if length > longest:
             raise MessageTooLarge(f"padding exceeds maxFramedLength of {longest}, length={length}")
-        required = d.align(length + d.HEADER_LENGTH)
+        required = descriptor.align(length + descriptor.HEADER_LENGTH)
         self._make_room(length, required)
         begin = self._tail.position
         self._tail.advance(required)
-        self._log.pad(begin, length + d.HEADER_LENGTH)
+        self._log.pad(begin, length + descriptor.HEADER_LENGTH)
         return self._tail.position
 
     def try_claim(self, length: int) -> Claim:
@@ -161,17 +161,17 @@ class ExclusivePublication(Publication):
         Readers stop at the claim until then, so the caller should offer nothing before.
         """
         self._check_payload(length)
-        required = d.align(length + d.HEADER_LENGTH)
+        required = descriptor.align(length + descriptor.HEADER_LENGTH)
         self._make_room(length, required)
         begin = self._tail.position
         self._tail.advance(required)
-        self._log.begin_frame(begin, length + d.HEADER_LENGTH, d.UNFRAGMENTED, d.DATA, 0)
+        self._log.begin_frame(begin, length + descriptor.HEADER_LENGTH, descriptor.UNFRAGMENTED, descriptor.DATA, 0)
         self._tail.last = begin
-        return Claim(self._log, begin, length + d.HEADER_LENGTH)
+        return Claim(self._log, begin, length + descriptor.HEADER_LENGTH)
 
     def end_of_stream(self) -> None:
         """Tell readers that nothing will follow; opening the file again revokes it."""
-        self._log.store(d.END_OF_STREAM_POSITION, self._tail.reserved)
+        self._log.store(descriptor.END_OF_STREAM_POSITION, self._tail.reserved)
 
     def _make_room(self, length: int, required: int) -> None:
         """Ensure that ``required`` bytes can be taken at the tail. Raises a Refused."""
