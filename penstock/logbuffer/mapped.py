@@ -92,8 +92,6 @@ class LogFile:
             self._map.madvise(mmap.MADV_DONTNEED)
         self._next_release_s, self._released_position = now + RELEASE_INTERVAL_S, position
 
-    # Positions
-
     def offset_of(self, position: int) -> int:
         """Return the file offset of a position."""
         return ((position >> self._bits) % descriptor.PARTITIONS << self._bits) + (position & self._mask)
@@ -114,8 +112,6 @@ class LogFile:
         """Return term count and offset of a tail at ``position``; behind the last term no further one begins."""
         count = min(position >> self._bits, descriptor.MAX_TERM_COUNT)
         return count, position - (count << self._bits)
-
-    # Loads and stores
 
     def load(self, field: descriptor.Field) -> int:
         file_offset = self._metadata_offset + field.offset
@@ -163,8 +159,6 @@ class LogFile:
             np.frombuffer(self.bytes, np.uint8, length - 8, file_offset + 8).fill(0)
         if length > 0:
             self.store_long(file_offset, 0)
-
-    # Frames
 
     def begin_frame(self, position: int, length: int, flags: int, kind: int, reserved_value: int) -> int:
         """Write a header with its length negative, which readers treat as no frame; return its file offset."""

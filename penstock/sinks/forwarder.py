@@ -94,8 +94,6 @@ class Forwarder(FrameReader):
             self._traceback_file.close()
             self._traceback_file = None
 
-    # Position and account
-
     def mark(self, position: ReaderPosition) -> int:
         account = self._account
         moved_on = position.floor > account.done and account.mark != UNKNOWN
@@ -188,8 +186,6 @@ class Forwarder(FrameReader):
         # Order: the account before the position. Crash: in between, `resume` moves the position up to the account.
         position.mark, position.position = account.mark, account.done
 
-    # Delivery
-
     def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Deliver the group's batches, and count a fate for each message."""
         fates = Counts({name: n for name, n in self._account.taken.items() if name.endswith(f"@{CORRUPT}")})
@@ -247,8 +243,6 @@ class Forwarder(FrameReader):
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
-
-    # Statistics
 
     def idle(self) -> None:
         self.write_statistics_if_due()

@@ -97,8 +97,6 @@ class Kafka:
         """End the producer, which has no messages in flight."""
         self._producer.flush(POLL_S)
 
-    # Routing
-
     def _route(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch, pa.Array[Any] | None]]:
         """Yield the messages by topic, with their refused topic requests; messages without a topic are left out."""
         default, requested = self._handler.default_topic, requested_topics(batch)
@@ -156,8 +154,6 @@ class Kafka:
             if count or time.monotonic() > deadline:
                 return count
             self._wait()
-
-    # Sending
 
     def _send(
         self, topic: str, rows: pa.RecordBatch, headers: list[Headers | None], outcome: _Outcome, deadline: float

@@ -58,8 +58,6 @@ class AbstractAuditor(Auditor):
         self.unrecorded = 0
         """Messages recorded after closing."""
 
-    # Implemented by subclasses
-
     @abstractmethod
     def on_tick(self, stats: AuditStats) -> None:
         """Report a finished interval; ``stats`` are closed."""
@@ -77,8 +75,6 @@ class AbstractAuditor(Auditor):
         self, token: Any, topic: str, timestamp: int | None, messages: int, size: int, audit_type: AuditType
     ) -> Hashable | None:
         """Return the key by which to count these messages; None to leave them out."""
-
-    # Lifetime
 
     def configure(self, config: Mapping[str, Any]) -> None:
         """Apply interval, delay and ticking. A subclass that overrides this calls it. Raises BadAuditorSetting."""
@@ -147,8 +143,6 @@ class AbstractAuditor(Auditor):
             self.on_closed(current, following, max(0.0, self._deadline - time.monotonic()))
         except Exception:  # noqa: BLE001 - an auditor's own code may raise anything; the client closes all the same
             _LOG.exception("auditor %s: report on closing failed, its last counts are missing", self._name)
-
-    # Counting and ticking
 
     def stats(self) -> tuple[AuditStats, AuditStats]:
         """Return the stats of the current and of the following interval. Raises RuntimeError before ``start``."""

@@ -72,8 +72,6 @@ class Consumer:
             return getattr(self._plain.client, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    # Polling
-
     def poll(self, timeout: float | None = None) -> Message | None:
         """Return the next message or event; None after ``timeout`` seconds (None or < 0: wait forever).
 
@@ -144,8 +142,6 @@ class Consumer:
             for partition, offset in failure.resume.items():
                 self._plain.seek(partition, offset)
             raise failure
-
-    # Assignment and position
 
     def subscribe(
         self,
@@ -241,8 +237,6 @@ class Consumer:
         keys = list(keys)
         self._collected[:] = [message for message in self._collected if _key_of(message) not in keys]
         return keys
-
-    # Committing
 
     def commit(
         self,
@@ -346,8 +340,6 @@ class Consumer:
         assert self._config.on_commit
         self._config.on_commit(error, [_user_commit(position) for position in partitions])
 
-    # Rebalances
-
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
         self._state.assigned([_key(partition) for partition in partitions])
         if self._plain.incremental:
@@ -386,8 +378,6 @@ class Consumer:
         listener = self._listeners.get(name)
         if listener is not None:
             listener(self, partitions)
-
-    # Lifetime and counts
 
     def snapshot(self) -> AssemblerSnapshot:
         """Return the amounts that are buffered, and counts of dropped messages by reason."""

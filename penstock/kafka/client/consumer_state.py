@@ -35,8 +35,6 @@ class ConsumerState:
         self._failures: dict[TopicAndPartition, RecordFailed] = {}
         self._revoked: set[TopicAndPartition] = set()
 
-    # Delivery
-
     def process(self, records: list[Any]) -> list[Any]:
         """Return the messages in polled records, which is emptied (see ``Processor.process``)."""
         processed = self._processor.process(records)
@@ -64,8 +62,6 @@ class ConsumerState:
     def snapshot(self) -> AssemblerSnapshot:
         """Return buffered and dropped messages."""
         return self._assembler.snapshot()
-
-    # Seeking
 
     def seek(self, partition: TopicAndPartition, offset: int) -> int | None:
         """Return the raw offset that delivers messages from ``offset`` on; None: stay. Raises OffsetNotTracked.
@@ -120,8 +116,6 @@ class ConsumerState:
     def _restart_at(self, partition: TopicAndPartition, watermark: int) -> None:
         self._processor.clear(partition)
         self._processor.watermark(partition).current = watermark
-
-    # Committing
 
     def commit(self, assigned: Iterable[TopicAndPartition], position: PositionOf) -> dict[TopicAndPartition, Committed]:
         """Return the commits for everything delivered; partitions never read have none."""
@@ -186,8 +180,6 @@ class ConsumerState:
         safe = self._tracker.safe_offset(partition, previous)
         return offset if safe is None else safe
 
-    # Queries
-
     def safe_offset(self, partition: TopicAndPartition, offset: int | None = None) -> int | None:
         """Return the safe offset of a partition, or of a delivered message; None if nothing was read."""
         return self._tracker.safe_offset(partition, offset)
@@ -207,8 +199,6 @@ class ConsumerState:
         """Return the safe offset of the last commit; None without a commit or without metadata."""
         stored = self._committed(partition)
         return stored.offset if stored is not None and stored.metadata else None
-
-    # Assignment
 
     def revoked(self, partitions: Iterable[TopicAndPartition]) -> None:
         """Note revoked partitions; their buffered chunks stay until ``assigned``, in case they return at once."""

@@ -162,8 +162,6 @@ class Producer:
     ) -> None:
         self.close()
 
-    # Messages with plug-ins or chunks
-
     def _produce_slowly(
         self,
         topic: str,
@@ -274,8 +272,6 @@ class Producer:
             except BufferError:
                 # Serves delivery reports during the wait: they make room in the queue.
                 self._raw.poll(QUEUE_POLL_S)
-
-    # Choosing partitions
 
     def _choose_partition(self, topic: str, record: OutgoingRecord, value: bytes | None) -> int:
         """Return a partition if it must be chosen here, else let librdkafka choose by the key."""

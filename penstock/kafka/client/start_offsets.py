@@ -100,8 +100,6 @@ class OffsetResetter:
             self._without_offset.pop(key, None)
             self._plain.seek(key, offset)
 
-    # Events of librdkafka about offsets
-
     def handles(self, event: Message) -> bool:
         """Report whether an event is about a missing offset, and note it for ``apply_resets``."""
         error, topic, partition = event.error(), event.topic(), event.partition()

@@ -137,9 +137,6 @@ def _frames(log: LogFile) -> Iterator[Frame]:
             position += descriptor.align(length)
 
 
-# LogInspector's text
-
-
 def _heading(log: LogFile, path: Path | str) -> Iterator[str]:
     count = log.load(descriptor.ACTIVE_TERM_COUNT)
     yield RULE
@@ -198,9 +195,6 @@ def _header_text(header: tuple[int, ...]) -> str:
 
 def _default_header(log: LogFile) -> tuple[int, ...]:
     return descriptor.HEADER.unpack_from(log.bytes, log.size - descriptor.METADATA_LENGTH + descriptor.DEFAULT_HEADER)
-
-
-# JSON
 
 
 def _as_document(header: tuple[int, ...]) -> dict[str, int]:

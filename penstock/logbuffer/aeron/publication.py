@@ -68,8 +68,6 @@ class ExclusivePublication(Publication):
         publication.cleaning = cleaning
         return publication
 
-    # Limit and cleaning
-
     @property
     def connected(self) -> bool:
         return self._log.load(descriptor.IS_CONNECTED) == 1
@@ -105,8 +103,6 @@ class ExclusivePublication(Publication):
     def clean_to(self, position: int) -> None:
         """Zero all bytes before ``position``; no reader may still need them."""
         self._tail.clean_to(position)
-
-    # Offers
 
     def offer_batch(self, data: Any, offsets: blocks.Integers, reserved_values: Any = 0) -> int:
         """Append messages ``data[offsets[i]:offsets[i + 1]]`` as one block of unfragmented frames; return the

@@ -206,7 +206,7 @@ class ProofWorker:
                 self._group.report(self._ends)
             self._post_deletions()
             self._publish()
-            # A stop does not wait for Kafka.
+            # Limit: a stop does not wait for Kafka, which may take ANSWER_TIMEOUT_S; the next start posts the ends.
             if self._ledger is not None and self._ends_posts is not None and not self._stop.is_set():
                 self._ends_posts.post_if_due(self._ledger)
             self._proof_table.step()

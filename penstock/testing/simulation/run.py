@@ -185,8 +185,6 @@ class _Run:
                 receiver.die()
         self._record("end", self.outcome.broken or "everything is kept")
 
-    # Faults
-
     def _inject_faults(self) -> None:
         while self._faults and self._faults[0].step <= self._step:
             fault = self._faults[0]
@@ -311,8 +309,6 @@ class _Run:
         files.failing.clear()
         self._kill_daemon_at = self._kill_receiver_at = -1
         self._slow_ms = self._world.lost_answers = 0
-
-    # Steps
 
     def _interrupt(self, operation: str) -> None:
         """Let another process take a step within a file operation of the daemon."""
@@ -450,8 +446,6 @@ class _Run:
         except Killed:
             self._record(receiver.name, "killed")
             receiver.die()
-
-    # Rest
 
     def _come_to_rest(self, is_last: bool = False) -> None:
         """Stop the faults, let everything be stored and read, and check it. Raises Broken."""

@@ -81,8 +81,6 @@ class Group:
         """Time of the last request of a member, by the loop's clock."""
         self._deadline: asyncio.TimerHandle | None = None
 
-    # Joining
-
     def join(self, request: JoinRequest) -> Waiter:
         """Return the answer, which exists once all members have joined. Raises Refused."""
         member = self._member_for(request)
@@ -201,8 +199,6 @@ class Group:
                 if self.protocol in m.request.protocols
             ],
         }
-
-    # After joining
 
     def check_member(self, member: str, generation: int, instance: str | None = None) -> Member:
         """Return a member of the current generation. Raises Refused."""

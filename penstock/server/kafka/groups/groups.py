@@ -160,8 +160,6 @@ class Groups:
         ]
         return {"members": members}
 
-    # Administration
-
     async def list(self, call: Call) -> Values:
         """Return groups with members, and groups with cursors in topics that the caller may read."""
         states = {state.lower() for state in getattr(call.message, "states_filter", ())}

@@ -112,7 +112,8 @@ class SessionSettings:
         application_name = application_name[:MAX_SETTING_CHARS]
         self.texts = {**_SETTINGS, "session_authorization": user, "application_name": application_name}
         self._initial = dict(self.texts)
-        # What the texts are after the transaction if it is rolled back, and if it is committed; none outside of one.
+        # Order: the end of a transaction decides which texts hold, after a rollback `_before`, after a commit `_after`.
+        # `_before` is None outside of one.
         self._before: dict[str, str] | None = None
         self._after: dict[str, str] = {}
 
