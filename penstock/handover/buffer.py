@@ -85,11 +85,14 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
         # All readers have read everything, so a new file may start at this position without a gap.
         progress = [publication.position]
         publication.close()
-        path.unlink()
         publication = None
-    publication = publication or Publication.create(path, parameters, position=last_known.position, readers=progress)
     page = StatePage(state_file(folder, listener.name))
     page.log_damage()
+    if publication is None:
+        # Order: the old file's epoch ends before there is another file, which may get the same inode.
+        end_epoch(page)
+        path.unlink(missing_ok=True)
+        publication = Publication.create(path, parameters, position=last_known.position, readers=progress)
     total = max(last_total(last_frame_metadata(publication), page), last_known.total)
     topic = listener.log.topic if listener.log else None
     TopicByPosition(page).route(topic, publication.position, positions_before.get(files[0], 0))
@@ -195,6 +198,12 @@ def epoch_of(page: StatePage, inode: int, position: int) -> tuple[str, int]:
             # none: readers would not wait for the floors, and stored frames could be dropped.
             page.sync()
     return str(epoch["epoch"]), int(epoch.get("begin", 0))
+
+
+def end_epoch(page: StatePage) -> None:
+    """Let the next ``epoch_of`` begin an epoch, whatever file it gets."""
+    if epoch := page.read(EPOCH):
+        page.write(EPOCH, {**epoch, "made": 0})
 
 
 def was_restarted(page: StatePage) -> bool:

@@ -7,13 +7,12 @@ Crash: every step is one text on the state page, so that a receiver killed betwe
 neither loses these counts nor enters them twice:
 
     skip     frames are about to be missed         (the reader's floor, stored next, decides)
-    owed     they are missed; no frame carries their counts yet
-    riding   a frame with this number carries them (the number in the last frame's metadata decides)
+    owed     they are missed, and the next frame carries their counts (the number in the last frame's metadata decides)
 
 A power failure may take back this text or the floor, and spare the frame. The frame therefore names the floor as well.
-It may also take the frame after the log has stored it, and the reader's position with it: only the topics tell. Counts
-that ride again therefore name the lost frames that were to carry them (``LostCounts``), also if the frame that carries
-them now is missed itself.
+It may also take the frame after the log has stored it, and the reader's position with it: only the topics tell. Each
+text with counts therefore names the frame that is to carry them, before that frame is written. Counts that ride again
+name the lost frames that were to carry them (``LostCounts``), also if the frame that carries them now is missed itself.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MAX_BUCKETS = 40
 MAX_OWED_BYTES = 12 << 10
 """Limit of owed counts as JSON: 8 names of MAX_BUCKETS minutes are below 10 KiB.
 
-The state page has such counts up to three times (owed, riding, skip), a frame's document twice.
+The state page has such counts up to twice (owed, skip), and so has a frame's document.
 """
 MAX_CARRIERS = 8
 """Limit of the lost frames by which counts are known: after more power failures in a row the oldest is forgotten."""
@@ -41,14 +40,14 @@ _LIMITS = (*((buckets, MAX_CARRIERS) for buckets in (MAX_BUCKETS, 30, 20, 10, 5,
 
 
 class Carrier(NamedTuple):
-    """A lost frame: at ``begin``, or in the term behind it, in this ``epoch`` of positions.
+    """A frame that carries counts: at ``begin``, or in the term behind it, in this ``epoch`` of positions.
 
-    ``topic`` is the one of its messages; None for a frame without any for the log.
+    ``topic`` is the one of its messages; None if they go to other handlers.
     """
 
-    epoch: str
-    begin: int
-    topic: str | None
+    epoch: str = ""
+    begin: int = 0
+    topic: str | None = None
 
 
 class LostCounts(NamedTuple):
@@ -77,21 +76,26 @@ class DroppedFrameCounts:
         """Continue after a predecessor: ``rode`` is the number in its last frame, ``floors`` maps readers to floors."""
         self._page = page
         saved: dict[str, Any] = page.read(SKIPPED) or {}
-        self._owed = _owed_counts(saved.get("owed", {}), saved.get("repeats", ()))
-        riding, skip = saved.get("riding"), saved.get("skip")
-        # Crash: the newest text is damaged or was not on the disk, and this is an older one.
-        is_carried = rode > saved.get("number", rode)
+        carriers = (Carrier(*saved["frame"]),) if "frame" in saved else ()
+        self._owed = _owed_counts(saved.get("owed", {}), saved.get("repeats", ()), carriers)
+        skip = saved.get("skip")
         self._dropped: dict[str, Any] = saved.get("dropped", {})
-        self._number = max(rode, riding["number"] if riding else 0)
+        self._number: int = max(rode, saved.get("number", 0))
+        # Crash: the process was killed before it could note the frame, or a power failure has taken the newest text.
+        is_carried = rode > saved.get("number", rode)
         if is_carried:
             self._owed = {}
-        elif riding and riding["number"] > rode:
-            carriers = (Carrier(*riding["frame"]),) if "frame" in riding else ()
-            for earlier, counts in _owed_counts(riding["counts"], riding.get("repeats", ())).items():
-                _absorb(self._owed, carriers + earlier, counts)
+        elif riding := saved.get("riding"):  # Compatibility: the text of an earlier version
+            self._number = max(self._number, riding["number"])
+            if riding["number"] > rode:
+                carriers = (Carrier(*riding["frame"]),) if "frame" in riding else ()
+                for earlier, counts in _owed_counts(riding["counts"], riding.get("repeats", ()), carriers).items():
+                    _absorb(self._owed, earlier, counts)
         if skip and (floors or {}).get(skip["reader"], 0) >= skip["to"]:
-            self._enter(skip | {"counts": {}, "repeats": ()} if is_carried and skip["reader"] == LOG else skip)
-        self._riding: dict[str, Any] | None = None
+            is_entered = is_carried and skip["reader"] == LOG
+            self._enter(skip | {"counts": {}, "repeats": ()} if is_entered else skip, carriers)
+        self._frame: Carrier | None = None
+        self._is_riding = False
         self.carried = Move()
         """The last move of the log whose counts the last ``ride`` returned; an empty one without counts."""
         self.lost_counts: tuple[LostCounts, ...] = ()
@@ -103,7 +107,7 @@ class DroppedFrameCounts:
     @property
     def number(self) -> int:
         """The number of the last counts returned by ``ride``."""
-        return self._number
+        return self._number + self._is_riding
 
     def __bool__(self) -> bool:
         return any(self._owed.values())
@@ -113,11 +117,20 @@ class DroppedFrameCounts:
         """The last move of the log if counts of it are owed, or an empty one."""
         return _move(self._dropped.get(LOG, {})) if self else Move()
 
-    def skip(self, reader: str, move: Move, counts: Mapping[str, int], lost: Iterable[LostCounts] = ()) -> None:
+    def skip(
+        self,
+        reader: str,
+        move: Move,
+        counts: Mapping[str, int],
+        lost: Iterable[LostCounts] = (),
+        frame: Carrier | None = None,
+    ) -> None:
         """Record that ``reader`` is about to be moved; its floor is stored next.
 
-        ``lost`` is the part of ``counts`` that the missed frames repeated for lost ones.
+        ``lost`` is the part of ``counts`` that the missed frames repeated for lost ones. ``frame`` is the next one,
+        which has to carry the counts.
         """
+        self._frame = frame
         missed: OwedCounts = {(): Counts(counts)}
         for carriers, repeated in lost:
             missed[()].subtract(repeated)
@@ -132,10 +145,10 @@ class DroppedFrameCounts:
             self._skip = None
             self._write()
 
-    def _enter(self, skip: Mapping[str, Any]) -> None:
+    def _enter(self, skip: Mapping[str, Any], frame: tuple[Carrier, ...] = ()) -> None:
         before = self._dropped.get(skip["reader"], {})
         total = Counts(before.get("counts", {}))
-        for carriers, counts in _owed_counts(skip["counts"], skip.get("repeats", ())).items():
+        for carriers, counts in _owed_counts(skip["counts"], skip.get("repeats", ()), frame).items():
             if skip["reader"] == LOG:
                 _absorb(self._owed, carriers, counts)
             else:
@@ -147,38 +160,45 @@ class DroppedFrameCounts:
 
     def ride(self, epoch: str = "", begin: int = 0, topic: str | None = None) -> dict[str, int]:
         """Return the counts for the next frame, under a new ``number``; see ``Carrier`` for what identifies it."""
-        self.carried, self.lost_counts = self.owed_move, ()
+        self.carried, self.lost_counts, self._is_riding = self.owed_move, (), bool(self)
         if not self:
             return {}
-        self._number += 1
         riding: OwedCounts = {}
         for carriers, counts in self._owed.items():
             # A frame of this epoch was never written: no power failure has taken it.
             _absorb(riding, tuple(carrier for carrier in carriers if carrier.epoch != epoch), counts)
-        self.lost_counts = tuple(LostCounts(carriers, counts) for carriers, counts in riding.items() if carriers)
-        self._riding = {"number": self._number, "frame": (epoch, begin, topic), **_document(riding)}
-        self._owed = {}
-        self._write()
-        return summed(riding.values()).pruned()
+        self._owed = riding
+        if self._frame != (frame := Carrier(epoch, begin, topic)):
+            # Order: the text names the frame before it is written.
+            self._frame = frame
+            self._write()
+        self.lost_counts = tuple(LostCounts(carriers, counts) for carriers, counts in self._owed.items() if carriers)
+        return summed(self._owed.values()).pruned()
 
     def confirm_ride(self) -> None:
         """Record that this frame is in the log buffer."""
-        if self._riding:
-            self._riding = None
+        if self._is_riding:
+            self._number, self._is_riding, self._owed = self.number, False, {}
             self._write()
 
     def _write(self) -> None:
         self._owed = _bounded(self._owed)
         owed = _document(self._owed)
-        document = {"owed": owed["counts"], "repeats": owed["repeats"], "riding": self._riding, "skip": self._skip}
+        document = {"owed": owed["counts"], "repeats": owed["repeats"], "skip": self._skip}
+        if self._frame:
+            document["frame"] = self._frame
         self._page.write(SKIPPED, {**document, "number": self._number, "dropped": self._dropped})
 
 
-def _owed_counts(counts: Mapping[str, int], repeats: Iterable[tuple[Any, Any]]) -> OwedCounts:
+def _owed_counts(
+    counts: Mapping[str, int], repeats: Iterable[tuple[Any, Any]], carriers: tuple[Carrier, ...]
+) -> OwedCounts:
+    """Return the counts of a text, which also ``carriers`` were to carry."""
     # Compatibility: earlier versions wrote another form as ``lost``, of counts that are in ``counts`` as well.
-    owed: OwedCounts = {(): Counts(counts)}
-    for carriers, repeated in repeats:
-        _absorb(owed, tuple(Carrier(*carrier) for carrier in carriers), repeated)
+    owed: OwedCounts = {}
+    _absorb(owed, carriers, counts)
+    for earlier, repeated in repeats:
+        _absorb(owed, carriers + tuple(Carrier(*carrier) for carrier in earlier), repeated)
     return owed
 
 

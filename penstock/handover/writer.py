@@ -23,7 +23,7 @@ from penstock.handover.buffer import (
     last_total,
     was_restarted,
 )
-from penstock.handover.dropped_frames import DroppedFrameCounts, LostCounts, Move, last_move
+from penstock.handover.dropped_frames import Carrier, DroppedFrameCounts, LostCounts, Move, last_move
 from penstock.handover.frames.frame import encode_frame, intact_metadata, published
 from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import saved_end, write_held_frames
@@ -164,26 +164,29 @@ class FrameWriter:
         bucket, last = self.clock.stamp()
         self.total += counts[Name.ACCEPTED]
         self._on_counts(counts)
-        topic = self._topic if counts[Name.ACCEPTED] else None
-        carried = {**counts, **self._missed.ride(self._epoch, self._publication.position, topic)}
-        origin = Origin(self._source, bucket, first or last, last, codec or self._codec, carried)
-        metadata = FrameMetadata(
-            origin,
-            self.incarnation,
-            self.total,
-            *open_counts,
-            *self.drops,
-            self._missed.number,
-            self._epoch,
-            published(reserved),
-            self._missed.carried.to,
-            self._missed.carried.mark,
-            self._missed.lost_counts,
-        )
+
+        def encode() -> list[memoryview | bytes]:
+            carried = {**counts, **self._missed.ride(*self._next_frame())}
+            origin = Origin(self._source, bucket, first or last, last, codec or self._codec, carried)
+            metadata = FrameMetadata(
+                origin,
+                self.incarnation,
+                self.total,
+                *open_counts,
+                *self.drops,
+                self._missed.number,
+                self._epoch,
+                published(reserved),
+                self._missed.carried.to,
+                self._missed.carried.mark,
+                self._missed.lost_counts,
+            )
+            return encode_frame(messages, metadata)
+
         if arrivals and self.senders is not None:
             self.senders.stage(arrivals, self._publication.position, last)
         try:
-            self._offer(encode_frame(messages, metadata), reserved)
+            self._offer(encode, reserved)
         except BaseException:
             if self.senders is not None:
                 self.senders.discard()
@@ -208,8 +211,12 @@ class FrameWriter:
                 path.unlink(missing_ok=True)
             _LOGGER.warning("listener %r: senders are not counted: %s", self._source, error)
 
-    def _offer(self, frame: list[memoryview | bytes], reserved: int) -> None:
+    def _next_frame(self) -> Carrier:
+        return Carrier(self._epoch, self._publication.position, self._topic)
+
+    def _offer(self, encode: Callable[[], list[memoryview | bytes]], reserved: int) -> None:
         self._raise_limit()
+        frame = encode()
         while True:
             try:
                 self._publication.offer(frame, reserved_value=reserved)
@@ -218,7 +225,8 @@ class FrameWriter:
             except AdminAction:
                 continue
             except BackPressured:
-                self._make_room()
+                if self._make_room():
+                    frame = encode()  # with the counts that are missed now
         written = self._publication.last_frame()
         self._publish_newest(written)
         if written and self.senders is not None:
@@ -236,8 +244,8 @@ class FrameWriter:
     def _raise_limit(self) -> None:
         self._publication.consumed(min(reader.reached for reader in self._readers))
 
-    def _make_room(self) -> None:
-        """Move the slowest reader on if it may miss frames, or else wait briefly."""
+    def _make_room(self) -> bool:
+        """Move the slowest reader on if it may miss frames, or else wait briefly; report whether it may."""
         slowest = min(self._readers, key=lambda reader: reader.reached)
         with slowest.position.try_lock() as is_locked:
             may_skip = (
@@ -255,6 +263,7 @@ class FrameWriter:
             self.on_wait()
             time.sleep(ROOM_POLL_S)
         self._raise_limit()
+        return may_skip
 
     def _end_stuck_reader(self, reader: HandlerPosition) -> None:
         """Kill a reader that is stuck while it holds its lock; its successor continues there.
@@ -315,7 +324,8 @@ class FrameWriter:
             missed = missed_counts(missed_frames, reader, mark)
             # Order: counts, then the floor mark, then the floor. A crash in between leaves counts that the floor
             # confirms.
-            self._missed.skip(reader.name, Move(start, end, missed.mark), missed.counts, missed.lost)
+            move = Move(start, end, missed.mark)
+            self._missed.skip(reader.name, move, missed.counts, missed.lost, self._next_frame())
             reader.position.floor_mark = missed.mark
             reader.position.floor = end
         self._missed.confirm_skip()

@@ -21,7 +21,7 @@ from penstock.counts import Counts, by_bucket
 from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain.drain import RECEIPTS, Drain
-from penstock.handover.dropped_frames import Carrier, LostCounts, Move
+from penstock.handover.dropped_frames import Carrier, DroppedFrameCounts, LostCounts, Move
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, state_file
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
@@ -35,7 +35,7 @@ from penstock.testing.crashes import CrashingFileSystem, FakeClock
 from penstock.testing.simulation.machine import VirtualTime
 from tests.fuzzed import RAW
 from tests.handover.drain.test_drain import payloads, refuse_topic, tagged
-from tests.handover.test_writer import publish
+from tests.handover.test_writer import drop_frames, publish
 from tests.ingest.ingest_life import Life, live
 
 LISTENER = ListenerConfig.model_validate(
@@ -69,12 +69,6 @@ def life(tmp_path: Path) -> Life:
 @pytest.fixture
 def held(tmp_path: Path) -> Path:
     return held_file(tmp_path, "events")
-
-
-def drop_frames(life: Life) -> None:
-    """Publish until frames are dropped, whose counts no frame carries yet."""
-    while not life.publisher.owes:
-        publish(life, b"x" * 1000)
 
 
 def overflow(life: Life) -> None:
@@ -568,6 +562,28 @@ def test_counts_are_entered_once_if_all_messages_of_the_lost_frame_went_to_reque
     drain(tmp_path, log)
     assert payloads(log, "other") == [b"second"]
     assert counts(log)["policy_drop.log"] == 10
+
+
+@pytest.mark.survives("log buffer", "SIGKILL")
+def test_counts_are_entered_once_if_a_kill_before_the_note_is_followed_by_another_term_length(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    owe(life)
+    with monkeypatch.context() as killed:
+        killed.setattr(DroppedFrameCounts, "confirm_ride", lambda missed: None)
+        publish(life, b"second")
+    drain(tmp_path, log)
+    life.end()
+    inode = life.publication.path.stat().st_ino
+    monkeypatch.setattr(writer, "epoch_of", lambda page, _, position: buffer.epoch_of(page, inode, position))
+    life = live(tmp_path, LISTENER, 1 << 17)
+    publish(life, b"third")
+    life.end()
+    drain(tmp_path, log)
+    assert counts(log).pruned() == {"seen": 13, "accepted": 13, "policy_drop.log": 10}
 
 
 @pytest.mark.parametrize("is_last", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import threading
 import time
@@ -14,7 +15,7 @@ from penstock.counts import Counts
 from penstock.handover.frames.frame import reserved_value
 from penstock.handover.paths import buffer_file, senders_file, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
-from penstock.handover.writer import GaveUp
+from penstock.handover.writer import FrameWriter, GaveUp
 from penstock.logbuffer import Subscription
 from penstock.records import EMPTY_BODY, body
 from tests.ingest.ingest_life import Life, live
@@ -63,6 +64,35 @@ def test_table_of_senders_that_cannot_be_opened_is_removed(tmp_path: Path) -> No
     assert not path.exists()
 
 
+class Killed(BaseException):
+    """The writer was killed."""
+
+
+def drop_frames(life: Life) -> None:
+    """Publish until frames are dropped; kill the writer before it writes the frame that carries their counts."""
+    raise_limit = FrameWriter._raise_limit
+
+    def die_if_owing(writer: FrameWriter) -> None:
+        if writer.owes:
+            raise Killed
+        raise_limit(writer)
+
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(FrameWriter, "_raise_limit", die_if_owing)
+        with contextlib.suppress(Killed):
+            while True:
+                publish(life, b"x" * 1000)
+    life.publisher.total -= 1  # the message that it was to write
+
+
+def test_frame_that_has_no_room_carries_the_counts_of_the_frames_that_make_it(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    while not life.position.floor:
+        publish(life, b"x" * 1000)
+    assert life.totals()["accepted"] == life.publisher.total
+    assert not life.publisher.owes
+
+
 def test_missed_frames_are_counted_in_a_later_frame(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
     for number in range(200):
@@ -77,8 +107,7 @@ def test_missed_frames_are_counted_in_a_later_frame(tmp_path: Path) -> None:
 
 def test_missed_counts_survive_the_receiver(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER)
-    while not life.publisher.owes:
-        publish(life, b"x" * 1000)
+    drop_frames(life)
     published = life.publisher.total
     life.end()
     heir = live(tmp_path, LISTENER)

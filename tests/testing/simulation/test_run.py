@@ -51,6 +51,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 30001436},
     {"seed": 532},
     {"seed": 30001476},
+    {"seed": 60000761},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
