@@ -703,14 +703,32 @@ def test_frame_behind_counts_that_are_refused_is_counted_once(
     check_that_a_dropped_frame_counts_once(life, tmp_path, log, owes)
 
 
-def check_that_a_dropped_frame_counts_once(life: Life, folder: Path, log: Log, owes: bool) -> None:
+@pytest.mark.parametrize(("requests", "refused"), [(("kt:other", ""), "other"), (("", "kt:other"), "in")])
+def test_frame_stored_behind_one_that_another_topic_refuses_is_counted_once(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, requests: tuple[str, str], refused: str
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    tagged(life, second=requests[0])
+    tagged(life, third=requests[1])
+    full: Future[object] = Future()
+    full.set_exception(LogFull("no space"))
+    topic = log.topic(refused, create=True)
+    with monkeypatch.context() as context:
+        context.setattr(topic, "append", lambda *_: full)
+        drain(tmp_path, log)
+    check_that_a_dropped_frame_counts_once(life, tmp_path, log, owes=False, messages=153)
+
+
+def check_that_a_dropped_frame_counts_once(life: Life, folder: Path, log: Log, owes: bool, messages: int = 152) -> None:
     """Let the writer drop the frames that went back to it, and compare the counts with what is stored."""
     overflow(life)
     life.end()
     drain(folder, log)
     total = counts(log)
     stored = sum(len(payloads(log, topic)) for topic in log.names())
-    assert (total["accepted"], total["policy_drop.log"]) == (152 + 10 * owes, 152 + 10 * owes - stored)
+    assert (total["accepted"], total["policy_drop.log"]) == (messages + 10 * owes, messages + 10 * owes - stored)
 
 
 def test_counts_wait_for_a_topic_that_a_full_disk_keeps_from_its_recovery(

@@ -68,7 +68,7 @@ class Drain(FrameReader):
         self._uncertain_end = 0
 
     def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
-        """Note frames that a predecessor claimed and did not pass: it may have stored them."""
+        """Note frames that were claimed and not passed: a predecessor, or another topic, may have stored them."""
         self._uncertain_end = position.claim
         if position.was_advanced:
             # Order: the mark before the position. If the writer saves these frames, the next drain continues at the
@@ -82,8 +82,8 @@ class Drain(FrameReader):
         except LogError as error:
             if isinstance(error, LogFull):
                 position.shortage = "disk" if is_disk_full(error) else "log"
-            # Frames that were not stored go back to the writer: it may drop and count them. Crash: not those of a
-            # predecessor, which are stored in part if the topic could not be recovered; the writer saves them.
+            # Frames that were not stored go back to the writer: it may drop and count them. Those before the uncertain
+            # end may be stored in part; the writer saves them.
             position.claim = max(position.position, self._uncertain_end)
             raise
         # Order: all appends are synced before the position moves; a crash before this line stores nothing twice.
@@ -208,6 +208,9 @@ class Drain(FrameReader):
             # Waits for all, also after an error: a future that completes later would advance a position that was given
             # back.
             self._wait_for([future for _, _, futures in appended for future in futures], [])
+            # A frame may be stored behind a refused one, as in another requested topic: dropped, it would count twice.
+            stored_ends = [end for end, _, futures in appended if any(not future.exception() for future in futures)]
+            self._uncertain_end = max([self._uncertain_end, *stored_ends])
         for end, total, futures in appended:
             for future in futures:
                 future.result()
