@@ -33,6 +33,8 @@ MAX_OWED_BYTES = 12 << 10
 
 The state page has such counts up to twice (owed, skip), and so has a frame's document.
 """
+MAX_DROPPED_BYTES = 36 << 10
+"""Limit of the counts of all forwarders as JSON: 15 with MAX_BUCKETS minutes, or about 240 with one."""
 MAX_CARRIERS = 8
 """Limit of the lost frames by which counts are known: after more power failures in a row the oldest is forgotten."""
 # Limit: minutes are merged first, because nothing is counted twice by it; the lost frames are forgotten last.
@@ -156,7 +158,12 @@ class DroppedFrameCounts:
         last, move = _move(before), _move(skip)
         if last.to == move.begin:
             move = move._replace(begin=last.begin)
-        self._dropped[skip["reader"]] = {**move._asdict(), "counts": fold(total).pruned()}
+        self._dropped[skip["reader"]] = {**move._asdict(), "counts": total.pruned()}
+        for max_buckets in (MAX_BUCKETS, 20, 10, 5, 1):
+            for entry in self._dropped.values():
+                entry["counts"] = fold(Counts(entry["counts"]), max_buckets).pruned()
+            if len(json.dumps(self._dropped)) <= MAX_DROPPED_BYTES:
+                break
 
     def ride(self, epoch: str = "", begin: int = 0, topic: str | None = None) -> dict[str, int]:
         """Return the counts for the next frame, under a new ``number``; see ``Carrier`` for what identifies it."""
@@ -225,9 +232,9 @@ def _bounded(owed: OwedCounts) -> OwedCounts:
     return bounded
 
 
-def fold(counts: Counts) -> Counts:
-    """Keep the newest MAX_BUCKETS buckets; older counts are added to the oldest of them."""
-    return _merge_before(_oldest_bucket(counts, MAX_BUCKETS), counts)
+def fold(counts: Counts, max_buckets: int = MAX_BUCKETS) -> Counts:
+    """Keep the newest buckets; older counts are added to the oldest of them."""
+    return _merge_before(_oldest_bucket(counts, max_buckets), counts)
 
 
 def _oldest_bucket(names: Iterable[str], max_buckets: int) -> int:

@@ -16,6 +16,8 @@ from penstock.handover.dropped_frames import (
     DroppedFrameCounts,
     LostCounts,
     Move,
+    dropped,
+    moved_readers,
 )
 from penstock.handover.state_page import SKIPPED, StatePage
 
@@ -256,6 +258,25 @@ def test_oldest_lost_frames_are_forgotten_beyond_the_limit_and_no_count_is(page:
     ((carriers, counts),) = missed.lost_counts
     assert counts == COUNTS
     assert [carrier.epoch for carrier in carriers] == [f"epoch {number}" for number in range(9, 1, -1)]
+
+
+@pytest.mark.parametrize(("forwarders", "minutes"), [(15, MAX_BUCKETS), (60, MAX_BUCKETS), (200, 3)])
+def test_counts_of_many_forwarders_fit_and_are_complete(page: StatePage, forwarders: int, minutes: int) -> None:
+    missed = DroppedFrameCounts(page)
+    counts = minutes_of(2, minutes)
+    names = [f"forwarder-{number}" for number in range(forwarders)]
+    move = Move(1 << 40, 1 << 41, 1 << 40)
+    for name in names:
+        missed.skip(name, move, counts)
+        missed.confirm_skip()
+    owed = minutes_of(8, MAX_BUCKETS)
+    owe(missed, owed)
+    missed.skip("log", Move(to=200), owed)  # the largest text
+    assert moved_readers(page) == sorted([*names, "log"])
+    for name in names:
+        mark, dropped_counts = dropped(page, name, move.to)
+        assert (mark, sum(dropped_counts.values())) == (move.mark, sum(counts.values()))
+        assert forwarders > 15 or dropped_counts == counts
 
 
 def test_lost_frames_are_forgotten_if_their_names_alone_exceed_the_limit(page: StatePage) -> None:
