@@ -182,9 +182,10 @@ class Origin:
     """The origin of a batch. It travels with the batch, and no later stage reads a clock for it.
 
     ``bucket`` is the start of its minute in seconds since the epoch; ``first`` and ``last`` are receive times in
-    microseconds. ``begin`` and ``end`` bound its frames in log buffer ``buffer`` (stream positions, end exclusive). For
-    a batch that entered by an API both are 0 and ``buffer`` is empty. ``hops`` are the topics in which relayed rows
-    were before, each INSTANCE/TOPIC, the first one first.
+    microseconds. ``begin`` and ``end`` bound its frames in log buffer ``buffer`` (stream positions, end exclusive), and
+    ``total`` is the listener's total of messages after them; it is 0 if the counts of the frames are in another batch.
+    For a batch that entered by an API all three are 0 and ``buffer`` is empty. ``hops`` are the topics in which relayed
+    rows were before, each INSTANCE/TOPIC, the first one first.
     """
 
     source: str
@@ -197,6 +198,7 @@ class Origin:
     begin: int = 0
     end: int = 0
     hops: tuple[str, ...] = ()
+    total: int = 0
 
     @property
     def shared(self) -> tuple[str, int, str, tuple[str, ...]]:
@@ -216,6 +218,7 @@ class Origin:
             "begin": self.begin,
             "end": self.end,
             "hops": self.hops,
+            "total": self.total,
         }
         return {k: v for k, v in full.items() if v or k in ("source", "bucket", "first", "last")}
 
@@ -233,7 +236,21 @@ class Origin:
             begin=int(document.get("begin", 0)),
             end=int(document.get("end", 0)),
             hops=tuple(map(str, document.get("hops", ()))),
+            total=int(document.get("total", 0)),
         )
+
+
+TOTAL = "#total"
+"""End of the name of a log buffer's total of messages among the stored positions."""
+
+
+def advance_positions(positions: dict[str, int], origin: Origin) -> None:
+    """Enter a stored batch: the position in its log buffer under the buffer's name, the total under that and TOTAL."""
+    if origin.buffer:
+        positions[origin.buffer] = max(origin.end, positions.get(origin.buffer, 0))
+        if origin.total:
+            key = f"{origin.buffer}{TOTAL}"
+            positions[key] = max(origin.total, positions.get(key, 0))
 
 
 MAX_CORRECTION = 0.01

@@ -201,7 +201,7 @@ def epoch_of(page: StatePage, inode: int, position: int) -> tuple[str, int]:
 
 
 def end_epoch(page: StatePage) -> None:
-    """Let the next ``epoch_of`` begin an epoch, whatever file it gets."""
+    """Let the next ``epoch_of`` begin an epoch, also for a file with the same inode."""
     if epoch := page.read(EPOCH):
         page.write(EPOCH, {**epoch, "made": 0})
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import records
-from penstock.counts import Origin
+from penstock.counts import TOTAL, Origin
 from penstock.log.commit.batching import Appended, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.cursors import Backlog, Cursors, Lag
@@ -116,6 +116,19 @@ class Topic:
     def buffer_position(self, buffer: str) -> int:
         """Return the position up to which the frames of a log buffer are stored; 0 if none are."""
         return self.writer.positions.get(buffer, 0)
+
+    def stored_total(self, buffer: str, begin: int) -> int:
+        """Return the total of a listener's messages that are stored before the frame at ``begin``; 0 without any.
+
+        They are in this log buffer, or in the listener's buffer of another epoch.
+        """
+        positions, listener, largest = self.writer.positions.copy(), buffer.rpartition(".")[0], 0
+        for key, number in positions.items():
+            name, is_total, _ = key.partition(TOTAL)
+            is_before = name != buffer or positions[buffer] <= begin
+            if is_total and is_before and name.rpartition(".")[0] == listener:
+                largest = max(largest, number)
+        return largest
 
     def subscribe(self, callback: Callable[[StoredBatch], None]) -> None:
         """Call ``callback`` for every batch once it is synced, in order, on the committing thread: never block."""

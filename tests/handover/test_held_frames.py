@@ -763,6 +763,38 @@ def test_counts_wait_for_a_topic_that_a_full_disk_keeps_from_its_recovery(
     log.close()
 
 
+@pytest.mark.survives("log buffer", "power cut")
+@pytest.mark.parametrize("is_last", [False, True])
+def test_stored_messages_are_not_corrupt_as_well_if_a_power_failure_takes_their_frame_and_spares_the_total(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch, is_last: bool
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, b"first")
+    drain(tmp_path, log)
+    buffer_path = life.publication.path
+    before, begin = buffer_path.read_bytes(), life.publication.position
+    publish(life, b"second", b"third")
+    on_disk = life.position.path.read_bytes()
+    drain(tmp_path, log)
+    if is_last:
+        life.end()
+        buffer_path.write_bytes(before)
+    else:
+        publish(life, b"fourth")
+        life.end()
+        damaged = bytearray(buffer_path.read_bytes())
+        damaged[begin + 100] ^= 1
+        buffer_path.write_bytes(damaged)
+    life.position.path.write_bytes(on_disk)
+    life = reboot(life, monkeypatch)
+    publish(life, b"last")
+    life.end()
+    drain(tmp_path, log)
+    stored = len(payloads(log))
+    assert stored == (4 if is_last else 5)
+    assert counts(log).pruned() == {"seen": stored, "accepted": stored}
+
+
 def test_saved_frames_are_never_in_memory_together(tmp_path: Path, held: Path) -> None:
     life = live(tmp_path, LISTENER, 1 << 24)
     for _ in range(64):

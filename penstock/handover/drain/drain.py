@@ -34,7 +34,7 @@ from penstock.handover.positions.lost_position import carried_floor, frames_in_f
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
-from penstock.log import Log, LogError, LogFull
+from penstock.log import Log, LogError, LogFull, Topic
 from penstock.log.commit.committer_threads import Work
 from penstock.logbuffer import Frame
 from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
@@ -267,12 +267,31 @@ class Drain(FrameReader):
 
     def _origin(self, frame: Frame, metadata: FrameMetadata, mark: int) -> Origin:
         """Return the batch's origin; the messages of damaged frames before this one are counted as corrupt."""
-        counts = Counts(metadata.origin.counts)
+        counts, buffer = Counts(metadata.origin.counts), f"{self.listener}.{metadata.epoch}"
         lost = metadata.total - counts[Name.ACCEPTED] - mark if mark != UNKNOWN else 0
         if lost > 0:
+            # Crash: a power failure may take stored frames from the log buffer, and spare the total.
+            lost -= max(self._stored_total(buffer, frame.begin) - mark, 0)
+        if lost > 0:
             counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
-        buffer = f"{self.listener}.{metadata.epoch}"
-        return replace(metadata.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end)
+        return replace(
+            metadata.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end, total=metadata.total
+        )
+
+    def _stored_total(self, buffer: str, begin: int) -> int:
+        """Return the total of messages before a frame up to which the log has entered their counts."""
+        topics = self._recovered({RECEIPTS, *self._topics_by_position().topics})
+        return max((topic.stored_total(buffer, begin) for topic in topics), default=0)
+
+    def _recovered(self, names: set[str]) -> list[Topic]:
+        """Return the topics that exist, with their positions: a full disk may have kept one from its recovery.
+
+        Raises LogFull then.
+        """
+        topics = [self._log.topic(name, internal=True) for name in sorted(names & {*self._log.names(internal=True)})]
+        for topic in topics:
+            topic.recover()
+        return topics
 
     def _without_entered(self, origin: Origin, metadata: FrameMetadata) -> Origin:
         """Return the origin without the counts that lost frames have carried into the log.
@@ -282,9 +301,7 @@ class Drain(FrameReader):
         if not metadata.lost_counts:
             return origin
         topics = {carrier.topic or RECEIPTS for carriers, _ in metadata.lost_counts for carrier in carriers}
-        for topic in topics & {*self._log.names(internal=True)}:
-            # The position of a topic that a full disk kept from its recovery is unknown. Raises LogFull then.
-            self._log.topic(topic, internal=True).recover()
+        self._recovered(topics)
         entered = entered_counts(metadata.lost_counts, self.listener, self._log.buffer_position)
         return replace(origin, counts=summed([origin.counts, {name: -entered[name] for name in entered}]))
 
@@ -301,7 +318,7 @@ class Drain(FrameReader):
         with_counts = replace(origin, counts=counts)
         futures = [
             self._log.topic(topic, create=True).append(
-                body, with_counts if topic == own_topic else replace(origin, counts={})
+                body, with_counts if topic == own_topic else replace(origin, counts={}, total=0)
             )
             for topic, body in accepted.items()
             if body.num_rows

@@ -116,6 +116,7 @@ def join_origins(origins: list[Origin]) -> Origin:
         min(origin.begin for origin in origins),
         max(origin.end for origin in origins),
         first.hops,
+        max(origin.total for origin in origins),
     )
 
 

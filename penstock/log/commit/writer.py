@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.counts import advance_positions
 from penstock.log.commit.batching import PreparedBatch, QueuedAppend, group_appends, prepare, resolve
 from penstock.log.commit.deduplication import Deduplicator, answer_duplicates
 from penstock.log.errors import LogError, write_error
@@ -31,8 +32,8 @@ _LOGGER = logging.getLogger(__name__)
 class Writer:
     """The only writer of the topic in ``path``. The caller holds ``lock`` during every method that writes.
 
-    ``positions`` are the stored positions of the log buffers. Lives as long as its Topic; a failed recovery is
-    repeated at the next use.
+    ``positions`` are the stored positions of the log buffers (``advance_positions``). Lives as long as its Topic; a
+    failed recovery is repeated at the next use.
     """
 
     def __init__(self, shared: SharedResources, path: Path, gaps: Gaps, settings: TopicSettings) -> None:
@@ -173,9 +174,7 @@ class Writer:
     def enter(self, batches: list[PreparedBatch]) -> None:
         """Record the log buffer positions and producer numbers of stored batches."""
         for batch in batches:
-            origin = batch.message.origin
-            if origin.buffer:
-                self.positions[origin.buffer] = max(origin.end, self.positions.get(origin.buffer, 0))
+            advance_positions(self.positions, batch.message.origin)
             self.producers.enter_all(batch.message.producers)
 
     def _prepare(self, active: Segment, appends: list[QueuedAppend], now: int) -> list[PreparedBatch]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.counts import Origin
+from penstock.counts import advance_positions
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.store import batch_copies, batch_format, index, segment, segment_files
 from penstock.log.store.batch_copies import BatchCopy
@@ -117,7 +117,7 @@ class Recovery:
         # A damaged batch was acknowledged: its frames must not be stored again, so its copy also advances the
         # position.
         for copy in batch_copies.read(files).copies if scanned.bad else ():
-            self._advance_position(copy.origin)
+            advance_positions(self._positions, copy.origin)
         # The last number of a producer may be in an unreadable batch: its next number is then accepted whatever it is.
         if scanned.bad or start_state is None:
             self._producers.doubt()
@@ -130,12 +130,8 @@ class Recovery:
 
     def _apply_messages(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            self._advance_position(message.origin)
+            advance_positions(self._positions, message.origin)
             self._producers.enter_all(message.producers)
-
-    def _advance_position(self, origin: Origin) -> None:
-        if origin.buffer:
-            self._positions[origin.buffer] = max(origin.end, self._positions.get(origin.buffer, 0))
 
     def _gap_end(self) -> int:
         return max((gap.end for gap in self._gaps.sorted()), default=0)

@@ -218,7 +218,7 @@ class Promises:
         """
         if self.damages:
             return  # counts of dropped messages may be in the damage
-        has_surplus = stored + dropped > listener.complete + listener.uncertain
+        has_surplus = stored + dropped + corrupt > listener.complete + listener.uncertain
         # A power cut takes also the counts of frames that were dropped since the last writeback, with their successors.
         is_short = stored + dropped + corrupt < listener.complete and not self.power_cuts
         if has_surplus or is_short:
