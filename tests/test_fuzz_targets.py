@@ -271,6 +271,7 @@ TARGETS = {
     "supervise/endpoints.py": ENDPOINTS,
     "upkeep/backup.py": "upkeep/test_backup.py::test_any_manifest_is_read_or_refused",
     "supervise/succession.py": "supervise/test_succession.py::test_inheritance_survives_the_environment",
+    "supervise/installation.py": "supervise/test_installation.py::test_any_request_is_read_or_refused",
     "supervise/reload.py": "supervise/test_reload.py::test_random_bytes_are_an_outcome_or_none",
     "wire/http/bulk.py": "wire/http/test_bulk.py::test_any_bytes_are_items_or_refused",
     "wire/datagrams.py": "wire/test_datagrams.py::test_payloads_are_the_datagrams_wherever_they_lie",

@@ -19,6 +19,13 @@ from penstock.errors import PenstockError
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.json_values import parse_object
 from penstock.supervise.endpoints import endpoints
+from penstock.supervise.installation import (
+    NEXT_STEP,
+    Installation,
+    discard_request,
+    read_request,
+    write_request,
+)
 from penstock.supervise.instances import find_supervisor
 from penstock.supervise.sd_notify import Service
 from penstock.supervise.succession import Inheritance, Program, accept_requests
@@ -40,7 +47,8 @@ class Outcome:
     """The outcome of a reload that began at monotonic time ``began`` (nanoseconds).
 
     ``error`` has a line for each bad key, and then nothing has changed; ``applied`` are the changes in words;
-    ``waiting`` are the keys that take effect at the next start.
+    ``waiting`` are the keys that take effect at the next start. ``replaced`` and ``running`` are the installations
+    before and after a restart, in words.
     """
 
     began: int
@@ -48,6 +56,8 @@ class Outcome:
     applied: list[str] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     restart: bool = False
+    replaced: str = ""
+    running: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -55,7 +65,8 @@ class Outcome:
         if self.restart:
             if self.error:
                 return [*self.error.splitlines(), "nothing is restarted; the previous processes continue"]
-            return [", ".join(["penstock is restarted", *self.applied])]
+            change = f"{self.replaced} was replaced by" if self.replaced != self.running else "as before,"
+            return [", ".join(["penstock is restarted", *self.applied]), f"version: {change} {self.running}"]
         if self.error:
             return [*self.error.splitlines(), "the configuration is not reloaded; the previous one stays in force"]
         changed = f"the configuration is reloaded: {', '.join(self.applied) or 'no key differs'}"
@@ -119,7 +130,7 @@ class Reloader:
         service: Service,
     ) -> None:
         self._supervisor, self._read, self._service = supervisor, read, service
-        self._path = data_dir / OUTCOME
+        self._data_dir, self._path = data_dir, data_dir / OUTCOME
         self.close()
 
     def reload(self) -> None:
@@ -141,20 +152,30 @@ class Reloader:
         began = time.monotonic_ns()
         self._service.reloading()
         try:
-            program.rehearse(self._service.alive)
+            requested = read_request(self._data_dir)
+            if requested:
+                program = program.run_by(requested)
+            program.rehearse(self._service.alive, requested)
             settings = self._read()
             check_succession(self._supervisor.settings, settings)
             # Order: first the change of listeners while everything runs, so that the successor has the same ones.
             self._supervisor.reload(settings, self._service.alive)
+            discard_request(self._data_dir)
             self._supervisor.hand_over(program, began, may_hang_up)
         except (ConfigError, OSError) as error:
+            discard_request(self._data_dir)
             self._report(Outcome(began, error=str(error), restart=True))
 
-    def report_restart(self, began: int, sockets: int) -> None:
-        """Report that this process has succeeded another one, with its ``sockets``."""
+    def report_restart(self, inheritance: Inheritance) -> None:
+        """Report that this process has succeeded another one."""
+        count = len(inheritance.sockets)
         self._report(
             Outcome(
-                began, applied=[f"{sockets} {'socket was' if sockets == 1 else 'sockets were'} kept open"], restart=True
+                inheritance.began,
+                applied=[f"{count} {'socket was' if count == 1 else 'sockets were'} kept open"],
+                restart=True,
+                replaced=inheritance.replaced,
+                running=Installation.current().text,
             )
         )
 
@@ -181,8 +202,21 @@ def request_reload(data_dir: Path, timeout_s: float) -> Outcome:
 
 
 def request_restart(data_dir: Path, timeout_s: float) -> Outcome:
-    """Make all processes on ``data_dir`` restart. Raises NotRunning, PermissionError, NoAnswer."""
+    """Make all processes on ``data_dir`` restart with the installation of this process.
+
+    Raises NotRunning, OSError, NoAnswer.
+    """
     supervisor = find_supervisor(data_dir)
+    installation = Installation.current()
+    try:
+        running = Installation.from_document(endpoints(data_dir).get("installation"))
+    except ValueError:
+        raise NoAnswer(f"the running penstock cannot change to another installation: {NEXT_STEP}") from None
+    # Order: the request is complete before the signal. The usual restart needs none, so it works on a full disk.
+    if running.is_replaced_by(installation):
+        write_request(data_dir, installation)
+    else:
+        discard_request(data_dir)
     # `penstock up` restarts its other processes too.
     return _request(data_dir, endpoints(data_dir).get("up") or supervisor, signal.SIGUSR2, timeout_s)
 
@@ -205,8 +239,10 @@ def read_outcome(path: Path) -> Outcome | None:
     """Read the outcome of the last reload; None if it is absent or unreadable."""
     try:
         document = parse_object(path.read_bytes())
-        lines = {name: [str(line) for line in document.get(name, ())] for name in ("applied", "waiting")}
+        texts = [str(document.get(name, "")) for name in ("error", "replaced", "running")]
+        error, replaced, running = texts
+        applied, waiting = ([str(line) for line in document.get(name, ())] for name in ("applied", "waiting"))
         is_restart = bool(document.get("restart", False))
-        return Outcome(int(document["began"]), str(document.get("error", "")), **lines, restart=is_restart)
+        return Outcome(int(document["began"]), error, applied, waiting, is_restart, replaced, running)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None

@@ -15,16 +15,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 from penstock.config import ConfigError
 from penstock.process.forked import OwnChild
+from penstock.supervise.installation import NEXT_STEP, Installation
 
 VARIABLE = "PENSTOCK_SUCCESSION"
 """Environment variable with what a successor inherits, as JSON; ``REHEARSAL`` in a rehearsal."""
 REHEARSAL = "rehearsal"
 REHEARSAL_TIMEOUT_S = 120.0
+TRACEBACK = "Traceback (most recent call last)"
 POLL_INTERVAL_S = 0.05
 REQUESTS = (signal.SIGHUP, signal.SIGUSR2)
 """Signals that are delivered to the successor if they arrive while it loads."""
@@ -48,26 +51,36 @@ class Program:
         """Return the command of a child that runs ``main`` of ``module``; its argument is its parent's process id."""
         return cls([sys.executable, "-m", module, str(os.getppid())], task)
 
-    def rehearse(self, tick: Callable[[], None]) -> None:
+    def run_by(self, installation: Installation) -> Program:
+        """Return this program as another installation runs it."""
+        _, *words = self.command
+        for index, word in enumerate(words):
+            # The script that pip has installed: the other installation has one of the same name next to its Python.
+            script = Path(installation.executable).with_name(Path(word).name)
+            if word == sys.argv[0] and script.is_file():
+                words[index] = str(script)
+        return replace(self, command=[installation.executable, *words])
+
+    def rehearse(self, tick: Callable[[], None], expected: Installation | None = None) -> None:
         """Run the program in a process of its own until it has checked everything, calling ``tick``.
 
-        Raises ConfigError with the reason if it refuses.
+        Raises ConfigError with the reason if it refuses, or is of another installation than ``expected``.
         """
         # A child tests whether its argument is its parent; the parent of the rehearsal is this process.
         command = [*self.command[:-1], str(os.getpid())] if self.task is not None else self.command
         with subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, VARIABLE: REHEARSAL},
             text=True,
         ) as process:
-            errors, deadline = "", time.monotonic() + REHEARSAL_TIMEOUT_S
+            output, errors, deadline = "", "", time.monotonic() + REHEARSAL_TIMEOUT_S
             text = json.dumps(self.task) if self.task is not None else ""
             while True:
                 try:
-                    _, errors = process.communicate(text, POLL_INTERVAL_S)
+                    output, errors = process.communicate(text, POLL_INTERVAL_S)
                     break
                 except subprocess.TimeoutExpired:
                     text = ""  # communicate has sent it already
@@ -76,7 +89,12 @@ class Program:
                         process.kill()
         if process.returncode:
             reason = errors.strip() or f"its rehearsal ended with status {process.returncode}"
+            if TRACEBACK in reason:  # a broken installation: of a traceback, only the last line has the reason
+                reason = f"{self.command[0]} does not start: {reason.splitlines()[-1]}"
             raise ConfigError(reason.removeprefix("penstock: "))
+        if expected and (loaded := _read_report(output)) != expected.package:
+            other = f"loads {loaded} here, as by PYTHONPATH" if loaded else "does not report what it loads"
+            raise ConfigError(f"{self.command[0]} {other}, not {expected.package}: {NEXT_STEP}")
 
     def replace_process(self, inheritance: Inheritance) -> NoReturn:
         """Become the successor. Raises OSError, and then nothing has changed."""
@@ -104,7 +122,7 @@ class Inheritance:
     """Inheritance of a successor: descriptors of the lock (-1: none) and of sockets by listener, children by name.
 
     ``buffer``: settings of the log buffers that the children use. ``began``: monotonic time of the request, in
-    nanoseconds. ``may_hang_up``: a closing terminal ends the process.
+    nanoseconds. ``may_hang_up``: a closing terminal ends the process. ``replaced``: the predecessor's installation.
     """
 
     pids: Mapping[str, int]
@@ -113,6 +131,7 @@ class Inheritance:
     lock: int = -1
     sockets: Mapping[str, int] = field(default_factory=dict)
     buffer: Mapping[str, Any] = field(default_factory=dict)
+    replaced: str = field(default_factory=lambda: Installation.current().text)
 
     def end_children(self, names: Sequence[str], shutdown_time_s: float) -> None:
         """End children by name, and kill children that run on after ``shutdown_time_s``."""
@@ -133,11 +152,26 @@ def is_rehearsal() -> bool:
     return os.environ.get(VARIABLE) == REHEARSAL
 
 
+def report_rehearsal() -> None:
+    """Report to the parent of a rehearsal that the program may start, and the package that it has loaded."""
+    print(json.dumps(Installation.current().package))
+
+
+def _read_report(output: str) -> str:
+    """Return the package of ``report_rehearsal``, its last line; empty without one."""
+    try:
+        return str(json.loads(output.splitlines()[-1]))
+    except (IndexError, ValueError, RecursionError):
+        return ""
+
+
 def take_inheritance() -> Inheritance | None:
     """Return the inheritance of this process, once; None if it has no predecessor."""
     if is_rehearsal() or (text := os.environ.pop(VARIABLE, "")) == "":
         return None
-    inheritance = Inheritance(**json.loads(text))
+    # A predecessor of a later version may hand over more.
+    names = {entry.name for entry in fields(Inheritance)}
+    inheritance = Inheritance(**{name: value for name, value in json.loads(text).items() if name in names})
     for descriptor in (inheritance.lock, *inheritance.sockets.values()):
         if descriptor >= 0:
             os.set_inheritable(descriptor, False)

@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,6 +29,7 @@ from penstock.process.kernel import raise_file_limit
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.supervise.daemon_channel import Channel
 from penstock.supervise.endpoints import ENDPOINTS, LOCK, endpoints
+from penstock.supervise.installation import Installation
 from penstock.supervise.listener_checks import check_listeners, warn_of_idle_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
@@ -382,6 +383,7 @@ class Supervisor:
             "http": self._settings.log.http,
             "grpc": self._settings.log.grpc,
             "flight": self._settings.log.flight,
+            "installation": asdict(Installation.current()),
             **({"up": self._up} if self._up else {}),
         }
         path = self._settings.data_dir / ENDPOINTS

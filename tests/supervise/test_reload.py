@@ -23,6 +23,7 @@ from penstock.supervise.reload import (
     Signals,
     read_outcome,
     request_reload,
+    request_restart,
 )
 from tests.fuzzed import json_texts
 
@@ -123,3 +124,20 @@ def test_random_bytes_are_endpoints_or_empty(tmp_path_factory: pytest.TempPathFa
     (folder / ENDPOINTS).write_bytes(data)
     document = endpoints(folder)
     assert document == {} or type(document["supervisor"]) in (int, bool)
+
+
+def test_outcome_of_a_restart_names_both_versions() -> None:
+    outcome = Outcome(1, applied=["4 sockets were kept open"], restart=True, replaced="1 (/a)", running="2 (/b)")
+    assert outcome.lines == [
+        "penstock is restarted, 4 sockets were kept open",
+        "version: 1 (/a) was replaced by 2 (/b)",
+    ]
+
+
+def test_restart_of_a_penstock_that_cannot_change_its_program_is_refused(tmp_path: Path) -> None:
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (tmp_path / "endpoints.json").write_text(json.dumps({"supervisor": os.getpid(), "pids": {}, "listeners": {}}))
+    with pytest.raises(NoAnswer, match="cannot change to another installation: stop penstock and start it with the"):
+        request_restart(tmp_path, 1)
+    os.close(lock)

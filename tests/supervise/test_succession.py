@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import ConfigError
+from penstock.supervise.installation import Installation
 from penstock.supervise.succession import VARIABLE, Inheritance, Program, take_inheritance
 
 SUCCEED = """
@@ -66,3 +67,29 @@ def test_inheritance_survives_the_environment(pids: dict[str, int], may_hang_up:
     os.environ[VARIABLE] = json.dumps({"pids": pids, "began": 7, "may_hang_up": may_hang_up})
     assert take_inheritance() == Inheritance(pids, 7, may_hang_up)
     assert take_inheritance() is None
+
+
+def test_program_of_another_installation_has_its_python_and_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "penstock").touch()
+    script, other = str(tmp_path / "a" / "penstock"), Installation("2", "/b", str(tmp_path / "b" / "python"))
+    monkeypatch.setattr(sys, "argv", [script, "serve"])
+    by_script = Program(["/a/python", "-X", "dev", script, "serve"]).run_by(other)
+    assert by_script.command == [other.executable, "-X", "dev", str(tmp_path / "b" / "penstock"), "serve"]
+    by_module = Program(["/a/python", "-m", "penstock.cli.main", "serve"], {"key": 1}).run_by(other)
+    assert by_module == Program([other.executable, "-m", "penstock.cli.main", "serve"], {"key": 1})
+
+
+def test_rehearsal_of_a_broken_or_unexpected_installation_is_refused_in_one_line() -> None:
+    with pytest.raises(ConfigError, match=r"^\S+ does not start: ModuleNotFoundError: No module named 'missing'$"):
+        Program([sys.executable, "-c", "import missing"]).rehearse(lambda: None)
+    report = "from penstock.supervise.succession import report_rehearsal; report_rehearsal()"
+    program, own = Program([sys.executable, "-c", report]), Installation.current()
+    program.rehearse(lambda: None, own)
+    with pytest.raises(ConfigError, match=f"loads {own.package} here, as by PYTHONPATH, not /b: stop penstock and"):
+        program.rehearse(lambda: None, Installation("2", "/b", sys.executable))
+    with pytest.raises(ConfigError, match="does not report what it loads, not /b: stop penstock"):
+        Program([sys.executable, "-c", ""]).rehearse(lambda: None, Installation("2", "/b", sys.executable))

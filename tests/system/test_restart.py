@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
+import venv
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.client.send_many import DatagramBatch
 from penstock.ingest.sockets import granted_buffer, request_buffer
+from penstock.supervise.installation import Installation
 from penstock.testing.pipe import Pipe, wait_until
 
 RATE = 50_000
@@ -83,7 +90,10 @@ def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> Non
             connection.sendall(b"before\nwithout a newline")
             wait_until(lambda: sender.sent, what="the sender is in motion")
             outcome = restart(pipe)
-            assert (outcome.returncode, outcome.stdout) == (0, "penstock is restarted, 4 sockets were kept open\n")
+            assert (outcome.returncode, outcome.stdout) == (
+                0,
+                f"penstock is restarted, 4 sockets were kept open\nversion: as before, {Installation.current().text}\n",
+            )
             # Accepted connections are read to the end, then closed.
             assert connection.recv(1) == b""
     finally:
@@ -96,3 +106,86 @@ def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> Non
     counts = pipe.counts("events-udp")
     assert (counts["taken"], counts["accepted"], counts["kernel_dropped"]) == (sent, sent, 0)
     assert pipe.counts("events-tcp")["accepted"] == 2
+
+
+def install(folder: Path, version: str) -> Path:
+    """Make a virtual environment with Penstock as ``version``, and return the folder of the package."""
+    venv.create(folder, with_pip=False)
+    site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    (site_packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    source, package = Path(penstock.__file__).parent, site_packages / "penstock"
+    package.mkdir()
+    for path in source.iterdir():
+        if path.name != "__init__.py":
+            (package / path.name).symlink_to(path)
+    text = (source / "__init__.py").read_text()
+    (package / "__init__.py").write_text(text.replace(penstock.__version__, version))
+    script = folder / "bin" / "penstock"
+    script.write_text(f"#!{folder}/bin/python\nfrom penstock.cli.main import main\nmain()\n")
+    script.chmod(0o755)
+    return package
+
+
+def script_of(package: Path) -> Path:
+    """Return the command of the environment of a package."""
+    return package.parents[3] / "bin" / "penstock"
+
+
+@pytest.mark.survives("datagrams", "changed configuration")
+@pytest.mark.parametrize("command", ["serve", "up --no-spark --no-console"])
+def test_restart_changes_to_the_installation_of_its_command(command: str, tmp_path: Path) -> None:
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    old, broken, new = (install(tmp_path / name, name) for name in ("old", "broken", "new"))
+    shutil.copytree((broken / "cli").resolve(), tmp_path / "cli")
+    (broken / "cli").unlink()
+    (tmp_path / "cli").rename(broken / "cli")
+    (broken / "cli" / "run" / "serve.py").write_text("import missing_dependency")
+    pipe = Pipe(tmp_path, "listener.events-udp.codec=raw", "log.flight=")
+    with pipe.output.open("ab") as output:
+        words = [script_of(old), *command.split(), *pipe.options]
+        pipe.process = subprocess.Popen(words, stdout=output, stderr=output, env=environment, cwd=tmp_path)
+    try:
+        pipe.wait_ready()
+        before = pipe.endpoints()
+        sender = SteadySender(pipe.address("events-udp"), min(1000, sustainable_rate()))
+        sender.start()
+        try:
+            wait_until(lambda: sender.sent, what="the sender is in motion")
+            refused, outcome, again = (
+                subprocess.run(
+                    [script_of(package), "restart", *pipe.options],
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=180,
+                )
+                for package in (broken, new, new)
+            )
+        finally:
+            sent = sender.stop()
+        python = tmp_path / "broken" / "bin" / "python"
+        assert (refused.returncode, refused.stderr.splitlines()) == (
+            2,
+            [
+                f"penstock: {python} does not start: ModuleNotFoundError: No module named 'missing_dependency'",
+                "penstock: nothing is restarted; the previous processes continue",
+            ],
+        )
+        assert (outcome.stderr, outcome.stdout.splitlines()) == (
+            "",
+            [
+                "penstock is restarted, 4 sockets were kept open",
+                f"version: old ({old}) was replaced by new ({new})",
+            ],
+        )
+        assert again.stdout.splitlines()[1] == f"version: as before, new ({new})"
+        after = pipe.endpoints()
+        assert (after["supervisor"], after["listeners"]) == (before["supervisor"], before["listeners"])
+        assert pipe.process
+        for pid in (pipe.process.pid, after["supervisor"]):  # the others are forked
+            assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(bytes(tmp_path / "new" / "bin"))
+        wait_until(lambda: pipe.counts("events-udp")["taken"] >= sent, what="all datagrams are counted")
+        assert pipe.counts("events-udp")["kernel_dropped"] == 0
+    finally:
+        pipe.stop()

@@ -56,11 +56,11 @@ def restart(
     yes: Annotated[bool, typer.Option("--yes", help="Close listeners that received messages within the hour.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replace all running processes by the installed version and configuration, without losing a datagram.
+    """Replace all running processes by this command's version and the configuration, without losing a datagram.
 
-    The supervisor hands its sockets to its successor, and each receiver runs until its successor is ready. TCP
-    connections are read to the end and closed. Exits with status 2, and changes nothing, if the configuration is
-    invalid or the installed version does not start.
+    The supervisor hands its sockets to its successor, and each receiver runs until its successor is ready. The command
+    of another virtual environment changes to that one. TCP connections are read to the end and closed. Exits with
+    status 2, and changes nothing, if the configuration is invalid or this version does not start.
     """
     from penstock.supervise.reload import request_restart
 
@@ -83,6 +83,8 @@ def _request_change(
         fail(error)
     except PermissionError as error:
         fail(f"{settings.data_dir}: the penstock running there belongs to another user: {error.strerror}")
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror}; the running penstock is unchanged")
     if not outcome.error:
         record_command(settings.data_dir, "restart" if outcome.restart else "reload", outcome="; ".join(outcome.lines))
     if as_json:

@@ -27,10 +27,11 @@ from penstock.files.errors import UnsafeFile
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
+from penstock.supervise.installation import discard_request
 from penstock.supervise.listener_checks import check_listeners
 from penstock.supervise.reload import Reloader, Signals
 from penstock.supervise.sd_notify import Service, listens
-from penstock.supervise.succession import Program, is_rehearsal, take_inheritance
+from penstock.supervise.succession import Program, is_rehearsal, report_rehearsal, take_inheritance
 from penstock.supervise.supervisor import AlreadyRunning, Supervisor
 
 _LOGGER = logging.getLogger(__name__)
@@ -122,9 +123,13 @@ def run(
         settings.security.check_files()
         if is_rehearsal():
             check_listeners(settings, settings.listener)
+            report_rehearsal()
             return
         # Order: the files of TLS and tokens are checked before a port is opened.
         supervisor = Supervisor(settings, inheritance, up)
+        if inheritance is None:
+            # Crash: a request that no process has followed must not decide a later restart.
+            discard_request(settings.data_dir)
         supervisor.start()
     except (CannotListen, AlreadyRunning, UnsafeFile, ConfigError, OSError) as error:
         fail(error)
@@ -146,7 +151,7 @@ def run(
         nonlocal inheritance
         service.tick()
         if inheritance and service.is_ready:
-            reloader.report_restart(inheritance.began, len(inheritance.sockets))
+            reloader.report_restart(inheritance)
             inheritance = None
         if signals.take_reload():
             reloader.reload()

@@ -34,11 +34,12 @@ from penstock.ingest.sockets import CannotListen, check_address, check_listener
 from penstock.process.child import Child
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
+from penstock.supervise.installation import discard_request, read_request
 from penstock.supervise.instances import running_supervisor
 from penstock.supervise.listener_checks import check_console_address, check_listeners
 from penstock.supervise.reload import OUTCOME, Outcome, Signals, read_outcome, write_outcome
 from penstock.supervise.sd_notify import Watchdog
-from penstock.supervise.succession import Inheritance, Program, is_rehearsal, take_inheritance
+from penstock.supervise.succession import Inheritance, Program, is_rehearsal, report_rehearsal, take_inheritance
 from penstock.supervise.supervisor import already_running, check_succession, make_folders
 from penstock.supervise.timeline import Timeline
 
@@ -97,6 +98,7 @@ def up(
         check_functions(settings.pipeline)
     if is_rehearsal():
         _check_serve(settings)
+        report_rehearsal()
         return
     if inheritance is None:
         _check_ports(settings)
@@ -352,7 +354,10 @@ class Up:
         self._follow_reload()
         program = Program.of_command_line()
         try:
-            program.rehearse(self._watchdog.tick)
+            # The request stays for `serve`, which changes its program after this process.
+            if requested := read_request(self._settings.data_dir):
+                program = program.run_by(requested)
+            program.rehearse(self._watchdog.tick, requested)
             # Order: all that `serve` would refuse is refused before any process is replaced.
             settings = load(self._file, self._overrides)
             check_typed(self._settings, settings, self._watchdog.tick)
@@ -362,6 +367,7 @@ class Up:
         except (ConfigError, OSError) as error:
             outcome = Outcome(began, error=str(error), restart=True)
             _LOGGER.error("%s", "; ".join(outcome.lines))
+            discard_request(self._settings.data_dir)
             # Order: a reload that ended meanwhile has its outcome in the same file.
             self._follow_reload()
             write_outcome(self._settings.data_dir / OUTCOME, outcome)
