@@ -21,6 +21,8 @@ CODECS = ("plog", "syslog", "gelf", "forward", "raw")
 OWN_CODECS = "penstock.codecs"
 MAX_SOCKET_PATH_BYTES = 107
 """Limit of Linux for the name of a socket's file: sun_path of unix(7) without its NUL."""
+MIN_EXPECT_S = 2
+"""Arrivals of a sender are noted once a second, so its silence is known to a second."""
 MAX_NAME_LENGTH = 32
 """Limit of a listener's name: it is part of file and process names."""
 RESERVED_NAMES = ("grpc", "http", "flight", "kafka", "ledger", "unknown")
@@ -223,7 +225,11 @@ class ListenerConfig(SenderTlsConfig):
         ),
     )
     expect: Seconds = Field(
-        0, description="Silence of a sender after which an alarm fires; 0 = learned from its usual pauses."
+        0,
+        description=(
+            "Silence of a sender after which an alarm fires, within alarms.every; at least 2s; "
+            "0 = learned from its usual pauses."
+        ),
     )
     multiline: MultilineConfig = Field(default_factory=MultilineConfig, description="lines that are one message (tcp)")
     defrag: DefragConfig = Field(default_factory=DefragConfig, description="reassembly (udp)")
@@ -307,6 +313,8 @@ class ListenerConfig(SenderTlsConfig):
             raise ValueError("senders = host is for codec syslog only: other messages have no host in a header")
         if self.expect and self.senders == "off":
             raise ValueError("expect needs senders: without counts by sender nobody notices a silent one")
+        if 0 < self.expect < MIN_EXPECT_S:
+            raise ValueError(f"expect must be at least {MIN_EXPECT_S} s: arrivals are noted once a second")
         return self
 
     @model_validator(mode="after")

@@ -182,8 +182,8 @@ RULES = (
         "warning",
         Above("penstock_sender_silent_seconds", SENDER, 0),
         "sender {sender} of listener {listener} has been silent for {value} s",
-        MINUTE,
-        "it stopped, or the network to it; penstock senders shows its usual pause, and expect sets a limit",
+        # No hold: the silence itself has lasted, and a hold would add to the limit that expect sets.
+        advice="it stopped, or the network to it; penstock senders shows its usual pause, and expect sets a limit",
     ),
     Rule(
         "PenstockNewSender",

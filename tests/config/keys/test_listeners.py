@@ -31,6 +31,7 @@ def test_request_listeners_use_tcp_and_respond(protocol: str) -> None:
         ("http", "senders", "host", "senders = host is for codec syslog only"),
         ("udp", "senders", "name", "senders"),
         ("udp", "expect", -1, "expect"),
+        ("udp", "expect", 1.9, "expect must be at least 2 s: arrivals are noted once a second"),
         ("udp", "allow_from", ["10.0.0.1/8"], "has host bits set"),
         ("http", "codec", "syslog", "codec is for udp and tcp"),
         ("http", "framing", "lf", "multiline and framing"),

@@ -199,6 +199,18 @@ def test_silent_sender_fires_an_alarm_by_its_name(reports: MonitoringApi) -> Non
     assert firing(reports, "PenstockNewSender") == []
 
 
+def test_silence_beyond_the_expected_one_fires_at_the_next_evaluation(reports: MonitoringApi) -> None:
+    hear(reports, "web", "once", then=21)
+    *others, web = reports.settings.listener
+    reports.settings = reports.settings.model_copy(
+        update={"listener": (*others, web.model_copy(update={"expect": 20.0}))}
+    )
+    (rule,) = (rule for rule in RULES if rule.name == "PenstockSilentSender")
+    families = {family.name: family for family in reports.metrics()}
+    (change,) = RuleState(rule).changes(families, Moment(0, 0))
+    assert change["labels"] == {"listener": "web", "sender": "once"}
+
+
 def test_former_table_of_a_listener_that_counts_no_senders_is_ignored(reports: MonitoringApi) -> None:
     hear(reports, "web", "192.0.2.1", times=600, then=61)
     *others, web = reports.settings.listener
