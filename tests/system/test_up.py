@@ -183,9 +183,11 @@ def test_program_in_the_readme_returns_a_dataframe_of_the_events(
 ) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     tables = HandWritten(Layout.for_tables(tmp_path / "penstock-data" / "tables"))
-    tables.commit({}, [landed_event(number, f"u{number}") for number in range(3)])
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
+    exec(program, names)
+    assert names["events"].empty, "README: it is empty before rows have landed"
+    tables.commit({}, [landed_event(number, f"u{number}") for number in range(3)])
     exec(program, names)
     assert list(names["events"]["uuid"]) == ["u0", "u1", "u2"]
 
