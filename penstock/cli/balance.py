@@ -41,7 +41,8 @@ Rows = Literal[By, "relay"]
 TIMES = "a time such as 14:00 or 2026-01-31T14:00, or an age such as 1h"
 WATCH_INTERVAL_S = 1.0
 RECEIPT_LINES, RECEIPT_WIDTH = 6, 80
-"""Maximum lines, and columns, of a receipt: it fits the smallest usual terminal. More lines only for long losses."""
+"""Maximum lines, and columns, of a receipt: it fits the smallest usual terminal. Long losses and remarks need more."""
+MAX_REMARK_LINES = 3
 MAX_LOSSES = 8
 """Reasons of losses that a receipt names; ``--full`` prints all."""
 
@@ -381,7 +382,8 @@ def exit_status(document: dict[str, Any]) -> int:
 def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = False) -> list[str]:
     """Return a receipt of lines of 80 characters, the verdict first and ``last`` last if a line is free.
 
-    A wrong clock, silent processes, a full disk and losses are never cut. A loss over several lines counts as one line.
+    A wrong clock, silent processes, a full disk and losses are never cut. Losses and remarks over several lines count as
+    one line.
     ``is_part`` marks a receipt of some minutes only: senders report totals, not minutes.
     """
     summary, width = receipt(document), min(RECEIPT_WIDTH, terminal_width())
@@ -394,9 +396,16 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     loss_lines = wrapped_terms(lost, ", ", width)
     lines += loss_lines
     max_lines = RECEIPT_LINES + max(0, len(loss_lines) - 1)
-    for line in ("" if is_part else remarks(summary), last):
-        if line and (free_lines := max_lines - len(lines)) > 0:
-            lines += textwrap.wrap(line, width, max_lines=free_lines, placeholder="…")
+    remark_lines = (
+        []
+        if is_part
+        else textwrap.wrap(remarks(summary), width, max_lines=MAX_REMARK_LINES, placeholder="…", break_on_hyphens=False)
+    )
+    if remark_lines and len(lines) < max_lines:
+        lines += remark_lines
+        max_lines += len(remark_lines) - 1
+    if last and (free_lines := max_lines - len(lines)) > 0:
+        lines += textwrap.wrap(last, width, max_lines=free_lines, placeholder="…")
     return lines
 
 

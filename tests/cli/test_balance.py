@@ -21,6 +21,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from penstock.cli.balance import (
+    MAX_REMARK_LINES,
     BalanceQuery,
     _render,
     balance,
@@ -242,6 +243,18 @@ def test_receipt_names_each_loss_whole_and_breaks_lines_between_terms(running: D
         "not known: what senders of udp sent (they do not report)",
         "last event: the receiver was restarted",
     ]
+
+
+def test_wrapped_remark_leaves_the_last_event_in_the_receipt(running: Daemon, tmp_path: Path) -> None:
+    document = query_balance(running, tmp_path)
+    listener = document["listeners"][0]
+    document["listeners"] = [listener | {"name": f"listener-with-a-long-name-{number}"} for number in range(99)]
+    document["listeners"][0]["counts"] |= {"bad_checksum": 12}
+    lines = receipt_lines(document, "last event: the receiver was restarted")
+    remark = next(index for index, line in enumerate(lines) if line.startswith("not known: "))
+    assert len(lines) == remark + 1 + MAX_REMARK_LINES
+    assert lines[-1] == "last event: the receiver was restarted"
+    assert max(map(len, lines)) <= 80
 
 
 def test_full_prints_the_books(running: Daemon, tmp_path: Path) -> None:
