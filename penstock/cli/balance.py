@@ -382,9 +382,8 @@ def exit_status(document: dict[str, Any]) -> int:
 def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = False) -> list[str]:
     """Return a receipt of lines of 80 characters, the verdict first and ``last`` last if a line is free.
 
-    A wrong clock, silent processes, a full disk and losses are never cut. Losses and remarks over several lines count as
-    one line.
-    ``is_part`` marks a receipt of some minutes only: senders report totals, not minutes.
+    A wrong clock, silent processes, a full disk and losses are never cut. Losses or a remark over several lines count
+    as one line. ``is_part`` marks a receipt of some minutes only: senders report totals, not minutes.
     """
     summary, width = receipt(document), min(RECEIPT_WIDTH, terminal_width())
     lines = [verdict(summary), *wrapped_terms(sentence(summary), " + ", width), bar(summary, width)]

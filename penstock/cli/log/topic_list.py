@@ -9,6 +9,7 @@ import contextlib
 import json
 import math
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -30,6 +31,10 @@ NO_SUCH_CALL = (404, 405, 501)
 """Statuses of slogd, which lists names but describes no topics."""
 BYTE_SETTINGS = ("message_size_limit", "segment_size_limit", "retain_bytes")
 """Settings of a topic that are bytes."""
+
+
+MIN_NAME_WIDTH, LAG_WIDTH = 12, 80
+"""Columns of a topic's name in a narrow terminal, and of a line with the lag of cursors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,10 @@ def topics(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List topics with their size and the lag of their readers."""
+    """List topics with their size and the lag of their readers.
+
+    A terminal gets long names cut to its width; ``--json`` has all values.
+    """
     with server.open() as source:
         documents = source.documents()
         if documents is None:
@@ -96,7 +104,8 @@ def topics(
     if as_json:
         print(json.dumps(documents, indent=2))
     else:
-        print("\n".join(map(_cut_to_terminal, topic_lines(documents))))
+        # Only a terminal gets cut names: a program that reads a pipe or file needs them whole.
+        print("\n".join(topic_lines(documents, terminal_width() if sys.stdout.isatty() else 0)))
 
 
 def _http_source(keys: DaemonKeys) -> TopicSource:
@@ -177,31 +186,47 @@ def _measure_rate(source: TopicSource, documents: Sequence[Document], seconds: f
         topic["entries_per_second"] = round(appended / elapsed_s, 1)
 
 
-def topic_lines(topics: Sequence[Document]) -> list[str]:
-    """Return a line of headings and one line for each topic.
+def topic_lines(topics: Sequence[Document], width: int = 0) -> list[str]:
+    """Return a line of headings, one for each topic, and below it lines with the lag of its cursors.
 
-    Numbers are right-aligned; the cursors, whose number is unlimited, are the last column.
+    Names of topics are cut so that the lines fit ``width`` columns; 0 keeps them whole.
     """
     rate_heading = ["per second"] if any("entries_per_second" in topic for topic in topics) else []
-    headings = ["topic", "entries", "first", "next", "size", "segments", "oldest", "newest", *rate_heading]
-    rows = [[topic["name"], *_figures(topic), _lags(topic)] for topic in topics]
-    return aligned_lines([[*headings, "cursors and their lag"], *rows], texts=(0, len(headings)))
+    headings = ["entries", "first", "next", "size", "oldest", "newest", *rate_heading]
+    heading, *figures = aligned_lines([headings, *map(_figures, topics)], texts=())
+    names = ["topic", *(topic["name"] for topic in topics)]
+    name_width = max(map(len, names))
+    if width:
+        name_width = max(min(name_width, width - len(heading) - 2), MIN_NAME_WIDTH)
+    rows = [
+        f"{_shorten(name, name_width):<{name_width}}  {row}"
+        for name, row in zip(names, [heading, *figures], strict=True)
+    ]
+    lags = ([], *map(_lag_lines, topics))
+    return [line for row, lag_lines in zip(rows, lags, strict=True) for line in (row, *lag_lines)]
 
 
 def _figures(topic: Document) -> list[str]:
     numbers = [f"{topic[name]:,}" for name in ("entries", "start", "end")]
     times = [datetime.fromisoformat(topic[name]) if topic[name] else None for name in ("oldest", "newest")]
     rate = [f"{topic['entries_per_second']:,.1f}"] if "entries_per_second" in topic else []
-    return [*numbers, format_size(topic["bytes"]), str(topic["segments"]), *map(format_age, times), *rate]
+    return [*numbers, format_size(topic["bytes"]), *map(format_age, times), *rate]
 
 
-def _lags(topic: Document) -> str:
-    return ", ".join(f"{cursor['name']} {cursor['lag_entries']:,}" for cursor in topic["cursors"])
+def _lag_lines(topic: Document) -> list[str]:
+    lags = ", ".join(f"{cursor['name']} {cursor['lag_entries']:,}" for cursor in topic["cursors"])
+    return textwrap.wrap(
+        f"lag: {lags}" if lags else "",
+        LAG_WIDTH,
+        initial_indent="  ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-def _cut_to_terminal(line: str) -> str:
-    # Only a terminal gets cut lines: a program that reads a pipe or file needs them whole.
-    return line[: terminal_width()] if sys.stdout.isatty() else line
+def _shorten(name: str, width: int) -> str:
+    return name if len(name) <= width else f"{name[: width - 1]}…"
 
 
 def topic_document(topic: Topic) -> Document:

@@ -44,11 +44,24 @@ def test_topics_lists_sizes_and_cursors(running: Running) -> None:
         log.append("b", [b"x"] * 1500)
         log.append("a", [b"x"])
         log.commit_cursor("b", "reader", 1000)
-    header, first, second = run(running, "topics").splitlines()
+    header, first, second, lag = run(running, "topics").splitlines()
     assert header.split()[:5] == ["topic", "entries", "first", "next", "size"]
     assert first.split()[:4] == ["a", "1", "0", "1"]
     assert second.split()[:4] == ["b", "1,500", "0", "1,500"]
-    assert second.rstrip().endswith("reader 500")
+    assert lag == "  lag: reader 500"
+
+
+def test_listing_with_cursors_fits_80_columns() -> None:
+    cursors = [{"name": f"reader-{number}", "lag_entries": 1_234_567} for number in range(12)]
+    figures = {"entries": 1_234_567, "start": 1_000_000, "end": 2_234_567, "bytes": 1 << 29, "segments": 99}
+    times = {"oldest": "2026-01-01T00:00:00Z", "newest": "2026-01-02T00:00:00Z"}
+    short, long = "orders", "orders-of-all-customers-of-the-web-shop"
+    topics = [{"name": name, **figures, **times, "cursors": cursors} for name in (short, long)]
+    lines = topic_list.topic_lines(topics, width=80)
+    assert max(map(len, lines)) <= 80, lines
+    assert [line.split()[0] for line in lines if not line.startswith(" ")] == ["topic", short, "orders-of-all-c…"]
+    assert " ".join(lines).count("1,234,567") == 26, "figures are whole, of topics and cursors"
+    assert any(line.startswith(f"{long}  ") for line in topic_list.topic_lines(topics))
 
 
 def test_topics_prints_json(running: Running) -> None:
