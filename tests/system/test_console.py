@@ -74,6 +74,10 @@ EMPTY = {
 """Pages without data, and what they show in its place."""
 
 
+WIDER_THAN_ITS_FRAME = "tables => tables.filter(t => t.scrollWidth > t.parentElement.clientWidth).map(t => t.innerText)"
+"""The stacked tables that would scroll sideways."""
+
+
 def test_pages_without_data_fit_a_phone_and_name_the_next_step(one_pipe: Pipe, console: str, chromium: Browser) -> None:
     host, port = one_pipe.address("events-udp")
     page, wrong = opened(chromium, console, width=390)
@@ -84,6 +88,10 @@ def test_pages_without_data_fit_a_phone_and_name_the_next_step(one_pipe: Pipe, c
         if "penstock send" in text:
             expect(page.locator(".page")).to_contain_text(f"{host}:{port}", timeout=WAIT)
         assert page.evaluate("document.scrollingElement.scrollWidth") <= 390, path
+        assert page.locator("table.stack").evaluate_all(WIDER_THAN_ITS_FRAME) == [], path
+    page.goto(f"{console}/topic/none")
+    expect(page.locator(".page")).to_contain_text("No reader has committed a cursor.", timeout=WAIT)
+    expect(page.locator(".page canvas:visible")).to_have_count(0, timeout=WAIT)
     assert wrong == []
     page.context.close()
 

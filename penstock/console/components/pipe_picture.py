@@ -41,7 +41,9 @@ class Box:
 
 def draw(daemon: Daemon) -> str:
     """Return the SVG of the pipe: from left to right, and for phones from top to bottom; CSS shows one of them."""
-    stations = {"listeners": listeners(daemon), "log": topics(daemon), "tables": tables(daemon)}
+    # Without a topic the pipes would end in the air.
+    log = topics(daemon) or [Box("no topic yet", 0.0, "the first message creates one", link="/topics")]
+    stations = {"listeners": listeners(daemon), "log": log, "tables": tables(daemon)}
     return f"<div>{_wide_picture(stations, daemon)}{_tall_picture(stations, daemon)}</div>"
 
 
@@ -92,7 +94,7 @@ def listeners(daemon: Daemon) -> list[Box]:
     for source in sorted(other_sources):
         accepted = daemon.rate(f"route/{source}/log/accepted")
         boxes.append(Box(source, accepted, "through the API", _loss_text(losses.get(source, Counts()))))
-    return _limit_rows(boxes)
+    return _limit_rows(boxes, "/listeners")
 
 
 def _loss_text(losses: Counts) -> str:
@@ -118,7 +120,7 @@ def topics(daemon: Daemon) -> list[Box]:
         leak = _loss_text(lost(topic["fates"]))
         logged = daemon.rate(f"topic/{topic['topic']}/logged")
         boxes.append(Box(topic["topic"], logged, below, leak, f"/topic/{topic['topic']}"))
-    return _limit_rows(boxes)
+    return _limit_rows(boxes, "/topics")
 
 
 def tables(daemon: Daemon) -> list[Box]:
@@ -141,12 +143,12 @@ def tables(daemon: Daemon) -> list[Box]:
     return boxes
 
 
-def _limit_rows(boxes: list[Box]) -> list[Box]:
+def _limit_rows(boxes: list[Box], link: str) -> list[Box]:
     if len(boxes) <= MAX_ROWS:
         return boxes
     # Limit: a picture of a thousand topics would be unreadable; the last box sums up the rest.
     hidden = boxes[MAX_ROWS - 1 :]
-    return [*boxes[: MAX_ROWS - 1], Box(f"{len(hidden)} more", _sum(hidden), "")]
+    return [*boxes[: MAX_ROWS - 1], Box(f"{len(hidden)} more", _sum(hidden), "", link=link)]
 
 
 def _sum(boxes: list[Box]) -> float | None:
@@ -204,7 +206,8 @@ def _flows(stations: Stations, rows: int, daemon: Daemon) -> Iterable[str]:
             for box, y in zip(boxes, _box_tops(len(boxes), rows), strict=True):
                 yield _pipe(edge, y + ROW / 2, hub, middle, box.rate)
         yield _pipe(x1 + 44, middle, x2 - 44, middle, _sum(stations[left]))
-        yield f'<text x="{(x1 + x2) / 2}" y="{middle - 12}" class="head">{_pending_text(daemon, left, pending)}</text>'
+        pending_text = _pending_text(daemon, left, pending)
+        yield f'<text x="{(x1 + x2) / 2}" y="{middle - 12}" class="head pending">{pending_text}</text>'
 
 
 def _pipe(x1: float, y1: float, x2: float, y2: float, rate: float | None) -> str:

@@ -85,7 +85,8 @@ def status_html(pipeline_status: Status) -> str:
     cells = "".join(
         f'<div><div class="number">{text}</div><div class="dim">{label}</div></div>' for text, label in pairs
     )
-    start = "" if pipeline_status.running else f'<div class="dim">Start it: {command_html(PIPELINE_COMMAND)}</div>'
+    advice = f'<p class="dim">Start the pipeline: {command_html(PIPELINE_COMMAND)}</p>'
+    start = "" if pipeline_status.running else advice
     problem = pipeline_status.problem
     banner = f'<div class="finding warn-edge">{escape(problem)}</div>' if problem else ""
     return f'{banner}<div style="display:flex;flex-wrap:wrap;gap:14px 40px">{cells}</div>{start}'

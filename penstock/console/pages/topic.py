@@ -68,6 +68,7 @@ def build(daemon: Daemon, name: str, address: PageAddress) -> None:
         try:
             described = await daemon.get(f"/topics/{quote(name, safe='')}")
         except DaemonUnavailable:  # the messages panel shows the error
+            readers.show(cursors([]))
             return
         readers.show(cursors([described]))
         lines = daemon.latest.lags.of_topic(name)
@@ -229,6 +230,7 @@ class _MessagesPanel:
         if not self._client.has_socket_connection:
             return
         if self._reading.is_search:
+            self._chart.set_visibility(True)
             self._chart.show(histogram(count_by_minute(self._reading.entries)))
             return
         try:
@@ -236,7 +238,9 @@ class _MessagesPanel:
                 histogram(await self._reading.count_by_time(datetime.now(UTC).replace(second=0, microsecond=0)))
             )
         except DaemonUnavailable:  # the label above the messages shows the error
+            self._chart.set_visibility(False)
             return
+        self._chart.set_visibility(True)
 
     async def _open_target(self, text: str) -> None:
         target = parse_target(text)

@@ -82,7 +82,13 @@ def test_many_topics_share_the_last_box() -> None:
     many = balance()
     many["topics"] = [{**many["topics"][0], "topic": f"t{n}"} for n in range(30)]
     boxes = topics(daemon(many))
-    assert (len(boxes), boxes[-1].name) == (MAX_ROWS, "23 more")
+    assert (len(boxes), boxes[-1].name, boxes[-1].link) == (MAX_ROWS, "23 more", "/topics")
+
+
+def test_picture_without_topics_has_a_box_between_listeners_and_tables() -> None:
+    empty = balance()
+    empty["topics"] = []
+    assert draw(daemon(empty)).count("no topic yet</text>") == 2
 
 
 def test_deleted_topic_disappears_and_kafka_partitions_stay() -> None:
