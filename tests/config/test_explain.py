@@ -75,4 +75,5 @@ def test_secrets_are_masked() -> None:
     assert values["listener.events-udp.handlers.0.producer.sasl.password"] == "********"
     assert values["listener.events-udp.handlers.0.producer.bootstrap.servers"] == "b:1"
     assert values["security.tokens.me.token"] == "********"
+    assert values["transactions.max_open_per_token"] == "100"
     assert values["security.tokens.me.read"] == "a"

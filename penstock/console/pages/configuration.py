@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from html import escape
-from itertools import groupby
 from typing import Any
 
 from nicegui import ui
@@ -45,11 +44,16 @@ def listing(keys: list[dict[str, Any]], query: str) -> str:
     """
     # The daemon masks secrets, so neither this page nor its search can reveal one.
     matches = [key for key in keys if query.lower() in f"{key['name']} {key['value']} {key['meaning']}".lower()]
+    # The keys of a group may stand apart from each other, such as the ones without a group.
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for key in matches:
+        groups.setdefault(key["name"].rpartition(".")[0], []).append(key)
     parts = []
-    for group, keys_of_group in groupby(matches, lambda key: key["name"].rpartition(".")[0]):
-        in_group = list(keys_of_group)
+    for group, in_group in groups.items():
         changed = sum(map(_is_changed, in_group))
-        note = f"{exact(len(in_group))} keys" + (f", {exact(changed)} changed" if changed else "")
+        note = f"{exact(len(in_group))} {'key' if len(in_group) == 1 else 'keys'}" + (
+            f", {exact(changed)} changed" if changed else ""
+        )
         rows = table(["key", "value", "default", "meaning"], [_row(key) for key in in_group], stack=True)
         parts.append(
             f'<details class="group"{" open" if query or changed else ""}><summary><h3 class="title">'
