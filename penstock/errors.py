@@ -195,6 +195,7 @@ PenstockError
     NotComparable  (upkeep.export.check)
     TargetAway  (upkeep.export.target)
     TargetInUse  (upkeep.export.target)
+        TargetOwned
     TargetMoved  (upkeep.export.target)
     NotMirrored  (upkeep.iceberg.mirrored_table)
         ForeignFiles

@@ -115,6 +115,11 @@ class TableReader:
             )
 
     @property
+    def identity(self) -> str:
+        """The id that Delta gave the table when it was created, a uuid; "" without a table."""
+        return str(self._table.metadata().id) if self.exists else ""
+
+    @property
     def schema_now(self) -> pa.Schema:
         """The columns of the newest version, with columns that other programs added."""
         schema: Any = self._table.schema().to_arrow()

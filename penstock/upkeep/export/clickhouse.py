@@ -29,11 +29,13 @@ from penstock.upkeep.changes import Changes, Position
 from penstock.upkeep.export.target import (
     FORGOTTEN,
     POSITIONS,
+    Entry,
     Sums,
     TargetAway,
     TargetMoved,
     is_nested,
     pieces,
+    select_entry,
     text_of_error,
 )
 
@@ -43,6 +45,7 @@ RUNS_AT_ONCE = 500
 RECEIVE_TIMEOUT_S = 600
 """Limit: time of one statement; a deletion rewrites parts of the table."""
 _POSITION_COLUMNS = "name String, step UInt64, source String, batch Int64, deletion Int64, start Int64, landed_at Int64"
+_LATER_COLUMNS = ("target_table String", "owner String")
 _HASHES = "sum(toInt128(reinterpretAsUInt64(reverse(unhex('0' || substring(lower(hex(MD5(uuid))), 1, 15))))))"
 _WORD = re.compile(r"[A-Z]\w+")
 _OWN_WORDS = frozenset(
@@ -69,8 +72,8 @@ _FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2299, 12, 31, 23, 59,
 class ClickhouseTarget:
     """A table of ClickHouse, over HTTP, or of its embedded version (``chdb:/FOLDER``)."""
 
-    def __init__(self, config: ExportConfig) -> None:
-        self._config, self._table = config, _quoted(config.target_table)
+    def __init__(self, config: ExportConfig, owner: str) -> None:
+        self._config, self._owner, self._table = config, owner, _quoted(config.target_table)
         self._password = config.password()
         with self._translated():
             timeouts: dict[str, Any] = {} if config.scheme == "chdb" else {"send_receive_timeout": RECEIVE_TIMEOUT_S}
@@ -99,25 +102,40 @@ class ClickhouseTarget:
 
     def has_other_rows(self) -> bool:
         with self._translated():
-            if self._read_row() is not None or not self._query(f"EXISTS TABLE {self._table}")[0][0]:
+            if self._read_entry() is not None or not self._query(f"EXISTS TABLE {self._table}")[0][0]:
                 return False
             return bool(self._query(f"SELECT 1 FROM {self._table} LIMIT 1"))
 
     def _read_position(self) -> Position | None:
-        row = self._read_row()
-        if row is None or int(row[0]) == FORGOTTEN:
-            return None
-        return Position(*(int(value) for value in row))
+        entry = self._read_entry()
+        return None if entry is None else entry.position(self._config.source)
 
-    def _read_row(self) -> Sequence[Any] | None:
-        self._command(
-            f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_POSITION_COLUMNS}) ENGINE = MergeTree ORDER BY (name, step)"
-        )
-        name = sql_literal(self._config.name)
+    def _read_entry(self) -> Entry | None:
+        self._make_positions()
         query = (
-            f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = {name} ORDER BY step DESC LIMIT 1"
+            f"SELECT * EXCEPT step FROM (SELECT * FROM {POSITIONS} ORDER BY step DESC, owner DESC LIMIT 1 BY name) "
+            f"WHERE {self._is_name} OR {self._is_table} ORDER BY name"
         )
-        return next(iter(self._query(query)), None)
+        return select_entry([Entry(*row) for row in self._query(query)], self._config, self._owner)
+
+    def _make_positions(self) -> None:
+        columns = ", ".join([_POSITION_COLUMNS, *_LATER_COLUMNS])
+        self._command(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({columns}) ENGINE = MergeTree ORDER BY (name, step)")
+        # A table of earlier versions lacks columns.
+        added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in _LATER_COLUMNS)
+        self._command(f"ALTER TABLE {POSITIONS} {added}")
+
+    @property
+    def _is_name(self) -> str:
+        return f"name = {sql_literal(self._config.name)}"
+
+    @property
+    def _is_table(self) -> str:
+        return f"target_table = {sql_literal(self._config.target_table)}"
+
+    @property
+    def _condition(self) -> str:
+        return f"{self._is_name} AND owner IN ('', {sql_literal(self._owner)})"
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         with self._translated():
@@ -142,27 +160,31 @@ class ClickhouseTarget:
                 # Order: the new rows first. A process that is killed here has removed rows that the next one, which
                 # begins at the same position, brings again.
                 self._command(f"ALTER TABLE {self._table} DELETE WHERE {STEP} <> {step}")
+            # Limit: without transactions another Penstock can come in until here. The later position then owns the
+            # table, and removes the rows of the other one, which is refused.
+            self._read_entry()
+            after = changes.next
             # Order: last. Crash: without this row the step is done again, and what it brought is removed.
-            after, name = changes.next, sql_literal(self._config.name)
-            values = f"{after.batch}, {after.deletion}, {after.start}, {after.landed_at}"
-            self._command(
-                f"INSERT INTO {POSITIONS} VALUES ({name}, {step}, {sql_literal(self._config.source)}, {values})"
-            )
+            self._insert_position(step, (after.batch, after.deletion, after.start, after.landed_at))
             return added
 
+    def _insert_position(self, step: int, numbers: Sequence[int | None]) -> None:
+        texts = [self._config.name, self._config.source, self._config.target_table, self._owner]
+        name, source, table, owner = map(sql_literal, texts)
+        values = ", ".join(map(str, numbers))
+        self._command(f"INSERT INTO {POSITIONS} VALUES ({name}, {step}, {source}, {values}, {table}, {owner})")
+
     def _insert_forgotten(self) -> None:
-        values = f"{sql_literal(self._config.name)}, 0, {sql_literal(self._config.source)}, {FORGOTTEN}, 0, 0, 0"
-        self._command(f"INSERT INTO {POSITIONS} VALUES ({values})")
+        self._insert_position(self._next_step(), (FORGOTTEN, 0, 0, 0))
 
     def _next_step(self) -> int:
         # Microseconds, so that a step of a killed process has another number even if none of its rows came yet.
-        name = sql_literal(self._config.name)
-        ((newest,),) = self._query(f"SELECT max(step) FROM {POSITIONS} WHERE name = {name}")
+        ((newest,),) = self._query(f"SELECT max(step) FROM {POSITIONS} WHERE {self._is_name}")
         return max(int(newest) + 1, time.time_ns() // 1000)
 
     def _remove_uncommitted(self) -> None:
         """Remove the rows of steps without a position, if there are any."""
-        condition = f"{STEP} NOT IN (SELECT step FROM {POSITIONS} WHERE name = {sql_literal(self._config.name)})"
+        condition = f"{STEP} NOT IN (SELECT step FROM {POSITIONS} WHERE {self._condition})"
         ((rows,),) = self._query(f"SELECT count() FROM {self._table} WHERE {condition}")
         if rows:
             self._command(f"ALTER TABLE {self._table} DELETE WHERE {condition}")
@@ -214,8 +236,8 @@ class ClickhouseTarget:
 
     def forget(self) -> None:
         with self._translated():
-            self._read_position()
-            self._command(f"ALTER TABLE {POSITIONS} DELETE WHERE name = {sql_literal(self._config.name)}")
+            self._make_positions()
+            self._command(f"ALTER TABLE {POSITIONS} DELETE WHERE {self._is_name} OR {self._is_table}")
             self._insert_forgotten()
 
     def _command(self, text: str) -> None:

@@ -6,6 +6,7 @@ Delta keeps in its checkpoints.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+import deltalake
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import CommitProperties, Transaction
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from penstock.config.keys.export import ExportConfig
 from penstock.landing.offset_runs import is_inside
@@ -33,7 +35,7 @@ from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.table_schema import PARTITION_COLUMNS
 from penstock.landing.writing.written_file import in_current_columns
 from penstock.upkeep.changes import Changes, Position
-from penstock.upkeep.export.target import KEY, Sums, TargetAway, TargetMoved, text_of_error
+from penstock.upkeep.export.target import KEY, Sums, TargetAway, TargetMoved, TargetOwned, text_of_error
 
 FILE_ROWS = 2 << 20
 """Rows of a file; a new one begins after them."""
@@ -42,6 +44,8 @@ SMALL_BYTES, MERGED_FILES = 16 << 20, 32
 _APPLICATION = "penstock.export."
 """Prefix of the applications whose versions are the position; the numbers are stored plus one, 0 for no position."""
 _PARTS = ("batch", "deletion", "start", "landed_at")
+_OWNER = f"{_APPLICATION}.owner"
+"""Application whose version identifies the one export that writes the table; none in tables of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,42 +65,93 @@ class CopiedFile:
 
 
 class CopiedTable(DeltaTable):
-    """The Delta table of an export."""
+    """The Delta table of an export; ``owner``: the identity of the table ``landed``."""
 
-    def read_position(self, name: str) -> Position | None:
-        """Return the position of an export; None for none."""
-        if not self.exists:
-            return None
-        table = self._table
-        parts = [int(table.transaction_version(f"{_APPLICATION}{name}.{part}") or 0) for part in _PARTS]
-        return Position(*(part - 1 for part in parts)) if parts[0] else None
+    def __init__(self, folder: TablePath, config: ExportConfig, owner: str) -> None:
+        super().__init__(folder, pa.schema([]))
+        self._config, self._owner = config, owner
+        self._step_before: tuple[Position | None] | None = None
 
-    def has_other_rows(self, name: str) -> bool:
-        """Report whether the table has rows, and never had a position of an export, also not a forgotten one."""
+    def read_position(self) -> Position | None:
+        """Return the position of the export; None for none. Raises TargetOwned."""
+        return self._position_in(self._table) if self.exists else None
+
+    def _position_in(self, table: deltalake.DeltaTable) -> Position | None:
+        if table.transaction_version(_OWNER) not in (None, self._owner_number):
+            raise TargetOwned(self._config, "another export, or one of another Penstock,")
+        parts = [int(table.transaction_version(self._application(part)) or 0) for part in _PARTS]
+        source = table.transaction_version(self._application("source"))
+        is_same_source = source in (None, _number_of(self._config.source))
+        return Position(*(part - 1 for part in parts)) if parts[0] and is_same_source else None
+
+    def _application(self, part: str) -> str:
+        return f"{_APPLICATION}{self._config.name}.{part}"
+
+    @property
+    def _owner_number(self) -> int:
+        return _number_of(f"{self._config.name} {self._owner}")
+
+    def has_other_rows(self) -> bool:
+        """Report whether the table has rows, and never had a position of the export, also not a forgotten one."""
         if not self.exists:
             return False
-        return self._table.transaction_version(f"{_APPLICATION}{name}.batch") is None and bool(self.active())
+        return self._table.transaction_version(self._application("batch")) is None and bool(self.active())
+
+    def has_other_folders(self) -> bool:
+        """Report whether the table has other partition columns than the source. Delta cannot change them."""
+        return self.exists and self._table.metadata().partition_columns != self._partitions()
+
+    def _write(
+        self,
+        table: deltalake.DeltaTable,
+        actions: list[AddAction | RemoveAction],
+        properties: CommitProperties,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        # Invariant: a step is committed to a version with the position that it began at. After a conflict this is not
+        # the version that ``apply`` looked at.
+        if self._step_before is not None and self._position_in(table) != self._step_before[0]:
+            raise TargetMoved(f"{self._config.to}: another process moved the position")
+        super()._write(table, actions, properties, overwrite=overwrite)
 
     def commit_step(
         self,
-        name: str,
+        before: Position | None,
+        removed: Sequence[str],
+        files: Sequence[CopiedFile],
+        position: Position,
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Commit files and position at once; ``overwrite``: replace all files, and the columns. Raises TargetMoved."""
+        self._step_before = (before,)
+        try:
+            self._commit(removed, files, position, overwrite=overwrite)
+        finally:
+            self._step_before = None
+
+    def forget_position(self) -> None:
+        """Commit that the export has no position, and that the table belongs to it."""
+        self._commit([], [], None)
+
+    def _commit(
+        self,
         removed: Sequence[str],
         files: Sequence[CopiedFile],
         position: Position | None,
         *,
         overwrite: bool = False,
     ) -> None:
-        """Commit files and position at once; ``overwrite``: replace all files, and the columns."""
         numbers = (
             (0, 0, 0, 0)
             if position is None
             else (position.batch + 1, (position.deletion or 0) + 1, (position.start or 0) + 1, position.landed_at + 1)
         )
         now_ms = time.time_ns() // 1_000_000
-        transactions = [
-            Transaction(f"{_APPLICATION}{name}.{part}", number, now_ms)
-            for part, number in zip(_PARTS, numbers, strict=True)
-        ]
+        versions = {self._application(part): number for part, number in zip(_PARTS, numbers, strict=True)}
+        versions |= {self._application("source"): _number_of(self._config.source), _OWNER: self._owner_number}
+        transactions = [Transaction(application, number, now_ms) for application, number in versions.items()]
         before = self.version()
         properties = CommitProperties(app_transactions=transactions)
         if overwrite:
@@ -109,12 +164,12 @@ class CopiedTable(DeltaTable):
 class DeltaTarget:
     """Another Delta table, with the types of the source and folders by day."""
 
-    def __init__(self, config: ExportConfig, layout: Layout) -> None:
+    def __init__(self, config: ExportConfig, layout: Layout, owner: str) -> None:
         self._config = config
         folder: TablePath = Path(config.path)
         if config.scheme != "delta":
             folder = ObjectPath(config.to, config.options, layout.tables)
-        self._table = CopiedTable(folder, pa.schema([]))
+        self._table = CopiedTable(folder, config, owner)
 
     def __enter__(self) -> Self:
         return self
@@ -126,18 +181,18 @@ class DeltaTarget:
 
     def position(self) -> Position | None:
         with self._translated():
-            return self._table.read_position(self._config.name)
+            return self._table.read_position()
 
     def has_other_rows(self) -> bool:
         with self._translated():
-            return self._table.has_other_rows(self._config.name)
+            return self._table.has_other_rows()
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         table = self._table
         table.schema = changes.schema
         with self._translated():
             has_other_types = self._begin(changes)
-            if table.read_position(self._config.name) != before:
+            if table.read_position() != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
             removed, remaining = table.active(), list[CopiedFile]()
             # A complete step replaces all entries of files, also of files that are listed several times.
@@ -147,11 +202,14 @@ class DeltaTarget:
                 removed, remaining = self._without(deleted)
             added = write_files(table.folder, changes.added(), changes.schema)
             # Crash: files that no commit names are removed by the vacuum.
-            table.commit_step(self._config.name, removed, [*added, *remaining], changes.next, overwrite=is_overwritten)
+            table.commit_step(before, removed, [*added, *remaining], changes.next, overwrite=is_overwritten)
             return sum(file.rows for file in added)
 
     def _begin(self, changes: Changes) -> bool:
         """Create or repair the table; return whether all of it is replaced by columns of other types."""
+        if self._table.has_other_folders():
+            text = f"has folders of another source: give export {self._config.name} an address of its own"
+            raise TargetAway(f"{self._config.to} {text}")
         try:
             self._table.begin()
         except SchemaDiffers:
@@ -220,7 +278,7 @@ class DeltaTarget:
         with self._translated():
             if self._table.exists:
                 self._table.schema = self._table.schema_now
-                self._table.commit_step(self._config.name, [], [], None)
+                self._table.forget_position()
 
     @contextmanager
     def _translated(self) -> Any:
@@ -228,6 +286,11 @@ class DeltaTarget:
             yield
         except (DeltaError, TablesAway) as error:
             raise TargetAway(f"{self._config.to}: {text_of_error(error)}") from None
+
+
+def _number_of(text: str) -> int:
+    """Return a number of 60 bits, since Delta's application transactions have no texts."""
+    return int(hashlib.sha256(text.encode()).hexdigest()[:15], 16)
 
 
 def write_files(table: TablePath, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> list[CopiedFile]:

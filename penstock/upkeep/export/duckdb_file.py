@@ -19,10 +19,12 @@ from penstock.upkeep.changes import Changes, Position
 from penstock.upkeep.export.target import (
     FORGOTTEN,
     POSITIONS,
+    Entry,
     Sums,
     TargetAway,
     TargetMoved,
     quoted,
+    select_entry,
     text_of_error,
 )
 
@@ -32,13 +34,14 @@ _OWN_TYPES = frozenset(
     ("BOOLEAN", "INTEGER", "BIGINT", "DOUBLE", "DECIMAL", "BLOB", "DATE", "TIMESTAMP WITH TIME ZONE", "VARCHAR")
 )
 _COLUMNS = "name VARCHAR PRIMARY KEY, source VARCHAR, batch BIGINT, deletion BIGINT, start BIGINT, landed_at BIGINT"
+_LATER_COLUMNS = ("target_table VARCHAR DEFAULT ''", "owner VARCHAR DEFAULT ''")
 
 
 class DuckdbTarget:
     """A table in a file of DuckDB, with the types of the source."""
 
-    def __init__(self, config: ExportConfig) -> None:
-        self._config, self._table = config, quoted(config.target_table)
+    def __init__(self, config: ExportConfig, owner: str) -> None:
+        self._config, self._owner, self._table = config, owner, quoted(config.target_table)
         path = Path(config.path)
         with self._translated():
             make_folder(path.parent)
@@ -53,18 +56,26 @@ class DuckdbTarget:
         self._connection.close()
 
     def position(self) -> Position | None:
-        row = self._read_row()
-        return None if row is None or row[0] == FORGOTTEN else Position(*row)
+        entry = self._read_entry()
+        return None if entry is None else entry.position(self._config.source)
 
-    def _read_row(self) -> tuple[Any, ...] | None:
-        query = f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = ?"
+    def _read_entry(self) -> Entry | None:
+        self._make_positions()
+        query = f"SELECT * FROM {POSITIONS} WHERE name = ? OR target_table = ? ORDER BY name"
+        with self._translated():
+            rows = self._connection.execute(query, [self._config.name, self._config.target_table]).fetchall()
+        return select_entry([Entry(*row) for row in rows], self._config, self._owner)
+
+    def _make_positions(self) -> None:
         with self._translated():
             self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.execute(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_COLUMNS})")
-            return next(iter(self._connection.execute(query, [self._config.name]).fetchall()), None)
+            # A table of earlier versions lacks columns.
+            for column in _LATER_COLUMNS:
+                self._connection.execute(f"ALTER TABLE {POSITIONS} ADD COLUMN IF NOT EXISTS {column}")
 
     def has_other_rows(self) -> bool:
-        if self._read_row() is not None:
+        if self._read_entry() is not None:
             return False
         with self._translated(), suppress(duckdb.CatalogException):  # there is no table yet
             return bool(self._connection.execute(f"SELECT 1 FROM {self._table} LIMIT 1").fetchall())
@@ -88,11 +99,14 @@ class DuckdbTarget:
             inserted = self._connection.execute(f"INSERT INTO {self._table} BY NAME SELECT * FROM added").fetchall()
             self._connection.unregister("added")
             after = changes.next
-            values = [self._config.name, self._config.source, after.batch, after.deletion, after.start, after.landed_at]
-            self._connection.execute(f"INSERT OR REPLACE INTO {POSITIONS} VALUES (?, ?, ?, ?, ?, ?)", values)
+            self._store_position([after.batch, after.deletion, after.start, after.landed_at])
             # Crash: until here the file has nothing of the step, from here on all of it.
             self._connection.commit()
             return int(inserted[0][0])
+
+    def _store_position(self, numbers: list[Any]) -> None:
+        values = [self._config.name, self._config.source, *numbers, self._config.target_table, self._owner]
+        self._connection.execute(f"INSERT OR REPLACE INTO {POSITIONS} VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def _make_table(self, schema: pa.Schema, *, is_replaced: bool) -> None:
         if "." in self._config.target_table:
@@ -130,9 +144,12 @@ class DuckdbTarget:
 
     def forget(self) -> None:
         with self._translated():
-            self.position()
-            values = [self._config.name, self._config.source, FORGOTTEN, 0, 0, 0]
-            self._connection.execute(f"INSERT OR REPLACE INTO {POSITIONS} VALUES (?, ?, ?, ?, ?, ?)", values)
+            self._make_positions()
+            self._connection.begin()
+            conditions = [self._config.target_table, self._config.name]
+            self._connection.execute(f"DELETE FROM {POSITIONS} WHERE target_table = ? AND name <> ?", conditions)
+            self._store_position([FORGOTTEN, 0, 0, 0])
+            self._connection.commit()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

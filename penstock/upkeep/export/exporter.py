@@ -21,7 +21,7 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.requests.deletions import RETENTION
 from penstock.landing.rows.engine import pc
 from penstock.landing.table.delta_table import KEEP_HOURS
-from penstock.landing.table.landed_table import has_landed_table
+from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.changes import NoSuchSource, read_changes
 from penstock.upkeep.export.target import Target, TargetInUse
@@ -258,19 +258,20 @@ def read_state(layout: Layout, name: str) -> dict[str, Any]:
 
 def open_target(config: ExportConfig, layout: Layout) -> Target:
     """Open the target of an export. Raises TargetAway, OSError, UnsafeFile, KeyError (of the password)."""
+    owner = table_of(layout).identity
     # Imported late: each needs a library that others do without.
     if config.scheme in POSTGRESQL:
         from penstock.upkeep.export.postgresql import PostgresqlTarget
 
-        return PostgresqlTarget(config)
+        return PostgresqlTarget(config, owner)
     if config.scheme in CLICKHOUSE:
         from penstock.upkeep.export.clickhouse import ClickhouseTarget
 
-        return ClickhouseTarget(config)
+        return ClickhouseTarget(config, owner)
     if config.scheme in DUCKDB:
         from penstock.upkeep.export.duckdb_file import DuckdbTarget
 
-        return DuckdbTarget(config)
+        return DuckdbTarget(config, owner)
     from penstock.upkeep.export.delta_copy import DeltaTarget
 
-    return DeltaTarget(config, layout)
+    return DeltaTarget(config, layout, owner)

@@ -18,6 +18,7 @@ from penstock.upkeep.changes import Changes, Position
 from penstock.upkeep.export.target import (
     FORGOTTEN,
     POSITIONS,
+    Entry,
     Sums,
     TargetAway,
     TargetMoved,
@@ -25,6 +26,7 @@ from penstock.upkeep.export.target import (
     is_nested,
     pieces,
     quoted,
+    select_entry,
     text_of_error,
     without_nul,
 )
@@ -32,8 +34,9 @@ from penstock.upkeep.export.target import (
 CONNECT_TIMEOUT_S = 10
 _POSITION_COLUMNS = (
     "name text PRIMARY KEY, source text NOT NULL, batch bigint NOT NULL, deletion bigint NOT NULL, "
-    "start bigint NOT NULL, landed_at bigint NOT NULL"
+    "start bigint NOT NULL, landed_at bigint NOT NULL, {}"
 )
+_LATER_COLUMNS = ("target_table text NOT NULL DEFAULT ''", "owner text NOT NULL DEFAULT ''")
 _RUNS = "penstock_runs"
 _RUN_COLUMNS = ("topic", "partition", "begin", "end")
 # The words of the index, so that PostgreSQL uses it.
@@ -52,8 +55,8 @@ class PostgresqlTarget:
     Nested columns are ``json``; PostgreSQL has no NUL characters in texts, so they become U+FFFD.
     """
 
-    def __init__(self, config: ExportConfig) -> None:
-        self._config, self._table = config, quoted(config.target_table)
+    def __init__(self, config: ExportConfig, owner: str) -> None:
+        self._config, self._owner, self._table = config, owner, quoted(config.target_table)
         self._password = config.password()
         with self._translated():
             self._connection = psycopg.connect(
@@ -76,28 +79,44 @@ class PostgresqlTarget:
 
     def has_other_rows(self) -> bool:
         with self._translated():
-            is_other = self._read_row("") is None and self._exists(self._table)
+            is_other = self._read_entry("") is None and self._exists(self._table)
             query = f"SELECT 1 FROM {self._table} LIMIT 1"
             has_rows = is_other and self._connection.execute(query).fetchone() is not None
             self._connection.rollback()
             return has_rows
 
     def _read_position(self, lock: str) -> Position | None:
-        row = self._read_row(lock)
-        return None if row is None or row[0] == FORGOTTEN else Position(*row)
+        entry = self._read_entry(lock)
+        return None if entry is None else entry.position(self._config.source)
 
-    def _read_row(self, lock: str) -> tuple[Any, ...] | None:
+    def _read_entry(self, lock: str) -> Entry | None:
         if not self._exists(POSITIONS):
             return None
-        query = f"SELECT batch, deletion, start, landed_at FROM {POSITIONS} WHERE name = %s{lock}"
-        return self._connection.execute(query, [self._config.name]).fetchone()
+        # As JSON: a table of earlier versions lacks columns.
+        query = (
+            f"SELECT to_jsonb(p) FROM {POSITIONS} p WHERE name = %s OR to_jsonb(p) ->> 'target_table' = %s "
+            f"ORDER BY name{lock}"
+        )
+        rows = self._connection.execute(query, [self._config.name, self._config.target_table]).fetchall()
+        lines = [{key.removeprefix("target_"): value for key, value in row.items()} for (row,) in rows]
+        return select_entry([Entry(**line) for line in lines], self._config, self._owner)
+
+    def _make_positions(self) -> None:
+        self._connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_POSITION_COLUMNS.format(', '.join(_LATER_COLUMNS))})"
+        )
+        described = self._connection.execute(f"SELECT * FROM {POSITIONS} LIMIT 0").description or ()
+        # Lock: ALTER waits for the steps of all exports, so it is executed only for a table of earlier versions.
+        if "owner" not in [column.name for column in described]:
+            for column in _LATER_COLUMNS:
+                self._connection.execute(f"ALTER TABLE {POSITIONS} ADD COLUMN IF NOT EXISTS {column}")
 
     def _exists(self, table: str) -> bool:
         return self._connection.execute("SELECT to_regclass(%s)", [table]).fetchone() != (None,)
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         with self._translated(), self._connection.transaction():
-            self._connection.execute(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_POSITION_COLUMNS})")
+            self._make_positions()
             # Lock: another process waits here for the end of this step, and then sees the position behind it.
             if self._read_position(" FOR UPDATE") != before:
                 raise TargetMoved(f"{self._config.to}: another process moved the position")
@@ -110,14 +129,23 @@ class PostgresqlTarget:
                 self._connection.execute(f"DELETE FROM {self._table} t USING {_RUNS} WHERE {_IN_RUN}")
             added = self._copy(self._table, changes.schema.names, changes.added())
             after = changes.next
-            self._connection.execute(
-                f"INSERT INTO {POSITIONS} VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET "
-                "source = excluded.source, batch = excluded.batch, deletion = excluded.deletion, "
-                "start = excluded.start, landed_at = excluded.landed_at",
-                [self._config.name, self._config.source, after.batch, after.deletion, after.start, after.landed_at],
-            )
+            numbers = [after.batch, after.deletion, after.start, after.landed_at]
+            # Lock: before its first step an export has no line that is locked. Another Penstock under its name waits
+            # here, and its condition then sees the line.
+            if not self._store_position(numbers, f"WHERE {POSITIONS}.owner IN ('', excluded.owner)"):
+                raise TargetMoved(f"{self._config.to}: another Penstock exports under the name {self._config.name}")
             # Crash: the transaction ends with this block; until then the target has nothing of the step.
         return added
+
+    def _store_position(self, numbers: list[Any], condition: str = "") -> int:
+        """Insert or replace the line of the export; return the number of changed lines."""
+        values = [self._config.name, self._config.source, *numbers, self._config.target_table, self._owner]
+        return self._connection.execute(
+            f"INSERT INTO {POSITIONS} VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (name) DO UPDATE SET "
+            "source = excluded.source, batch = excluded.batch, deletion = excluded.deletion, start = excluded.start, "
+            f"landed_at = excluded.landed_at, target_table = excluded.target_table, owner = excluded.owner {condition}",
+            values,
+        ).rowcount
 
     def _make_table(self, schema: pa.Schema) -> None:
         columns = {field.name: _sql_type(field.type) for field in schema}
@@ -186,12 +214,9 @@ class PostgresqlTarget:
 
     def forget(self) -> None:
         with self._translated(), self._connection.transaction():
-            self._connection.execute(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({_POSITION_COLUMNS})")
-            self._connection.execute(
-                f"INSERT INTO {POSITIONS} VALUES (%s, %s, {FORGOTTEN}, 0, 0, 0) ON CONFLICT (name) DO UPDATE SET "
-                "batch = excluded.batch",
-                [self._config.name, self._config.source],
-            )
+            self._make_positions()
+            self._connection.execute(f"DELETE FROM {POSITIONS} WHERE target_table = %s", [self._config.target_table])
+            self._store_position([FORGOTTEN, 0, 0, 0])
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

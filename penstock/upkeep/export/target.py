@@ -7,7 +7,7 @@ target has, never at one that this side remembers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 import pyarrow as pa
 
+from penstock.config.keys.export import ExportConfig
 from penstock.errors import PenstockError
 from penstock.landing.row_sums import uuid_hashes
 from penstock.landing.rows.engine import compute, pc
@@ -47,6 +48,55 @@ class TargetInUse(PenstockError, RuntimeError):
         )
 
 
+class TargetOwned(TargetInUse):
+    """The table, or the name of the export in the target, belongs to another export or to another Penstock."""
+
+    def __init__(self, config: ExportConfig, writer: str) -> None:
+        PenstockError.__init__(
+            self,
+            f"{writer} writes to {config.to}: give export {config.name} a name and a table of its own, or replace all "
+            f"rows with `penstock export rebuild {config.name} --yes`",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The line of an export in the bookkeeping of a target.
+
+    ``owner``: the identity of the table ``landed`` of its Penstock. In lines of earlier versions, ``owner`` and
+    ``table`` are "".
+    """
+
+    name: str
+    source: str
+    batch: int
+    deletion: int
+    start: int
+    landed_at: int
+    table: str = ""
+    owner: str = ""
+
+    def position(self, source: str) -> Position | None:
+        """Return the position in a source; None if all rows have to be copied."""
+        if self.batch == FORGOTTEN or self.source != source:
+            return None
+        return Position(self.batch, self.deletion, self.start, self.landed_at)
+
+
+def select_entry(entries: Iterable[Entry], config: ExportConfig, owner: str) -> Entry | None:
+    """Return the line of an export; ``entries`` have its name or its table. Raises TargetOwned."""
+    line = None
+    for entry in entries:
+        if entry.owner not in ("", owner) or entry.name != config.name:
+            whose = (
+                "of this Penstock" if entry.owner == owner else f"of another Penstock, whose table is {entry.owner},"
+            )
+            raise TargetOwned(config, f"export {entry.name} {whose}")
+        if entry.table in ("", config.target_table):
+            line = entry
+    return line
+
+
 @dataclass(frozen=True, slots=True)
 class Sums:
     """Number of rows, sum of their offsets, and sum of the hashes of their uuids (docs/proof-sql.md)."""
@@ -72,7 +122,7 @@ class Target(Protocol):
     ) -> None: ...
 
     def position(self) -> Position | None:
-        """Return how far the target is; None before the first step."""
+        """Return how far the target is; None before the first step. Raises TargetOwned."""
 
     def has_other_rows(self) -> bool:
         """Report whether the table has rows, and this export never had a position in it, also not a forgotten one."""
@@ -90,7 +140,10 @@ class Target(Protocol):
         """Return rows as the target stores their texts."""
 
     def forget(self) -> None:
-        """Forget the position, so that the next step replaces all rows, also rows of other programs."""
+        """Forget the position, so that the next step replaces all rows, also rows of other programs and exports.
+
+        The table then belongs to this export.
+        """
 
 
 def _sum(column: np.ndarray[Any, np.dtype[np.uint64]]) -> int:

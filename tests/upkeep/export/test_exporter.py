@@ -35,10 +35,10 @@ from penstock.testing import wait_until
 from penstock.upkeep.changes import read_changes
 from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion.removal import execute_deletions
-from penstock.upkeep.export import clickhouse, delta_copy, duckdb_file
+from penstock.upkeep.export import clickhouse, delta_copy, duckdb_file, postgresql
 from penstock.upkeep.export.check import NotComparable, compare
 from penstock.upkeep.export.exporter import Exporter, Exporters, open_target, read_state
-from penstock.upkeep.export.target import TargetAway, TargetInUse, TargetMoved
+from penstock.upkeep.export.target import TargetAway, TargetInUse, TargetMoved, TargetOwned
 from penstock.upkeep.typed.refill import refill
 from tests.landing.table.foreign_writer import add_without_vector, delete_again_without_vector, delete_by_vector
 from tests.landing.typed import typed_life
@@ -325,6 +325,126 @@ def test_first_step_replaces_no_rows_of_others(life: typed_life.Life, export: Ex
         target.forget()
     assert other.step() == 3 * EVENTS
     assert other.uuids() == uuids(0, 1, 2)
+
+
+@pytest.fixture
+def second(export: Exported, tmp_path: Path) -> Exported:
+    """The export of another Penstock, with the same name, target and table, and one batch more."""
+    life = typed_life.Life(Layout.for_tables(tmp_path / "second"))
+    for batch in range(3):
+        land(life, batch)
+    return replace(export, layout=life.layout)
+
+
+@pytest.mark.survives("export", "foreign writer")
+def test_export_of_another_penstock_under_its_name_is_refused(
+    life: typed_life.Life, export: Exported, second: Exported
+) -> None:
+    export.step()
+    with pytest.raises(TargetOwned, match=r"another Penstock.* give export .* `penstock export rebuild .* --yes`"):
+        second.step()
+    assert "another Penstock" in read_failure(second)
+    land(life, 2)
+    delete(life.layout, "uuid = '0-1'")
+    export.step()
+    assert export.uuids() == sorted({*uuids(0, 1, 2)} - {"0-1"})
+    assert is_proved(export)
+    with open_target(second.config, second.layout) as target:
+        target.forget()
+    with pytest.raises(TargetOwned, match="another Penstock"):
+        export.step()
+    assert second.step() == 3 * EVENTS
+    assert second.uuids() == uuids(0, 1, 2)
+    with pytest.raises(TargetOwned, match="another Penstock"):
+        export.step()
+    assert is_proved(second)
+
+
+def read_failure(export: Exported) -> str:
+    """Return what ``penstock export list`` says of an export whose step fails in its thread."""
+    exporter = export.exporter()
+    exporter.start()
+    exporter.request_stop()
+    assert exporter.join(60)
+    return str(read_state(export.layout, export.config.name)["failure"])
+
+
+@pytest.mark.survives("export", "foreign writer")
+@pytest.mark.parametrize("export", KINDS[1:], indirect=True)
+def test_first_steps_of_two_penstocks_do_not_mix(export: Exported, second: Exported) -> None:
+    """The other one commits when the first look at the position is over."""
+    owner, name = {
+        "delta": (delta_copy.CopiedTable, "_write"),
+        "postgresql": (postgresql.PostgresqlTarget, "_make_table"),
+    }[export.config.scheme]
+    original = getattr(owner, name)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def call(*arguments: Any, **keys: Any) -> Any:
+            patch.undo()
+            export.step()
+            return original(*arguments, **keys)
+
+        patch.setattr(owner, name, call)
+        with pytest.raises((TargetMoved, TargetOwned), match="another"):
+            second.step()
+    assert export.uuids() == uuids(0, 1)
+    assert is_proved(export)
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "postgresql", "clickhouse"])
+def test_positions_of_an_earlier_version_are_continued(
+    life: typed_life.Life, tmp_path: Path, kind: str, server: str
+) -> None:
+    export = exported(kind, life.layout, tmp_path, server)
+    export.step()
+    land(life, 2)
+    drop = "alter table penstock_exports drop column {}"
+    if kind == "duckdb":
+        with duckdb.connect(export.config.path) as connection:
+            columns = "name varchar primary key, source varchar, batch bigint, deletion bigint, start bigint"
+            connection.execute(f"create table earlier ({columns}, landed_at bigint)")
+            connection.execute("insert into earlier select * exclude (target_table, owner) from penstock_exports")
+            connection.execute("drop table penstock_exports")
+            connection.execute("alter table earlier rename to penstock_exports")
+    elif kind == "postgresql":
+        with psycopg.connect(server) as connection:
+            for column in ("target_table", "owner"):
+                connection.execute(drop.format(column))  # type: ignore[arg-type]
+    else:
+        with clickhouse_connect.get_client(dsn=f"chdb://{export.config.path}") as client:
+            for column in ("target_table", "owner"):
+                client.command(drop.format(column))
+    assert is_proved_behind(export)
+    assert export.step() == EVENTS
+    assert export.uuids() == uuids(0, 1, 2)
+    assert is_proved(export)
+
+
+@pytest.mark.survives("export", "changed configuration")
+def test_export_of_another_source_replaces_all_rows(life: typed_life.Life, export: Exported) -> None:
+    export.step()
+    other = replace(export, config=export.config.model_copy(update={"source": "events_click"}))
+    assert other.step() == 2 * EVENTS
+    assert is_proved(other)
+    assert other.step() == 0
+    other = replace(export, config=export.config.model_copy(update={"source": "landed"}))
+    if export.config.scheme == "delta":
+        with pytest.raises(TargetAway, match="has folders of another source: give export copy an address of its own"):
+            other.step()
+    else:
+        assert other.step() == 2 * EVENTS + 2
+        assert is_proved(other)
+
+
+@pytest.mark.survives("export", "changed configuration")
+@pytest.mark.parametrize("export", ["duckdb", "postgresql", "clickhouse"], indirect=True)
+def test_export_into_another_table_copies_all_rows(life: typed_life.Life, export: Exported) -> None:
+    export.step()
+    table = f"{export.config.table}_2"
+    other = replace(export, config=export.config.model_copy(update={"table": table}))
+    assert other.step() == 2 * EVENTS
+    assert is_proved(other)
 
 
 @pytest.mark.survives("export", "foreign writer")
