@@ -17,5 +17,7 @@ def small_file_system(folder: Path, size: str) -> Iterator[Path]:
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("a disk of its own cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)

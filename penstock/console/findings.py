@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.console.daemon_poll import HOUR_S, Daemon
 from penstock.console.kernel_drops import KernelDrops
-from penstock.console.wording import counted, exact, lasted, meaning
+from penstock.console.wording import counted, exact, lasted, meaning, size
 from penstock.counts import Counts, Name
 from penstock.ledger.receipt import losses_of, receipt
 
@@ -147,6 +147,8 @@ def _losses(daemon: Daemon) -> Iterator[Finding]:
 
 
 def _disk(daemon: Daemon) -> Iterator[Finding]:
+    for folder, free in daemon.balance.get("low_disks", {}).items():
+        yield Finding(WARN, f"the disk of {folder} is nearly full: {size(free)} free (alarms.disk_free)", FREE_DISK)
     for event in daemon.events:
         if event["kind"] == "disk" and not event["until"]:
             yield Finding(BAD, event["text"][:1].upper() + event["text"][1:], FREE_DISK)

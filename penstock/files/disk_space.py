@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
+import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -22,6 +25,35 @@ _TEXT = re.compile(rf"{NO_SPACE_TEXT}|Disk quota exceeded|os error 28\b")
 def is_disk_full(error: BaseException) -> bool:
     """Report whether an error, of the system or in the text of another program, means that a disk is full."""
     return (isinstance(error, OSError) and error.errno in NO_SPACE) or bool(_TEXT.search(str(error)))
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """Free bytes of the disk of a folder, and the bytes below which it is nearly full."""
+
+    folder: Path
+    free: int
+    limit: int
+
+    @property
+    def missing(self) -> int:
+        """Bytes by which the limit is undercut; 0 if it is not."""
+        return max(self.limit - self.free, 0)
+
+
+def local_disks(folders: Iterable[Path], limit_bytes: int, limit_share: float) -> list[DiskSpace]:
+    """Return the space of the disks of existing folders, each disk once.
+
+    A disk is nearly full below ``limit_bytes`` and below ``limit_share`` of its size: bytes alone would always report a
+    small disk, and a share alone a large one. Quotas do not show.
+    """
+    disks: dict[int, DiskSpace] = {}
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            usage, device = shutil.disk_usage(folder), folder.stat().st_dev
+            limit = min(limit_bytes, int(limit_share * usage.total))
+            disks.setdefault(device, DiskSpace(folder, usage.free, limit))
+    return list(disks.values())
 
 
 def describe_full(folders: Mapping[str, Path]) -> str:

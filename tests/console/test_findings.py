@@ -119,6 +119,12 @@ def test_messages_missed_by_another_handler_are_findings() -> None:
     ]
 
 
+def test_disk_that_is_nearly_full_is_a_finding() -> None:
+    (low,) = findings(daemon(balance() | {"low_disks": {"/data": 3 << 30}}))
+    assert (low.level, low.problem) == (WARN, "the disk of /data is nearly full: 3 GiB free (alarms.disk_free)")
+    assert "penstock cleanup" in low.advice
+
+
 def test_full_disk_and_alarms_that_fail_are_findings() -> None:
     state, now_ms = daemon(balance()), int(time.time() * 1000)
     disk = {"kind": "disk", "at": now_ms - 1000, "text": "the disk is full: events: no space left"}

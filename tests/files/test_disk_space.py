@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from pathlib import Path
 
 import pytest
 
 from penstock.files import disk_space
-from penstock.files.disk_space import describe_full, has_space, is_disk_full, wait_for_space
+from penstock.files.disk_space import describe_full, has_space, is_disk_full, local_disks, wait_for_space
 
 
 @pytest.mark.parametrize(
@@ -60,3 +61,12 @@ def test_wait_ends_with_space_or_stop(tmp_path: Path, monkeypatch: pytest.Monkey
     stop.clear()
     threading.Timer(0.05, lambda: setattr(disk, "is_full", False)).start()
     assert wait_for_space(folders, stop, 0.01)
+
+
+def test_each_disk_is_listed_once_with_the_smaller_limit(tmp_path: Path) -> None:
+    total = shutil.disk_usage(tmp_path).total
+    (tmp_path / "a").mkdir()
+    folders = [tmp_path / "a", tmp_path, tmp_path / "absent"]
+    assert [(disk.folder, disk.limit) for disk in local_disks(folders, 1 << 60, 0.5)] == [(tmp_path / "a", total // 2)]
+    (disk,) = local_disks(folders, 5, 0.5)
+    assert (disk.limit, disk.missing) == (5, 0)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.config import ListenerConfig, Settings
+from penstock.files.disk_space import local_disks
 from penstock.ingest.sockets import CannotListen, check_address, check_listener
 from penstock.java.runtime import NoJava, find_java
 from penstock.log.plausible_clock import load_clock_state
@@ -128,8 +129,12 @@ def _check_space(settings: Settings, folder: Path) -> Finding:
     if free < missing:
         advice = f"free space (du -xh --max-depth=2 {folder} | sort -h), or use: -o buffer.term_length=4MiB"
         return Finding("disk", "bad", text, advice)
-    if free - missing < SPARE_BYTES:
-        advice = f"free space (du -xh --max-depth=2 {folder} | sort -h), or set log.topic_defaults.retain_bytes"
+    limit = max((disk.limit for disk in local_disks([folder], *settings.alarms.disk_limits)), default=0)
+    if free - missing < max(limit, SPARE_BYTES):
+        advice = (
+            f"free space (du -xh --max-depth=2 {folder} | sort -h), or lower log.topic_defaults.retain_bytes, "
+            "stale_after and pipeline.retention"
+        )
         return Finding("disk", "warning", text, advice)
     return Finding("disk", "good", text)
 

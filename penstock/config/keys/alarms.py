@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from penstock.config.keys.secrets import SECRET
-from penstock.config.keys.values import Seconds, Section
+from penstock.config.keys.values import Seconds, Section, Size
 
 
 class AlarmsConfig(Section):
@@ -38,6 +38,14 @@ class AlarmsConfig(Section):
     every: Seconds = Field(15.0, ge=0.1, description="Interval of evaluating the rules.")
     timeout: Seconds = Field(10.0, gt=0, description="Time limit of one delivery.")
     retry_for: Seconds = Field(900.0, ge=0, description="Time for which a failed delivery of an alarm is retried.")
+    disk_free: Size = Field(
+        "10GiB",
+        validate_default=True,
+        description="Free space below which a disk is nearly full, if disk_free_share is undercut as well; 0 = off.",
+    )
+    disk_free_share: float = Field(
+        0.05, ge=0, le=1, description="Share of a disk's size below which it is nearly full, with disk_free; 0 = off."
+    )
 
     @field_validator("webhook", "slack", "pagerduty_url")
     @classmethod
@@ -92,6 +100,11 @@ class AlarmsConfig(Section):
         if any(character in address for address in (self.mail_from, *self.mail_to) for character in "\r\n"):
             raise ValueError("an address of mail_from or mail_to has a line end")
         return self
+
+    @property
+    def disk_limits(self) -> tuple[int, float]:
+        """Bytes and share of its size below which a disk is nearly full."""
+        return self.disk_free, self.disk_free_share
 
     @property
     def has_destination(self) -> bool:

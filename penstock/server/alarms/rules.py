@@ -105,6 +105,22 @@ RULES = (
         2 * MINUTE,
     ),
     Rule(
+        "PenstockDiskFull",
+        "critical",
+        Above("penstock_log_unwritable_seconds", (), 0),
+        "the log has not been written for {value} s: the disk is full, or log.max_bytes is reached",
+        advice="free space (penstock cleanup), or lower log.topic_defaults.retain_bytes, stale_after and "
+        "pipeline.retention; datagrams are lost once the log buffers are full",
+    ),
+    Rule(
+        "PenstockDiskLow",
+        "warning",
+        Above("penstock_disk_missing_bytes", ("folder",), 0),
+        "the disk of {folder} is nearly full: {value} bytes below alarms.disk_free",
+        advice="free space (penstock cleanup), or lower log.topic_defaults.retain_bytes, stale_after and "
+        "pipeline.retention, before the log cannot be written",
+    ),
+    Rule(
         "PenstockReceiverStopped",
         "warning",
         Above("penstock_receiver_silent_seconds", LISTENER, 3),
@@ -250,7 +266,7 @@ groups:
 
 def _entry(rule: Rule) -> str:
     summary = rule.summary.replace("{value}", "{{ $value }}")
-    for label in ("listener", "handler", "topic", "table", "sender", "host", "export"):
+    for label in ("listener", "handler", "topic", "table", "sender", "host", "export", "folder"):
         summary = summary.replace(f"{{{label}}}", f"{{{{ $labels.{label} }}}}")
     lines = [f"      - alert: {rule.name}", "        expr: >-", f"          {expression(rule.condition)}"]
     lines += [f"        for: {rule.hold // MINUTE}m"] if rule.hold else []

@@ -15,6 +15,7 @@ from penstock.config.explain import keys_of
 from penstock.config.reloadable import FOLLOWED
 from penstock.files.change_log import ChangeLog
 from penstock.files.checked_document import read_document
+from penstock.files.disk_space import DiskSpace, local_disks
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import account_file, pipeline_state_files, relay_state_file, state_file
@@ -24,7 +25,7 @@ from penstock.ledger.balance import LAST, Within, as_range, minutes
 from penstock.ledger.book.senders import new_senders, silent_senders
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.posts import BadPost
+from penstock.ledger.posts import DISK, BadPost
 from penstock.ledger.receipt import unwritten_losses
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import ANONYMOUS, Principal
@@ -105,6 +106,7 @@ class MonitoringApi:
         unwritten = unwritten_losses(events, 1000 * selected.start, 1000 * selected.stop)
         present = {"audits": audits, "clock": self._log.clock.state().text(), "silent": silent}
         present |= {"unwritten": unwritten} if unwritten else {}
+        present["low_disks"] = {str(disk.folder): disk.free for disk in self._disks() if disk.missing}
         return self._ledger.balance(within).document() | present
 
     def senders(self, query: Mapping[str, str]) -> dict[str, Any]:
@@ -122,6 +124,36 @@ class MonitoringApi:
             senders = [sender.document() for sender in matching[:limit]]
             listeners.append({"listener": name, "number": len(matching), "senders": senders})
         return {"listeners": listeners}
+
+    def _disks(self) -> list[DiskSpace]:
+        tables = self.settings.tables
+        local = [tables] if isinstance(tables, Path) else []
+        folders = [self.settings.data_dir, self.settings.data_dir / "topics", self.settings.buffers, *local]
+        return local_disks(folders, *self.settings.alarms.disk_limits)
+
+    def _disk_families(self) -> list[Family]:
+        """Return the free space of each disk, and since when the log cannot be written.
+
+        A disk that is full now counts at least a second: the alarm must not wait for its next evaluation.
+        """
+        labels = [({"folder": str(disk.folder)}, disk) for disk in self._disks()]
+        full = next((e for e in reversed(self._ledger.events()) if e.kind == DISK and not e.until), None)
+        unwritten_s = max(self._log.clock.expected() - full.at / 1000, 1.0) if full else 0.0
+        return [
+            Family("penstock_disk_free_bytes", "gauge", "Free space of a disk", [(f, disk.free) for f, disk in labels]),
+            Family(
+                "penstock_disk_missing_bytes",
+                "gauge",
+                "Bytes by which the free space is below alarms.disk_free and disk_free_share",
+                [(folder, disk.missing) for folder, disk in labels],
+            ),
+            Family(
+                "penstock_log_unwritable_seconds",
+                "gauge",
+                "Time since the log refuses appends for lack of space",
+                [({}, unwritten_s)],
+            ),
+        ]
 
     def _receivers_by_listener(self) -> dict[str, tuple[list[str], float]]:
         """Return the receivers of each listener that count senders, and how long its senders may be silent.
@@ -213,6 +245,7 @@ class MonitoringApi:
             Family("penstock_watermark_timestamp_seconds", "gauge", "Time up to which a table is complete", marks),
             Family("penstock_pending", "gauge", "Messages on their way", [({}, balance.pending)]),
             Family("penstock_unaccounted", "gauge", "Messages unaccounted for", [({}, balance.unaccounted)]),
+            *self._disk_families(),
             export_family(self.settings),
             contract_family(self.settings),
             *audit_families(self.settings),

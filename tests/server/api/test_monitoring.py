@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +14,14 @@ from hypothesis import given
 from hypothesis.strategies import binary
 
 from penstock.config import Settings
+from penstock.config.keys.alarms import AlarmsConfig
 from penstock.counts import Origin
 from penstock.files.checked_document import write_document
 from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import pipeline_state_files, senders_file
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import PIPELINE_TEXTS, STATISTICS, StatePage
+from penstock.ledger.event_recorder import EventRecorder
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log
 from penstock.records import body
@@ -27,6 +31,7 @@ from penstock.server.alarms.watch import RuleState
 from penstock.server.api.monitoring import MonitoringApi, add_up, audit_families, contract_family, export_family
 from penstock.slogd.errors import BadRequest
 from tests.audit.audited import run_audit, write_parquet
+from tests.small_disk import small_file_system
 
 
 def settings_with_export(folder: Path) -> Settings:
@@ -152,6 +157,51 @@ def reports(tmp_path: Path) -> Iterator[MonitoringApi]:
     log = Log(settings.topics)
     yield MonitoringApi(settings, log, Ledger(log, settings.buffers, ["in", "in-2", "web"]))
     log.close()
+
+
+def messages_of(reports: MonitoringApi, alarm: str) -> list[dict[str, Any]]:
+    """Return the messages of an alarm that fires at once."""
+    state = RuleState(next(rule for rule in RULES if rule.name == alarm))
+    families = {family.name: family for family in reports.metrics()}
+    return list(state.changes(families, Moment(0.0, time.time())))
+
+
+def test_alarm_fires_when_free_space_is_below_both_limits(reports: MonitoringApi, tmp_path: Path) -> None:
+    whole = {"disk_free": 1 << 60, "disk_free_share": 1.0}
+    for off in ("disk_free", "disk_free_share"):
+        limits = AlarmsConfig.model_validate(whole | {off: 0})
+        reports.settings = reports.settings.model_copy(update={"alarms": limits})
+        assert messages_of(reports, "PenstockDiskLow") == []
+        assert reports.balance({})["low_disks"] == {}
+    reports.settings = reports.settings.model_copy(update={"alarms": AlarmsConfig.model_validate(whole)})
+    (message,) = messages_of(reports, "PenstockDiskLow")
+    assert message["labels"] == {"folder": str(tmp_path)}
+    assert "retain_bytes" in message["advice"]
+    free = reports.balance({})["low_disks"][str(tmp_path)]
+    assert abs(free - shutil.disk_usage(tmp_path).free) < 1 << 30
+
+
+@pytest.mark.survives("alarms", "full disk")
+def test_alarm_fires_while_the_disk_is_full(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "data", "8m") as folder:
+        settings = Settings.model_validate({"data_dir": folder})
+        settings.buffers.mkdir(parents=True)
+        log = Log(settings.topics)
+        ledger = Ledger(log, settings.buffers, ["in"])
+        reports, recorder = MonitoringApi(settings, log, ledger), EventRecorder(ledger, log)
+        recorder.look()
+        assert messages_of(reports, "PenstockDiskFull") == []
+        with open(folder / "ballast", "ab", buffering=0) as ballast, contextlib.suppress(OSError):
+            while ballast.write(bytes(4096)):
+                pass
+        append = log.topic("t", create=True).append(body([b"x" * 100_000]), Origin("in", 0, 0, 0))
+        assert str(append.exception(20)) == "No space left on device"
+        recorder.look()
+        (message,) = messages_of(reports, "PenstockDiskFull")
+        assert (message["severity"], message["labels"]) == ("critical", {})
+        assert [event["text"] for event in reports.events()["events"]] == ["the disk is full"]
+        (folder / "ballast").unlink()
+        log.close()
 
 
 def hear(reports: MonitoringApi, receiver: str, *names: str, times: int = 1, then: float = 0.0) -> None:
