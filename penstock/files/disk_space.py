@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import shutil
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,10 @@ NO_SPACE_TEXT = "No space left on device"
 PROBE_BYTES = 1 << 20
 """Space that a folder must have to count as writable again: more than a commit and its checkpoint need."""
 POLL_INTERVAL_S = 5.0
+FREED_BYTES, RETRY_S = 16 << 20, 300.0
+"""Space that must become free before waiting ends, and the time after which it ends with PROBE_BYTES: a failed attempt
+returns what it wrote, so that some space is always free after it, and is not enough.
+"""
 _TEXT = re.compile(rf"{NO_SPACE_TEXT}|Disk quota exceeded|os error 28\b")
 """Texts of errors that have no number: of Java, and of delta-rs."""
 
@@ -80,9 +86,23 @@ def has_space(folder: Path) -> bool:
     return True
 
 
-def wait_for_space(folders: Mapping[str, Path], stop: threading.Event, interval_s: float = POLL_INTERVAL_S) -> bool:
-    """Wait until all folders have space; return False if ``stop`` is set before."""
-    while not all(map(has_space, folders.values())):
+def wait_for_space(
+    folders: Mapping[str, Path],
+    stop: threading.Event,
+    interval_s: float = POLL_INTERVAL_S,
+    freed_bytes: int = FREED_BYTES,
+    retry_s: float = RETRY_S,
+) -> bool:
+    """Wait until all folders have space and ``freed_bytes`` more than at the lowest, or ``retry_s`` have passed.
+
+    Return False if ``stop`` is set before.
+    """
+    deadline, lowest = time.monotonic() + retry_s, math.inf
+    while True:
+        free = min((disk.free for disk in local_disks(folders.values(), 0, 0)), default=0)
+        lowest = min(lowest, free)
+        may_retry = free >= lowest + freed_bytes or time.monotonic() >= deadline
+        if may_retry and all(map(has_space, folders.values())):
+            return True
         if stop.wait(interval_s):
             return False
-    return True

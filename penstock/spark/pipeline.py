@@ -414,12 +414,18 @@ def main(arguments: list[str] | None = None) -> int:
         return run(landing_of(settings), spark=settings.pipeline.spark, ledger=ledger, once=parsed.once, stop=stop)
     except (PenstockError, RuntimeError, ValueError) as error:
         _LOGGER.critical("%s", error)
-        if isinstance(error, DiskFull) and not parsed.once:
-            # The supervisor would restart the pipeline in vain, with a JVM each time.
-            wait_for_space(_written_folders(landing_of(settings), settings.pipeline.spark), stop)
-        if isinstance(error, FeatureNotWritten) and not parsed.once:
-            _wait_for_features(Layout.for_tables(settings.tables), stop)
+        if not parsed.once:
+            wait_until_useful(error, settings, stop)
         return 1
+
+
+def wait_until_useful(error: Exception, settings: config.Settings, stop: threading.Event) -> None:
+    """Wait until a restart after ``error`` can help: a supervisor would start a JVM each time, in vain."""
+    if is_disk_full(error) or isinstance(error, DiskFull):
+        _LOGGER.warning("the pipeline waits for space on the disk, and starts again then; nothing is lost")
+        wait_for_space(_written_folders(landing_of(settings), settings.pipeline.spark), stop)
+    if isinstance(error, FeatureNotWritten):
+        _wait_for_features(Layout.for_tables(settings.tables), stop)
 
 
 def _wait_for_features(layout: Layout, stop: threading.Event) -> None:

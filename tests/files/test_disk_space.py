@@ -12,6 +12,7 @@ import pytest
 
 from penstock.files import disk_space
 from penstock.files.disk_space import describe_full, has_space, is_disk_full, local_disks, wait_for_space
+from tests.small_disk import small_file_system
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,20 @@ def test_wait_ends_with_space_or_stop(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not wait_for_space(folders, stop)
     stop.clear()
     threading.Timer(0.05, lambda: setattr(disk, "is_full", False)).start()
-    assert wait_for_space(folders, stop, 0.01)
+    assert wait_for_space(folders, stop, 0.01, freed_bytes=0)
+    assert wait_for_space(folders, stop, 0.01, retry_s=0)
+
+
+def test_wait_needs_more_space_than_a_failed_attempt_has_left(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "disk", "64m") as folder:
+        ballast, stop = folder / "ballast", threading.Event()
+        ballast.write_bytes(bytes(59 << 20))
+        assert has_space(folder)
+        threading.Timer(0.2, stop.set).start()
+        assert not wait_for_space({"the table": folder}, stop, 0.01)
+        stop.clear()
+        threading.Timer(0.2, lambda: os.truncate(ballast, 30 << 20)).start()
+        assert wait_for_space({"the table": folder}, stop, 0.01)
 
 
 def test_each_disk_is_listed_once_with_the_smaller_limit(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ from penstock.cli.options import AsJson, Commands, Config, ConfiguredData, Overr
 from penstock.cli.tables.spark_session import require_spark, tables_session
 from penstock.errors import PenstockError
 from penstock.files.change_log import record_command
+from penstock.files.disk_space import is_disk_full
 from penstock.process.kernel import die_with_parent
 from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
@@ -171,7 +173,7 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     require_spark()
     from penstock.handover.paths import pipeline_state_files
     from penstock.proof.posts.ledger_client import LedgerClient
-    from penstock.spark.pipeline import landing_of
+    from penstock.spark.pipeline import landing_of, wait_until_useful
     from penstock.spark.pipeline import run as run_landing
     from penstock.upkeep.maintenance import Follow
 
@@ -187,8 +189,14 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
         return run_landing(
             landing_of(settings), spark=spark, ledger=ledger, once=once, stop=stop, follow=follow, heartbeats=pages
         )
-    except (RuntimeError, ValueError) as error:
-        fail(error)
+    except (RuntimeError, ValueError, OSError) as error:
+        if isinstance(error, OSError) and not is_disk_full(error):
+            raise
+        if not is_child:
+            fail(error)
+        logging.getLogger(__name__).critical("%s", error)
+        wait_until_useful(error, settings, stop)
+        return 1
 
 
 def main() -> None:

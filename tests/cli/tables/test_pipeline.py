@@ -17,7 +17,9 @@ from penstock.cli.tables.pipeline import _silent_processes
 from penstock.config import Settings
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
+from penstock.testing.pipe import wait_until
 from tests.cli.command_line import run
+from tests.small_disk import small_file_system
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 
 QUERY = [sys.executable, "-m", "penstock.cli.main", "pipeline", "query"]
@@ -87,3 +89,20 @@ def test_balance_without_silent_processes_of_an_earlier_daemon_has_none() -> Non
         thread.start()
         assert not _silent_processes(Settings(log={"http": f"127.0.0.1:{server.server_port}"}))
         thread.join()
+
+
+@pytest.mark.survives("landing from the log", "full disk")
+def test_pipeline_of_up_waits_for_space_instead_of_ending(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "tables", "4m,nr_inodes=1") as full:
+        settings = Settings.model_validate({"data_dir": tmp_path / "data", "pipeline": {"tables": str(full)}})
+        command = [sys.executable, "-m", "penstock.cli.tables.pipeline", str(os.getpid()), "0"]
+        output = tmp_path / "output"
+        with output.open("wb") as file:
+            child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=file, text=True)
+        assert child.stdin
+        child.stdin.write(settings.model_dump_json())
+        child.stdin.close()
+        wait_until(lambda: "waits for space" in output.read_text() or child.poll() is not None, what="it waits")
+        assert child.poll() is None, output.read_text()
+        child.terminate()
+        assert child.wait(60) == 1
