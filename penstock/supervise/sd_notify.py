@@ -12,6 +12,8 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
+from penstock.ingest.sockets import CannotListen
+
 READY = "READY=1"
 STOPPING = "STOPPING=1"
 RELOADING = "RELOADING=1"
@@ -33,7 +35,10 @@ def notify(state: str, *descriptors: int) -> bool:
 
 
 def take_stored_sockets() -> dict[str, socket.socket]:
-    """Return the sockets that systemd kept for this process, by listener, once."""
+    """Return the sockets that systemd opened or kept for this process, by listener, once.
+
+    Raises CannotListen if two different sockets have one name: nobody would read the second one.
+    """
     names = os.environ.pop("LISTEN_FDNAMES", "").split(":")
     count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
     if pid != str(os.getpid()) or not count.isdigit():
@@ -46,11 +51,24 @@ def take_stored_sockets() -> dict[str, socket.socket]:
         except OSError:  # no socket: another program's entry of the store
             os.close(descriptor)
             continue
+        # A socket that a unit opened is also in the store, and is passed twice.
+        if name in stored and os.fstat(descriptor).st_ino != os.fstat(stored[name].fileno()).st_ino:
+            raise CannotListen(
+                f"systemd passes two sockets with the name {name!r}, {address_text(stored[name])} and "
+                f"{address_text(sock)}, but a listener has one: write a .socket unit for each, with FileDescriptorName="
+                " of its listener (systemctl stop drops the sockets of an earlier configuration)"
+            )
         if name in stored:
             sock.close()
         else:
             stored[name] = sock
     return stored
+
+
+def address_text(sock: socket.socket) -> str:
+    """Return the address that a socket is bound to, as a person reads it."""
+    address = sock.getsockname()
+    return os.fsdecode(address) if isinstance(address, str | bytes) else ":".join(map(str, address[:2]))
 
 
 def keeps_sockets() -> bool:

@@ -34,7 +34,13 @@ from penstock.supervise.listener_checks import check_listeners, warn_of_idle_han
 from penstock.supervise.listener_processes import ListenerProcesses
 from penstock.supervise.listener_swap import ListenerSwap
 from penstock.supervise.removed_handlers import settle_removed_handlers
-from penstock.supervise.sd_notify import drop_stored_sockets, keeps_sockets, store_sockets, take_stored_sockets
+from penstock.supervise.sd_notify import (
+    address_text,
+    drop_stored_sockets,
+    keeps_sockets,
+    store_sockets,
+    take_stored_sockets,
+)
 from penstock.supervise.succession import Inheritance, Program
 from penstock.supervise.timeline import Timeline
 from penstock.wire.codecs import CODECS
@@ -171,6 +177,9 @@ class Supervisor:
         # Order: closed before new sockets are opened, which may have the same addresses: of a renamed listener, or of
         # another type.
         for name, sock in unclaimed.items():
+            if not self._inheritance:
+                text = "systemd's socket %r at %s is closed: no listener has this name, address and protocol"
+                _LOGGER.warning(text, name, address_text(sock))
             drop_stored_sockets(name)
             sock.close()
         deadline = time.monotonic() + (RELEASE_TIMEOUT_S if unclaimed and keeps_sockets() else 0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import orjson
 import pyarrow as pa
@@ -69,6 +70,7 @@ class Refused(PenstockError, ValueError):
 class Request:
     """A request whose body is complete and decompressed; names of headers are in lower case.
 
+    ``path``: as ``decoded_path`` returns it; ``segment_text`` returns the text of one of its segments.
     ``max_message_bytes``: limit of a message with its annotations. ``max_body_bytes``: limit of the decompressed body.
     ``max_messages``: limit of the messages, refused ones included.
     """
@@ -168,6 +170,22 @@ class SharedAnnotations:
     def __init__(self, annotations: Mapping[str, str]) -> None:
         self.pairs = list(annotations.items())
         self.size = annotations_size(annotations)
+
+
+def decoded_path(raw: str) -> str:
+    """Decode the percent encoding of a path, except for slashes and percent signs within its segments.
+
+    Invariant: a slash of the result separates segments. Elasticsearch's clients send an index such as ``<a-{now/d}>``
+    with ``%2F``, and it must not become two segments.
+    """
+    if "%" not in raw:
+        return raw
+    return "/".join(unquote(segment).replace("%", "%25").replace("/", "%2F") for segment in raw.split("/"))
+
+
+def segment_text(segment: str) -> str:
+    """Return the text of a segment of a ``decoded_path``."""
+    return segment.replace("%2F", "/").replace("%25", "%")
 
 
 def annotations_size(annotations: Mapping[str, str]) -> int:

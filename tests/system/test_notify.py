@@ -45,6 +45,42 @@ os.execv(sys.executable, [sys.executable, "-m", "penstock.cli.main", *sys.argv[3
 """
 
 
+def serve_with(pipe: Pipe, names: list[str], numbers: list[int]) -> subprocess.Popen[bytes]:
+    """Start ``penstock serve`` with descriptors as systemd passes them."""
+    launcher = [sys.executable, "-c", PASS_SOCKETS, ",".join(names), ",".join(map(str, numbers))]
+    with pipe.output.open("ab") as output:
+        return subprocess.Popen([*launcher, "serve", *pipe.options], stderr=output, pass_fds=numbers)
+
+
+def test_two_sockets_with_one_name_stop_the_start_and_are_named(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as read,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unread,
+    ):
+        for sock in (read, unread):
+            sock.bind(("127.0.0.1", 0))
+        addresses = [":".join(map(str, sock.getsockname())) for sock in (read, unread)]
+        process = serve_with(pipe, ["syslog-udp", "syslog-udp"], [read.fileno(), unread.fileno()])
+        assert process.wait(60) != 0
+    text = pipe.output.read_text()
+    assert f"two sockets with the name 'syslog-udp', {addresses[0]} and {addresses[1]}" in text
+    assert "FileDescriptorName=" in text
+
+
+def test_socket_that_no_listener_has_is_named(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.bind(("127.0.0.1", 0))
+        pipe.process = serve_with(pipe, ["penstock-syslog.socket"], [sock.fileno()])
+        try:
+            pipe.wait_ready()
+        finally:
+            pipe.stop()
+        address = ":".join(map(str, sock.getsockname()))
+    assert f"socket 'penstock-syslog.socket' at {address} is closed" in pipe.output.read_text()
+
+
 def test_sockets_stored_by_systemd_keep_datagrams_while_no_process_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,11 +102,10 @@ def test_sockets_stored_by_systemd_keep_datagrams_while_no_process_runs(
                 sender.sendto(f"<13>line {number}".encode(), address)
         with socket.create_connection(tuple(before["syslog-tcp"])) as connection:
             connection.sendall(b"<13>waits in the backlog\n")
-        names = ["removed-listener", *stored]
-        numbers = [os.open(os.devnull, os.O_RDONLY), *stored.values()]
-        launcher = [sys.executable, "-c", PASS_SOCKETS, ",".join(names), ",".join(map(str, numbers))]
-        with pipe.output.open("ab") as output:
-            pipe.process = subprocess.Popen([*launcher, "serve", *pipe.options], stderr=output, pass_fds=numbers)
+        # The same socket twice: a unit opened it, and it is in the store.
+        names = ["removed-listener", "syslog-udp", *stored]
+        numbers = [os.open(os.devnull, os.O_RDONLY), os.dup(stored["syslog-udp"]), *stored.values()]
+        pipe.process = serve_with(pipe, names, numbers)
         try:
             pipe.wait_ready()
             assert pipe.endpoints()["listeners"] == before

@@ -44,6 +44,7 @@ from penstock.wire.requests import (
     Refused,
     Request,
     RequestProtocol,
+    decoded_path,
     find_protocol,
     is_open,
     json_answer,
@@ -187,7 +188,7 @@ class RequestApp:
         headers = _headers_of(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
         # Workaround: exporters whose base address ends with a slash request //v1/logs.
-        path = _SLASHES.sub("/", scope["path"]).rstrip("/") or "/"
+        path = _SLASHES.sub("/", decoded_path(scope["raw_path"].decode("latin-1"))).rstrip("/") or "/"
         listener = self._listener
         sizes = (listener.max_line, listener.max_body, listener.max_messages)
         request = Request(scope["method"], path, b"", query, headers, *sizes)

@@ -24,6 +24,7 @@ from penstock.wire.requests import (
     Request,
     annotation_text,
     json_answer,
+    segment_text,
     split_lines,
 )
 
@@ -90,13 +91,15 @@ class BulkProtocol:
         if _REFRESH.fullmatch(request.path):
             return json_answer({"_shards": _SHARDS}, headers=PRODUCT)
         if match := _DOCUMENT.fullmatch(request.path):
-            return _add_single(request, *match.groups())
+            index, form, name = match.groups()
+            return _add_single(request, segment_text(index), form, segment_text(name or ""))
         in_path = _BULK.fullmatch(request.path)
         if in_path is None:
             # Nothing is created: an index is only an annotation of its documents.
-            answer = {"acknowledged": True, "shards_acknowledged": True, "index": request.path.strip("/")}
+            index = segment_text(request.path.strip("/"))
+            answer = {"acknowledged": True, "shards_acknowledged": True, "index": index}
             return json_answer(answer, headers=PRODUCT)
-        messages, items = Messages(request), _Items(in_path[1] or "")
+        messages, items = Messages(request), _Items(segment_text(in_path[1] or ""), request.query.get("routing", ""))
         lines = split_lines(request.text)
         for line in lines:
             if line.strip():
@@ -108,6 +111,7 @@ class BulkProtocol:
                 index = items.index_of(parameters)
                 if not index:
                     raise _Invalid(400, SYNTAX, f"Validation Failed: {len(items.answers) + 1}: index is missing;")
+                parameters["routing"] = items.routing_of(parameters)
                 items.answer(action, parameters, _add_document(action, index, parameters, document, messages))
         if not items.answers:
             raise Refused(400, SYNTAX, "request body is required")
@@ -132,10 +136,11 @@ class _Invalid(Refused):
     """A bulk request with an item that names no index: Elasticsearch refuses it as a whole."""
 
 
-def _add_single(request: Request, index: str, form: str, name: str | None) -> Received:
+def _add_single(request: Request, index: str, form: str, name: str) -> Received:
     """Add the document that is a request's body. Raises Refused."""
-    messages, action = Messages(request), "create" if form == "create" else "index"
-    parameters = {"_index": index, "_id": name} if name else {"_index": index}
+    messages = Messages(request)
+    action = "create" if "create" in (form, request.query.get("op_type")) else "index"
+    parameters = {"_index": index, "_id": name, "routing": request.query.get("routing", "")}
     error = _add_document(action, index, parameters, request.text, messages)
     answer = _answer(index, name or f"{time.time_ns():x}", error)
     if error is None:
@@ -155,14 +160,19 @@ def _answer(index: str, document_id: str, error: tuple[int, str] | None) -> dict
 class _Items:
     """The answers to the items of one request."""
 
-    def __init__(self, index: str) -> None:
-        self._index = index
+    def __init__(self, index: str, routing: str) -> None:
+        self._index, self._routing = index, routing
         self.answers: list[dict[str, Any]] = []
         self.errors = False
 
     def index_of(self, parameters: dict[str, Any]) -> str:
         """Return the index that an action names, otherwise that of the path."""
         return str(parameters.get("_index") or self._index)
+
+    def routing_of(self, parameters: dict[str, Any]) -> Any:
+        """Return the routing of an action, also by its name before version 7, otherwise that of the query."""
+        routings = (parameters.get("routing"), parameters.get("_routing"), self._routing)
+        return next((routing for routing in routings if routing not in (None, "")), "")
 
     def answer(self, action: str, parameters: dict[str, Any], error: tuple[int, str] | None) -> None:
         """Append an answer; ``error``: status and reason, None if the document is accepted."""

@@ -9,7 +9,7 @@ As in Splunk, processing stops at the first bad event: the events before it are 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -99,7 +99,10 @@ class HecProtocol:
             # stored events duplicates. Other requests have none: two hosts may send equal bodies. Without a time, so
             # may one host at two times.
             if messages.have("time"):
-                messages.identify(UUID, message_id([(channel or "").encode("utf-8", "replace"), request.body]))
+                origin = (channel or "", *_defaults(request).values())
+                messages.identify(
+                    UUID, message_id([*(text.encode("utf-8", "replace") for text in origin), request.body])
+                )
             return messages.received(error.answer)
         document: dict[str, Any] = {"text": "Success", "code": 0}
         if channel:
@@ -144,7 +147,7 @@ class _HecRefused(Refused):
 
 def _add_lines(request: Request, messages: Messages) -> _HecRefused | None:
     """Add raw lines with the metadata of the query; stop at the first line that is too large and return its error."""
-    metadata = SharedAnnotations({name: request.query[name] for name in _METADATA if request.query.get(name)})
+    metadata = SharedAnnotations(_defaults(request))
     lines = (line.removesuffix(b"\r") for line in split_lines(request.text))
     for number, line in enumerate(filter(None, lines)):
         if messages.add(line, shared=metadata):
@@ -152,10 +155,16 @@ def _add_lines(request: Request, messages: Messages) -> _HecRefused | None:
     return None
 
 
+def _defaults(request: Request) -> dict[str, str]:
+    """Return Splunk's metadata in the query: that of raw lines, and of events that lack it."""
+    return {name: request.query[name] for name in _METADATA if request.query.get(name)}
+
+
 def _add_events(request: Request, messages: Messages) -> _HecRefused | None:
     """Add events; stop at the first bad one and return its error."""
+    defaults = _defaults(request)
     for number, event in enumerate(_events(request.text, request)):
-        error = _add_event(event, messages)
+        error = _add_event(event, defaults, messages)
         if error is not None:
             text, code = error
             detail = event if isinstance(event, str) else messages.oversize_text
@@ -163,7 +172,7 @@ def _add_events(request: Request, messages: Messages) -> _HecRefused | None:
     return None
 
 
-def _add_event(event: dict[str, Any] | str, messages: Messages) -> tuple[str, int] | None:
+def _add_event(event: dict[str, Any] | str, defaults: Mapping[str, str], messages: Messages) -> tuple[str, int] | None:
     """Add an event; return Splunk's text and code if it is bad, or says why it is no object."""
     if isinstance(event, str):
         error = _INVALID
@@ -174,7 +183,8 @@ def _add_event(event: dict[str, Any] | str, messages: Messages) -> tuple[str, in
     elif not _is_flat(event.get("fields")):
         error = _BAD_FIELDS
     else:
-        return _TOO_LARGE if messages.add(payload_bytes(event["event"]), _annotations(event)) else None
+        annotations = {**defaults, **_annotations(event)}
+        return _TOO_LARGE if messages.add(payload_bytes(event["event"]), annotations) else None
     messages.refuse(SYNTAX)
     return error
 
@@ -188,11 +198,13 @@ def _is_flat(fields: Any) -> bool:
 
 
 def _annotations(event: dict[str, Any]) -> dict[str, str]:
-    """Return Splunk's metadata and the indexed fields."""
+    """Return Splunk's metadata and the indexed fields; null is no value."""
     annotations = {name: annotation_text(event[name]) for name in _METADATA if event.get(name) not in (None, "")}
     fields = event.get("fields")
     if isinstance(fields, dict):
-        annotations |= {f"fields.{name}": annotation_text(content) for name, content in fields.items()}
+        annotations |= {
+            f"fields.{name}": annotation_text(content) for name, content in fields.items() if content is not None
+        }
     return annotations
 
 

@@ -1,4 +1,7 @@
-"""JSON as agents send it: ``POST /`` with one document per line, an array of documents, or a single document."""
+"""JSON as agents send it: ``POST /`` with one document per line, an array of documents, or a single document.
+
+Invariant: the elements of an array are messages wherever the array stands, as in Fluent Bit, Vector and Logstash.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,10 @@ class JsonProtocol:
         if not data:
             raise Refused(400, SYNTAX, "the body is empty: a document is expected")
         messages = Messages(request)
-        is_array = data.startswith(b"[")
-        add = _add_elements if is_array else _add_lines
+        # Several lines, of which the first one is an array: a bad line must not hide the arrays behind it.
+        line, newline, _ = data.partition(b"\n")
+        has_array_per_line = newline and not messages.is_undecodable(line) and is_json(line)
+        add = _add_elements if data.startswith(b"[") and not has_array_per_line else _add_lines
         refused = add(data, messages, request)
         if not messages and refused:
             number, reason, text = refused[0]
@@ -100,7 +105,13 @@ def _add_lines(data: bytes, messages: Messages, limits: Request) -> list[tuple[i
         line = line.strip()
         if not line:
             continue
-        if messages.is_undecodable(line) or is_json(line):
+        if messages.is_undecodable(line):
+            reason = messages.add(line)
+        elif is_json(line):
+            if line.startswith(b"["):
+                errors = _add_elements(line, messages, limits)
+                refused += [(number, reason, text) for _, reason, text in errors]
+                continue
             reason = messages.add(line)
         # Only the first line decides this, so that the whole body is parsed at most once more.
         elif number == 1 and not messages.is_undecodable(data) and is_json(data):

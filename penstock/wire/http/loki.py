@@ -160,7 +160,8 @@ def _nanoseconds(time: Any) -> str:
 def _parse_entry(entry: Any) -> tuple[bytes, str, dict[str, str]]:
     """Return the line of an entry, its time and its metadata. Raises NotJson."""
     if isinstance(entry, Members):  # the form of /api/prom/push
-        entry = [entry.get("ts", "timestamp"), entry.get("line")]
+        structured = entry.get("structuredMetadata")
+        entry = [entry.get("ts", "timestamp"), entry.get("line"), *([] if structured is None else [structured])]
     if not isinstance(entry, list) or not 2 <= len(entry) <= 3:
         raise NotJson("a list of a time and a line is expected")
     time, line, *metadata = entry

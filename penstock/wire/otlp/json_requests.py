@@ -29,14 +29,23 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 """JSON strings of numbers that are not finite, and their texts in annotations."""
 _RESOURCES = ("resourceLogs", "resource_logs")
-_IDS = {"traceId": "trace_id", "spanId": "span_id"}
-_TIMES = ("timeUnixNano", "observedTimeUnixNano", "time_unix_nano", "observed_time_unix_nano")
-_SEVERITIES = ("severityNumber", "severity_number")
-_RECORD_MEMBERS, _RESOURCE_MEMBERS, _SCOPE_MEMBERS = (
+_IDS = ("traceId", "spanId")
+_TIMES = ("timeUnixNano", "observedTimeUnixNano")
+_RESOURCE_MEMBERS, _SCOPE_MEMBERS = (
     {name for field in message.DESCRIPTOR.fields for name in (field.name, field.json_name)}
-    for message in (LogRecord, ResourceLogs, ScopeLogs)
+    for message in (ResourceLogs, ScopeLogs)
 )
 _RESOURCE_MEMBERS |= {"instrumentationLibraryLogs", "instrumentation_library_logs"}
+_PARSED: dict[type[LogRecord | Resource | InstrumentationScope], str] = {
+    LogRecord: "a record",
+    Resource: "a resource",
+    InstrumentationScope: "a scope",
+}
+_JSON_NAMES = {
+    message: {name: field.json_name for field in message.DESCRIPTOR.fields for name in (field.name, field.json_name)}
+    for message in _PARSED
+}
+"""Names of JSON, for each of them and those of the .proto file, which protobuf's JSON form accepts, too."""
 _MAX_TIME_DIGITS = 40
 """Limit: characters of a time that is converted exactly; nanoseconds of 64 bits have 20 digits."""
 
@@ -147,14 +156,16 @@ def _parse(members: Any, target: LogRecord | Resource | InstrumentationScope, *,
         return ""
     try:
         fields: dict[str, Any] = {}
+        json_names = _JSON_NAMES[type(target)]
+        _require_known(_members(members), json_names, f"a member of {_PARSED[type(target)]}")
         for name, content in _members(members):
             if content is None:
                 continue
-            if name in fields:
-                raise NotJson("a member occurs more than once")
-            fields[name] = content
-        if isinstance(target, LogRecord):
-            _require_known(members, _RECORD_MEMBERS, "a member of a record")
+            # As the parsers of Go, Java and C++: two spellings are the same field. Python's takes the last one.
+            json_name = json_names.get(name, name)
+            if json_name in fields:
+                raise NotJson(f"{json_name} occurs more than once")
+            fields[json_name] = content
         # Fast path: json_format takes four times as long for an attribute.
         for pair in _list(members, "attributes"):
             _add_attribute(pair, target)
@@ -176,11 +187,11 @@ def _parse(members: Any, target: LogRecord | Resource | InstrumentationScope, *,
 
 def _field(name: str, content: Any) -> Any:
     """Convert a field of a record, resource or scope for ``json_format``. Raises NotJson."""
-    if name in _IDS or name in _IDS.values():
+    if name in _IDS:
         return _id(name, content)
     if name in _TIMES and isinstance(content, str):
         return _convert_time(content)
-    is_name = name in _SEVERITIES and type(content) is str and not _INTEGER.fullmatch(content)
+    is_name = name == "severityNumber" and type(content) is str and not _INTEGER.fullmatch(content)
     if is_name and content not in SeverityNumber.keys():  # noqa: SIM118 an enum is no dict
         # json_format would leave it out without an error.
         raise NotJson(f"{name} {content[:40]!r} is neither a number nor a name of OTLP")

@@ -55,6 +55,16 @@ def test_each_path_is_handled_by_its_protocol_and_messages_name_it(web: tuple[Re
     assert client.head("/").headers["x-elastic-product"] == "Elasticsearch"
 
 
+def test_encoded_slash_of_a_path_does_not_separate_its_parts(web: tuple[Requests, httpx.Client]) -> None:
+    running, client = web
+    assert client.post("/%3Ca-%7Bnow%2Fd%7D%3E//_bulk/", content=b'{"index":{}}\n{"b":1}\n').status_code == 200
+    assert client.put("/%C3%A9%2Fi/_doc/x%2F", content=b'{"b":1}').status_code == 201
+    annotations = [row["annotations"] | {"source_address": ""} for row in running.rows]
+    names = [{"index": "<a-{now/d}>"}, {"index": "\u00e9/i", "id": "x/"}]
+    assert annotations == [own | {"source_address": ""} for own in names]
+    assert client.post("/v1%2Flogs", content=request(1).SerializeToString()).status_code == 404
+
+
 def test_default_limits_take_a_bulk_request_of_the_default_size_of_logstash(tmp_path: Path) -> None:
     document = b'{"message":"%b"}\n' % (b"x" * 500_000)
     with requests_to(tmp_path, "http", term_length=64 << 20) as (running, port):

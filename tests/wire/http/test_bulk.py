@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.http.bulk import BulkProtocol
-from penstock.wire.requests import Received, Refused
+from penstock.wire.requests import Received, Refused, decoded_path
 from tests.fuzzed import json_texts
 from tests.wire.sample_requests import (
     EXACT,
@@ -132,6 +132,29 @@ def test_single_documents_are_accepted(method: str, path: str, annotations: dict
     assert answer.items() >= annotations.items()
     assert isinstance(received, Received)
     assert (received.answer.status, answer_document(received)["result"]) == (201, "created")
+
+
+def test_routing_and_operation_of_the_query_apply_to_documents() -> None:
+    body = b'{"index":{}}\n{"a":1}\n{"index":{"routing":"own"}}\n{"a":2}\n{"index":{"_routing":"old"}}\n{"a":3}\n'
+    received = BulkProtocol().receive(make_request("/i/_bulk?routing=all", body))
+    assert [annotations["routing"] for _, annotations in rows(received)] == ["all", "own", "old"]
+    ((_, single),) = rows(BulkProtocol().receive(make_request("/i/_doc/1?routing=r&op_type=create", b'{"a":1}')))
+    ((_, created),) = rows(BulkProtocol().receive(make_request("/i/_create/1?routing=r", b'{"a":1}')))
+    assert single["routing"] == "r"
+    assert single == created
+
+
+def test_encoded_slash_belongs_to_the_index_and_id() -> None:
+    """Elasticsearch documents names with date math so: <a-{now/d}>."""
+    received = BulkProtocol().receive(make_request(decoded_path("/%3Ca-%7Bnow%2Fd%7D%3E/_doc/x%2Fy%25z%2F"), b"{}"))
+    annotations = {"index": "<a-{now/d}>", "id": "x/y%z/"}
+    assert rows(received) == [(b"{}", annotations)]
+    assert answer_document(received)["_id"] == "x/y%z/"
+    bulk = BulkProtocol().receive(make_request(decoded_path("/%3Ca-%7Bnow%2Fd%7D%3E/_bulk"), b'{"index":{}}\n{}\n'))
+    assert rows(bulk) == [(b"{}", {"index": "<a-{now/d}>"})]
+    index = BulkProtocol().receive(make_request(decoded_path("/a%2Fb"), method="PUT"))
+    assert answer_document(index)["index"] == "a/b"
+    assert not BulkProtocol().takes("POST", decoded_path("/a%2F_bulk"))
 
 
 def test_single_document_that_is_no_object_is_refused() -> None:

@@ -56,6 +56,32 @@ def test_raw_lines_are_messages_with_the_metadata_of_the_query() -> None:
     assert rows(received) == [(b"one", metadata), (b"two", metadata), (b"three", metadata)]
 
 
+@pytest.mark.parametrize("path", ["", "/event", "/event/1.0"])
+def test_metadata_of_the_query_is_that_of_events_without_it(path: str) -> None:
+    query = "time=1&host=h&source=s&sourcetype=t&index=i&other=o"
+    body = b'{"event":"a"}{"event":"b","host":"own","index":null,"source":"","time":2,"fields":{"x":"y"}}'
+    received = HecProtocol().receive(make_request(f"/services/collector{path}?{query}", body))
+    defaults = {"time": "1", "host": "h", "source": "s", "sourcetype": "t", "index": "i"}
+    assert rows(received) == [(b"a", defaults), (b"b", {**defaults, "host": "own", "time": "2", "fields.x": "y"})]
+
+
+@pytest.mark.parametrize("path", ["/services/collector/event", "/services/collector/raw"])
+def test_equal_bodies_with_other_metadata_in_the_query_have_other_ids(path: str) -> None:
+    body = b'{"event":"a","time":1}\n{"event":"%s","time":1}' % (b"x" * 100)
+    ids = set()
+    for host in ("a", "b"):
+        request = make_request(f"{path}?host={host}&time=1", body, max_message_bytes=60)
+        ids |= {annotations["uuid"] for _, annotations in rows(HecProtocol().receive(request))}
+    assert len(ids) == 2, "events of two hosts, and not one event twice"
+
+
+@pytest.mark.parametrize("number", ["1", "1.10"])
+def test_field_that_is_null_has_no_text(number: str) -> None:
+    body = b'{"event":"a","fields":{"b":null,"c":%s,"d":"null"}}' % number.encode()
+    received = HecProtocol().receive(make_request(EVENT, body))
+    assert rows(received) == [(b"a", {"fields.c": number, "fields.d": "null"})]
+
+
 def test_channel_gets_different_ids_that_are_acknowledged() -> None:
     protocol, channel = HecProtocol(), {"x-splunk-request-channel": "c"}
     first, second = (

@@ -29,6 +29,10 @@ from tests.wire.sample_requests import (
         (b'[{"a": 1}, 2]', [b'{"a":1}', b"2"]),
         (b'{\n  "a": 1\n}\n', [b'{\n  "a": 1\n}']),
         (b"[]", []),
+        (b"[1,2]\n[3]", [b"1", b"2", b"3"]),
+        (b"[\n1\n,2]\n[3]", [b"1", b"2", b"3"]),
+        (b'[1,2]\n{"a":1}\n[]', [b"1", b"2", b'{"a":1}']),
+        (b'{"a":1}\n[1,{"b": 2.0}]\n"x"', [b'{"a":1}', b"1", b'{"b":2.0}', b'"x"']),
     ],
 )
 def test_documents_by_line_in_an_array_or_alone_are_messages(body: bytes, payloads: list[bytes]) -> None:
@@ -90,6 +94,13 @@ def test_what_follows_a_list_is_taken_or_refused() -> None:
     received = JsonProtocol().receive(make_request("/", b'[1]\n[{"a":1.10},2]'))
     assert [payload for payload, _ in rows(received)] == [b"1", b'{"a":1.10}', b"2"]
     assert answer_document(JsonProtocol().receive(make_request("/", b"[1] x")))["refused"] == 1
+
+
+def test_bad_line_between_arrays_does_not_hide_the_next_array() -> None:
+    received = JsonProtocol().receive(make_request("/", b"[1,2]\nabc\n[3]\n[4,nope]\n[5]"))
+    assert [payload for payload, _ in rows(received)] == [b"1", b"2", b"3", b"5"]
+    assert [error["document"] for error in answer_document(received)["errors"]] == [2, 4]
+    assert received.counts == {"seen": 6, "accepted": 4, "refused.syntax": 2}
 
 
 @pytest.mark.parametrize("body", [b"", b"\n"])

@@ -182,6 +182,23 @@ def test_legacy_form_of_a_push_is_accepted(name: str) -> None:
     assert received.answer.status == 204
 
 
+def test_legacy_entry_has_its_structured_metadata() -> None:
+    """As in Loki's own test of /api/prom/push."""
+    entries = [
+        {"ts": "2019-09-13T18:32:22Z", "line": "a", "structuredMetadata": {"a": "1", "b": "2"}},
+        {"ts": "2019-09-13T18:32:23Z", "line": "b", "structuredMetadata": None},
+        {"ts": "2019-09-13T18:32:24Z", "line": "c", "structuredMetadata": "x"},
+    ]
+    body = json.dumps({"streams": [{"labels": '{test="test"}', "entries": entries}]}).encode()
+    received = LokiProtocol().receive(make_request("/api/prom/push", body, JSON))
+    label = {"labels.test": "test"}
+    first = {"time": "1568399542000000000", "metadata.a": "1", "metadata.b": "2", **label}
+    assert rows(received) == [(b"a", first), (b"b", {"time": "1568399543000000000", **label})]
+    assert isinstance(received, Received)
+    assert b"stream 1, entry 3: metadata are not an object" in received.answer.body
+    assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
+
+
 def test_bad_labels_in_protobuf_are_named_and_refuse_their_stream_alone() -> None:
     bad = field(1, field(1, b"job=app"), entry(1, 0, b"one"), entry(2, 0, b"two"))
     good = field(1, field(1, b'{job="app"}'), entry(3, 0, b"three"))

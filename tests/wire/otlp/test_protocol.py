@@ -149,6 +149,23 @@ def test_bad_record_in_json_is_named_and_refused_alone(bad: str) -> None:
     assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
 
 
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        ('"timeUnixNano":"1","time_unix_nano":"2"', "timeUnixNano"),
+        ('"time_unix_nano":"1","time_unix_nano":"2"', "timeUnixNano"),
+        ('"severity_text":"A","severityText":"A"', "severityText"),
+        (f'"traceId":"{"01" * 16}","trace_id":"{"02" * 16}"', "traceId"),
+    ],
+)
+def test_field_in_two_spellings_refuses_its_record_as_go_and_java_do(record: str, name: str) -> None:
+    text = '{"resourceLogs":[{"scopeLogs":[{"logRecords":[{%s},{"time_unix_nano":"3","body":{"stringValue":"b"}}]}]}]}'
+    received = OtlpProtocol().receive(make_request((text % record).encode(), JSON))
+    assert rows(received) == [(b"b", {"time": "3"})]
+    assert received.counts == {"seen": 2, "accepted": 1, "refused.syntax": 1}
+    assert f"record 1: {name} occurs more than once" in received.answer.body.decode()
+
+
 def test_bad_resource_in_json_refuses_its_records_alone() -> None:
     records = '"scopeLogs":[{"logRecords":[{"body":{"stringValue":"x"}}]}]'
     bad = '{"resource":{"attributes":[{"key":"k","value":{"intValue":true}}]},' + records + "}"
@@ -156,6 +173,18 @@ def test_bad_resource_in_json_refuses_its_records_alone() -> None:
     received = OtlpProtocol().receive(make_request(body, JSON))
     assert rows(received) == [(b"x", {})]
     assert received.refused == {"syntax": 1}
+
+
+@pytest.mark.parametrize("place", ["resource", "scope"])
+def test_resource_or_scope_without_any_name_of_otlp_refuses_its_records(place: str) -> None:
+    scope_logs = [{"scope": {}, "logRecords": [{"body": {"stringValue": "a"}}]}]
+    logs = [{"resource": {}, "scopeLogs": scope_logs}, {"scopeLogs": scope_logs}]
+    bad = {"resource": {}, "scopeLogs": [{**scope_logs[0], "scope": {}}]}
+    (bad if place == "resource" else bad["scopeLogs"][0])[place] = {"Attributes": []}  # type: ignore[index]
+    body = json.dumps({"resourceLogs": [*logs, bad]})
+    received = OtlpProtocol().receive(make_request(body.encode(), JSON))
+    assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
+    assert f"'Attributes' is not a member of a {place}" in received.answer.body.decode()
 
 
 def test_bad_record_in_protobuf_is_named_and_refused_alone() -> None:
