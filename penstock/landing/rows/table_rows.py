@@ -161,16 +161,29 @@ def _message_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = {column: annotation(name) for column, name in FOREIGN_COLUMNS.items()}
     columns["uuid"] = protocol_uuids(batch)
     host: pa.Array[Any] = pc.coalesce(annotation("resource.host.name"), annotation("host"))
-    # OTLP: where the source has no clock, the time is when its message was observed.
-    time: pa.Array[Any] = pc.coalesce(annotation("time"), annotation("timestamp"), annotation("observed_time"))
-    return _to_file_schema(
-        batch, {**columns, "host": host, "event_time": pc.coalesce(_epoch_times(time), _times(time))}
-    )
+    # GELF's time is ``timestamp``; a field ``time`` is one of its sender's.
+    own_times = pc.if_else(has_codec(batch, "gelf"), annotation("timestamp"), annotation("time"))
+    event_time = _either_times(own_times)
+    # OTLP: where the source has no clock, or one that makes no sense, the time is when its message was observed.
+    for name in ("time", "timestamp", "observed_time"):
+        # Fast path: usually each message has a time by now, and nothing is converted.
+        if event_time.null_count:
+            texts = pc.if_else(pc.is_null(event_time), annotation(name), pa.scalar(None, pa.string()))
+            if texts.null_count < len(texts):
+                event_time = pc.coalesce(event_time, _either_times(texts))
+    return _to_file_schema(batch, {**columns, "host": host, "event_time": event_time})
+
+
+def _either_times(texts: pa.Array[Any]) -> pa.Array[Any]:
+    """Convert numbers since the epoch, and texts of RFC 3339, to times; null for others."""
+    times: pa.Array[Any] = pc.coalesce(_epoch_times(texts), _times(texts))
+    return times
 
 
 def _epoch_times(texts: pa.Array[Any]) -> pa.Array[Any]:
-    """Convert numbers since the epoch to times; null outside 1970 to 9999.
+    """Convert numbers since the epoch to times; null outside 1970 to 9999, and for nanoseconds from 2262 on.
 
+    These are negative numbers written without a sign: Go's zero time, of the year 1, is 11651379494838206464 in OTLP.
     HEC and GELF specify seconds, OTLP and Loki nanoseconds, and senders of all of them also send other units: from
     1973 to 5138 the magnitude is unambiguous.
     """
@@ -182,7 +195,7 @@ def _epoch_times(texts: pa.Array[Any]) -> pa.Array[Any]:
         (10**17, number),
     )
     cases = " ".join(f"WHEN abs({number}) < {bound} THEN {micros}" for bound, micros in scales)
-    micros = f"CASE {cases} ELSE floor({number})::HUGEINT // 1000 END"
+    micros = f"CASE {cases} WHEN {number} < {2**63} THEN floor({number})::HUGEINT // 1000 END"
     epoch_micros = compute({"micros": f"try_cast(floor({micros}) AS BIGINT)"}, text=texts)["micros"]
     is_in_range = pc.and_(
         pc.greater_equal(epoch_micros, pa.scalar(0)), pc.less_equal(epoch_micros, pa.scalar(MAX_TIMESTAMP * 1000))

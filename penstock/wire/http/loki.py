@@ -6,7 +6,7 @@ Invariant: a bad entry or bad labels refuse only the entries concerned; the answ
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -98,14 +98,20 @@ def _add_json(request: Request, messages: Messages) -> str:
             400, SYNTAX, 'the body is not a push: {"streams": [{"stream": {...}, "values": [...]}]} is expected'
         )
     check_message_count(len(streams), request.max_messages, "streams")
-    first_error = ""
+    first_error, tenant = "", _tenant(request)
     for number, stream in enumerate(streams, 1):
-        stream_error = _add_stream(stream, f"stream {number}", messages)
+        stream_error = _add_stream(stream, f"stream {number}", tenant, messages)
         first_error = first_error or stream_error
     return first_error
 
 
-def _add_stream(stream: Any, subject: str, messages: Messages) -> str:
+def _tenant(request: Request) -> dict[str, str]:
+    """Return the tenant of a push as an annotation; Loki keeps the lines of each one apart."""
+    tenant = request.headers.get("x-scope-orgid", "")
+    return {"tenant": tenant} if tenant else {}
+
+
+def _add_stream(stream: Any, subject: str, tenant: Mapping[str, str], messages: Messages) -> str:
     """Add the entries of a stream; return the first error. One without entries that can be read counts as one."""
     try:
         entries = stream.get("values", "entries") if isinstance(stream, Members) else None
@@ -115,7 +121,7 @@ def _add_stream(stream: Any, subject: str, messages: Messages) -> str:
         messages.refuse(SYNTAX)
         return f"{subject} {error}"
     try:
-        labels = SharedAnnotations(_labels_in_json(stream))
+        labels = SharedAnnotations({**_labels_in_json(stream), **tenant})
     except (NotJson, Malformed) as error:
         for _ in entries:
             messages.refuse(SYNTAX)
@@ -200,10 +206,10 @@ def _add_protobuf(request: Request, messages: Messages) -> str:
     except Malformed as error:
         raise Refused(400, SYNTAX, f"the body is not a push: {error}") from None
     labels: list[SharedAnnotations | str] = []
-    first_error = ""
+    first_error, tenant = "", _tenant(request)
     for number, label_text in enumerate(label_texts, 1):
         try:
-            labels.append(SharedAnnotations(_parse_labels(label_text)))
+            labels.append(SharedAnnotations({**_parse_labels(label_text), **tenant}))
         except Malformed as error:
             labels.append(SYNTAX)
             first_error = first_error or f"stream {number}: its labels: {error}"

@@ -182,6 +182,17 @@ def test_legacy_form_of_a_push_is_accepted(name: str) -> None:
     assert received.answer.status == 204
 
 
+def test_lines_have_their_tenant() -> None:
+    tenant = {"x-scope-orgid": "t-1"}
+    pushes = [
+        make_request(PUSH, b'{"streams":[{"stream":{"tenant":"l"},"values":[["3000000000","x"]]}]}', JSON | tenant),
+        make_request(PUSH, packed(field(1, field(1, b'{tenant="l"}'), entry(3, 0, b"x"))), PROTOBUF | tenant),
+    ]
+    for push in pushes:
+        line = {"time": "3000000000", "labels.tenant": "l", "tenant": "t-1"}
+        assert rows(LokiProtocol().receive(push)) == [(b"x", line)]
+
+
 def test_legacy_entry_has_its_structured_metadata() -> None:
     """As in Loki's own test of /api/prom/push."""
     entries = [
