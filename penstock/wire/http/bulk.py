@@ -57,9 +57,9 @@ MAX_ACTION_BYTES = 64 << 10
 _WRITES = ("index", "create")
 _SHARDS = {"total": 1, "successful": 1, "failed": 0}
 _INDEX = re.compile(r"/[^_/+-][^/]*")
-_BULK = re.compile(r"(?:/([^_/][^/]*)(?:/[^_/][^/]*)?)?/_bulk")
-"""``/_bulk``, ``/INDEX/_bulk``, and ``/INDEX/TYPE/_bulk`` of versions before 8."""
-_DOCUMENT = re.compile(r"/([^_/][^/]*)/_(doc|create)(?:/([^/]+))?")
+_BULK = re.compile(r"(?:/([^_/][^/]*)(?:/(?:[^_/][^/]*|_doc))?)?/_bulk")
+"""``/_bulk``, ``/INDEX/_bulk``, and ``/INDEX/TYPE/_bulk`` of versions before 8, whose last type is ``_doc``."""
+_DOCUMENT = re.compile(r"/([^_/][^/]*)/_(doc|create)(?:/(?!_bulk$)([^/]+))?")
 _REFRESH = re.compile(r"(?:/[^_/][^/]*)?/_refresh")
 _ERROR_TYPES = {
     400: "illegal_argument_exception",

@@ -164,9 +164,13 @@ def test_single_document_that_is_no_object_is_refused() -> None:
     assert (received.counts["seen"], received.counts["refused.syntax"]) == (1, 1)
 
 
-def test_types_of_earlier_versions_are_not_part_of_the_index() -> None:
-    ((_, annotations),) = rows(BulkProtocol().receive(make_request("/logs/event/_bulk", b'{"index":{}}\n{"m":1}')))
-    assert annotations == {"index": "logs"}
+@pytest.mark.parametrize("kind", ["event", "_doc"])
+def test_types_of_earlier_versions_are_not_part_of_the_index(kind: str) -> None:
+    path = f"/logs/{kind}/_bulk"
+    assert BulkProtocol().takes("POST", path)
+    assert rows(BulkProtocol().receive(make_request(path, b'{"index":{}}\n{"m":1}'))) == [
+        (b'{"m":1}', {"index": "logs"})
+    ]
 
 
 @pytest.mark.parametrize(
