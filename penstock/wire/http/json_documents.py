@@ -45,10 +45,8 @@ class JsonProtocol:
         if not data:
             raise Refused(400, SYNTAX, "the body is empty: a document is expected")
         messages = Messages(request)
-        # Several lines, of which the first one is an array: a bad line must not hide the arrays behind it.
-        line, newline, _ = data.partition(b"\n")
-        has_array_per_line = newline and not messages.is_undecodable(line) and is_json(line)
-        add = _add_elements if data.startswith(b"[") and not has_array_per_line else _add_lines
+        is_array = data.startswith(b"[") and not _has_array_in_first_line(data, messages)
+        add = _add_elements if is_array else _add_lines
         refused = add(data, messages, request)
         if not messages and refused:
             number, reason, text = refused[0]
@@ -65,6 +63,12 @@ class JsonProtocol:
     def refusal(self, error: Refused, request: Request) -> Answer:
         """Encode a refusal as JSON."""
         return json_answer({"error": str(error), "reason": error.reason}, error.status, error.retry_header)
+
+
+def _has_array_in_first_line(data: bytes, messages: Messages) -> bool:
+    """Return whether the first of several lines is a whole array: a bad line must not hide the arrays behind it."""
+    line = data[: max(data.find(b"\n"), 0)]
+    return not messages.is_undecodable(line) and is_json(line)
 
 
 def _add_elements(data: bytes, messages: Messages, limits: Request) -> list[tuple[int, str, str]]:
