@@ -37,7 +37,7 @@ def notify(state: str, *descriptors: int) -> bool:
 def take_stored_sockets() -> dict[str, socket.socket]:
     """Return the sockets that systemd opened or kept for this process, by listener, once.
 
-    Raises CannotListen if two different sockets have one name: nobody would read the second one.
+    Raises CannotListen if two different sockets have one name: the second one would not be read.
     """
     names = os.environ.pop("LISTEN_FDNAMES", "").split(":")
     count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
