@@ -45,7 +45,7 @@ _JSON_NAMES = {
     message: {name: field.json_name for field in message.DESCRIPTOR.fields for name in (field.name, field.json_name)}
     for message in _PARSED
 }
-"""Names of JSON, for each of them and those of the .proto file, which protobuf's JSON form accepts, too."""
+"""Names of JSON, by these and by the names of the .proto file, which protobuf's JSON form accepts, too."""
 _MAX_TIME_DIGITS = 40
 """Limit: characters of a time that is converted exactly; nanoseconds of 64 bits have 20 digits."""
 

@@ -194,7 +194,7 @@ def test_lines_have_their_tenant() -> None:
 
 
 def test_legacy_entry_has_its_structured_metadata() -> None:
-    """As in Loki's own test of /api/prom/push."""
+    """Loki's own test of /api/prom/push has the same entries."""
     entries = [
         {"ts": "2019-09-13T18:32:22Z", "line": "a", "structuredMetadata": {"a": "1", "b": "2"}},
         {"ts": "2019-09-13T18:32:23Z", "line": "b", "structuredMetadata": None},
