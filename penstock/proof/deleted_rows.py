@@ -31,6 +31,8 @@ class DeletedRows:
     and of another program's rows without topic or offset, or with an offset outside of ``landed`` (by topic; None for
     unknown), which have no fate.
 
+    ``copied``: offsets by topic of which the table keeps another row; they have no fate here either.
+
     ``unreadable``: why the rows are unknown; then there are none.
 
     Grows file by file. Owned by one thread.
@@ -39,6 +41,7 @@ class DeletedRows:
     deletion: Deletion
     counted: Mapping[str, Runs] = field(default_factory=dict)
     landed: Mapping[str, Runs] | None = None
+    copied: Mapping[str, Runs] = field(default_factory=dict)
     fates: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     uuids: dict[str, dict[SourceBucket, Counts]] = field(default_factory=dict)
     runs: dict[str, list[Runs]] = field(default_factory=dict)
@@ -51,6 +54,8 @@ class DeletedRows:
         placed = with_offsets(rows)
         if self.landed is not None:
             placed = placed.filter(pa.array(rows_within(placed, self.landed)))
+        if self.copied:
+            placed = placed.filter(pa.array(~rows_within(placed, self.copied)))
         self.repeated += rows.num_rows - placed.num_rows
         rows = placed
         for topic in map(str, pc.unique(rows["topic"].cast(pa.string())).to_pylist()):

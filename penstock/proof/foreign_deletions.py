@@ -34,6 +34,8 @@ from penstock.proof.evidence import read_rows
 
 UNREADABLE = "?"
 """Mark of a complaint instead of its file: the deleted rows are unknown, because files of the commit cannot be read."""
+INSERTED = "+"
+"""Mark of a complaint instead of its file: another program inserted rows that Penstock did not land."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -73,9 +75,12 @@ def foreign_changes(
             # Fast path: most looks find commits of our own only.
             counted = load_counted() if counted is None else counted
             deletion = Deletion(0, FOREIGN, (), version, commit.engine, commit.operation)
-            deleted = DeletedRows(deletion, counted, landed_offsets(layout, table, version))
             try:
-                for file, mask in foreign_masks(layout, table, commit):
+                masks = list(foreign_masks(layout, table, commit))
+                # Fast path: the journal, of a thousand lines and all stretches, is read only if rows disappeared.
+                landed = landed_offsets(layout, table, version) if masks else None
+                deleted = DeletedRows(deletion, counted, landed)
+                for file, mask in masks:
                     deleted.add(read_rows(layout.landed, [file], strict=True).filter(pa.array(mask)))
             except DamagedFile as error:
                 deleted = DeletedRows(deletion, counted, unreadable=str(error))
@@ -131,6 +136,25 @@ def _copies_of(
     return joined(copies)
 
 
+def remaining_copies(layout: Layout, table: TableReader, masks: Sequence[tuple[TableFile, Mask]]) -> dict[str, Runs]:
+    """Return the offsets of masked rows, by topic, of which the table has another row that is not masked."""
+    deleted = {file.identity: mask for file, mask in masks}
+    removed = joined(offsets_of_rows(read_rows(layout.landed, [file]).filter(pa.array(mask))) for file, mask in masks)
+    if not removed:
+        return {}
+    bounds = min(runs[0, 0] for runs in removed.values()), max(runs[-1, 1] for runs in removed.values()) - 1
+    folders = {_folder(file) for file, _ in masks}
+    copies = []
+    # Limit: a copy is in the same folder, and only files with such offsets are read.
+    for file in table.active_within({"offset": bounds}):
+        if _folder(file) in folders:
+            rows = read_rows(layout.landed, [file])
+            if (mask := deleted.get(file.identity)) is not None:
+                rows = rows.filter(pa.array(~mask))
+            copies.append({t: intersection(runs, removed.get(t, NO_RUNS)) for t, runs in offsets_of_rows(rows).items()})
+    return joined(copies)
+
+
 def _changed_files(table: TableReader, commit: ForeignCommit) -> tuple[list[TableFile], list[TableFile]]:
     """Return the files of a commit that the table had before it, and after it."""
     names = commit.added | commit.removed
@@ -156,7 +180,8 @@ def _sum_rows(layout: Layout, files: Sequence[TableFile]) -> int:
 class Complaint:
     """A fault of another program's commit, for people; ``time_ms`` is in milliseconds since the epoch.
 
-    ``file`` is a file with rows that are in the table twice; "" for deleted rows that are there again; UNREADABLE.
+    ``file`` is a file with rows that are in the table twice; "" for deleted rows that are there again; or UNREADABLE,
+    INSERTED.
     """
 
     version: int
@@ -229,6 +254,9 @@ def _find_complaints(
                 commit.at,
                 f"{head} brought {back:,} deleted rows back: `penstock tables delete` deletes them again",
             )
+        if commit.names and not has_both and (rows := _count_inserted(layout, table, commit, deleted_runs)):
+            text = f"{head} inserted {rows:,} rows that Penstock did not land: they are not in the balance"
+            yield Complaint(commit.version, commit.at, text, INSERTED)
     except DamagedFile as error:
         _LOGGER.warning("whether version %d repeats rows cannot be said: %s", commit.version, error)
 
@@ -283,29 +311,58 @@ def _count_back(
     return back
 
 
+def _count_inserted(layout: Layout, table: TableReader, commit: ForeignCommit, deleted_runs: Mapping[str, Runs]) -> int:
+    """Return the number of added rows that no rewritten file had, without rows that were deleted before."""
+    before, after = _changed_files(table, commit)
+    runs, remaining, inserted = offsets_by_topic(layout, before), 0, 0
+    for file in before:
+        remaining += read_rows(layout.landed, [file]).num_rows
+    # Limit: one file at a time, because a RESTORE may bring all files of a large table.
+    for file in after:
+        rows = read_rows(layout.landed, [file])
+        is_rewritten = ~have_offsets(rows) | rows_within(rows, runs)
+        remaining -= int(is_rewritten.sum())
+        inserted += int((~is_rewritten & ~rows_within(rows, deleted_runs)).sum())
+    # Rows of rewritten files that are there several times now, and rows without topic or offset.
+    return inserted + max(0, -remaining)
+
+
+def _holds_inserted_rows(layout: Layout, table: DeltaTable, files: Sequence[TableFile]) -> bool:
+    """Report whether a row has no topic or offset, one that Penstock never committed, or that of another row."""
+    landed = landed_offsets(layout, table)
+    if landed is None:
+        return True
+    parts = (read_rows(layout.landed, [file]) for file in files)
+    return any(not rows_within(rows, landed).all() for rows in parts) or _has_repeated_rows(layout, files)
+
+
 def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     """Return the complaints that still hold about commits that were looked at, and about later ones.
 
-    ``is_exact``: the balance shows no difference; then only a file that is still there twice is worth a complaint.
-    Raises DamagedFile.
+    ``is_exact``: the balance shows no difference; then only a file that is still there twice, or inserted rows, are
+    worth a complaint. Raises DamagedFile.
     """
     table = DeltaTable(layout.landed)
     active = table.active() if table.exists else []
-    if not active or (is_exact and all(file.copies == 1 for file in active)):
+    if not active:
         return []
     complaints = noted_complaints(layout)
     unseen = {*range(version_seen(layout, table) + 1, table.version() + 1)}
     for commit, _, faults in examine_changes(layout, table, sorted(unseen | unreadable_versions(layout))):
         complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
+    if is_exact and all(file.copies == 1 for file in active):
+        complaints = [complaint for complaint in complaints if complaint.file == INSERTED]
     # Each question is asked once, however many complaints there are: it reads many or all files.
     named = {complaint.file for complaint in complaints}
     holding = {str(file) for file in active if file in named and _count_twice(layout, file, active)}
     if "" in named and _has_rows_within(layout, active, DeletionRecord(layout).runs()):
         holding.add("")
+    if INSERTED in named and _holds_inserted_rows(layout, table, active):
+        holding.add(INSERTED)
     # A merge, also our own, moves repeated rows into another file: its cause is a commit whose file is gone.
-    gone = named - {"", UNREADABLE, *map(str, active)}
-    if gone and not holding and _has_repeated_rows(layout, active):
-        holding = gone
+    gone = named - {"", UNREADABLE, INSERTED, *map(str, active)}
+    if gone and not holding - {INSERTED} and _has_repeated_rows(layout, active):
+        holding |= gone
     return [complaint for complaint in complaints if complaint.file in {*holding, UNREADABLE}]
 
 

@@ -30,7 +30,7 @@ from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import sync_written
 from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options, translate_errors_at
-from penstock.landing.table.features import Features
+from penstock.landing.table.features import FeatureNotWritten, Features
 from penstock.landing.table.file_entries import (
     LAST_CHECKPOINT,
     create_commit,
@@ -121,6 +121,18 @@ class DeltaTable(TableReader):
     def check_features(self) -> None:
         """Raise FeatureNotWritten if another program gave the table a feature that is not written here."""
         Features.read(self._table).check(self.folder)
+        self._check_partitions(self._table)
+
+    def _check_partitions(self, table: deltalake.DeltaTable) -> None:
+        """Raise FeatureNotWritten if another program gave the table other folders: delta-rs would mix both."""
+        existing, wanted = table.metadata().partition_columns, self._partitions()
+        if self.schema.names and existing != wanted:
+            before, after = (", ".join(names) or "no column" for names in (wanted, existing))
+            raise FeatureNotWritten(
+                f"{self.folder} was replaced by a table that is partitioned by {after} instead of {before}: nothing "
+                "lands until it is restored, and messages stay in the log. In Spark: RESTORE TABLE "
+                f"delta.`{self.folder}` TO VERSION AS OF the version before"
+            )
 
     def _partitions(self) -> list[str]:
         return [name for name in PARTITION_COLUMNS if name in self.schema.names]
@@ -242,6 +254,8 @@ class DeltaTable(TableReader):
         deletes = overwrite or any(isinstance(action, RemoveAction) and action.data_change for action in actions)
         # Another program may enable a feature at any time, so it is checked before each commit.
         Features.read(table).check(self.folder, deletes=deletes)
+        if not overwrite:
+            self._check_partitions(table)
         with translate_errors_at(self.folder):
             table.create_write_transaction(
                 actions,

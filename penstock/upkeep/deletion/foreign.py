@@ -15,6 +15,7 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import (
+    INSERTED,
     UNREADABLE,
     Complaint,
     examine_changes,
@@ -55,8 +56,8 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     complaints, brought_back = noted, has_brought_back(layout)
     for commit, rows, faults in examine_changes(layout, table, versions):
         complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
-        # A commit whose files cannot be read may have brought rows back, too.
-        brought_back |= any(fault.file in {"", UNREADABLE} for fault in faults)
+        # A commit whose files cannot be read may have brought rows back, too; inserted rows may be copies.
+        brought_back |= any(fault.file in {"", UNREADABLE, INSERTED} for fault in faults)
         for fault in faults:
             if fault not in noted:
                 _LOGGER.error("%s", fault.text)

@@ -37,7 +37,7 @@ from penstock.landing.writing.batch_commit import read_events
 from penstock.landing.writing.written_file import WrittenFile, copy_rows
 from penstock.proof.deleted_rows import DeletedRows, landed_offsets
 from penstock.proof.evidence import read_rows
-from penstock.proof.foreign_deletions import foreign_masks, may_hold_deleted_rows
+from penstock.proof.foreign_deletions import foreign_masks, may_hold_deleted_rows, remaining_copies
 from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.foreign import note_unreadable
@@ -89,7 +89,8 @@ class Removal:
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
-        if may_hold_deleted_rows(self.layout, table):
+        may_hold_copies = may_hold_deleted_rows(self.layout, table)
+        if may_hold_copies:
             self.rows.counted = DeletionRecord(self.layout).readable_runs()
         self.rows.landed = landed_offsets(self.layout, table, self.deletion.version)
         landed_keys = LandedKeys.load(self.layout.keys, self.window)
@@ -102,6 +103,8 @@ class Removal:
         names, batch = _snapshot(table)
         masks = [(name, matching_rows(self.layout.landed, name, conditions)) for name in names]
         masks = [(name, mask) for name, mask in masks if mask.any()]
+        if masks and may_hold_copies:
+            self.rows.copied = remaining_copies(self.layout, table, masks)
         typed = delete_typed_rows(self.layout, self.deletion, batch, masks)
         with removed_on_failure(table) as written:
             replaced = self._rewrite_files(table, masks, written)

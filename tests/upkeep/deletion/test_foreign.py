@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -20,6 +22,7 @@ from penstock.landing.requests.deletions import (
     pending_deletions,
     request_deletion,
 )
+from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import current_complaints, noted_complaints
@@ -436,6 +439,106 @@ def test_row_that_another_program_deleted_is_not_landed_again_by_a_backfill(
     assert (plan.lost.tolist(), dict(+plan.fates)) == ([], {"landed": 4, "deleted": 2})
     tracer = Tracer(topics, table.layout, ["t"])
     assert (tracer.trace("t", 0).fate, tracer.trace("t", 1).fate) == ("landed.event", "deleted")
+
+
+def insert_rows(landed: Path, offset: int | None, uuids: tuple[str, ...] = ("u0", "u1")) -> int:
+    """Insert copies of events of another uuid; ``offset``: of the first one, None for unchanged ones."""
+    rows = deltalake.DeltaTable(str(landed)).to_pyarrow_table().filter(pc.field("uuid").isin(uuids))
+    columns: dict[str, Any] = {"uuid": pa.array([f"foreign-{n}" for n in range(len(uuids))])}
+    if offset is not None:
+        columns["offset"] = pa.array(range(offset, offset + len(uuids)))
+    for name, column in columns.items():
+        index = rows.schema.get_field_index(name)
+        rows = rows.set_column(index, name, column.cast(rows.schema.field(name).type))
+    deltalake.write_deltalake(str(landed), rows, mode="append")
+    return deltalake.DeltaTable(str(landed)).version()
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("offset", [None, 6, 1000])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_inserted_rows_are_named_until_they_are_deleted(
+    tmp_path: Path,
+    topics: Path,
+    table: HandWritten,
+    offset: int | None,
+    is_compacted: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    landed = table.layout.landed
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        version = insert_rows(Path(str(landed)), offset)
+        engine = engine_of(Path(str(landed)))
+        text = f"{landed}: version {version}, WRITE of {engine}, inserted 2 rows that Penstock did not land"
+        named = [c.text.startswith(text) for c in current_complaints(table.layout, is_exact=True)]
+        assert named == [True]
+        maintain(proof_worker, table)
+        maintain(worker(topics, table, running), table)
+        (event,) = [event for event in running.ledger.events() if event.kind == "foreign"]
+        assert event.cause.startswith(text)
+        assert text in caplog.text
+        assert fates(running) == BEFORE
+        if is_compacted:
+            compact_table(table.layout.landed)
+        for is_exact in (True, False):
+            assert [c.text for c in current_complaints(table.layout, is_exact)] == [event.cause]
+        request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'foreign-0'"))
+        maintain(proof_worker, table)
+        assert [c.text for c in current_complaints(table.layout, is_exact=True)] == [event.cause]
+        deltalake.DeltaTable(str(landed)).delete("uuid = 'foreign-1'")
+        maintain(proof_worker, table)
+        assert current_complaints(table.layout, is_exact=True) == []
+        assert current_complaints(table.layout, is_exact=False) == []
+        assert "foreign-0" not in deltalake.DeltaTable(str(landed)).to_pyarrow_table()["uuid"].to_pylist()
+        assert differences(table.layout) == []
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+def test_table_that_was_replaced_by_one_without_folders_stops_the_landing(topics: Path, table: HandWritten) -> None:
+    """delta-rs would commit files of folders to it, which no reader could read with the other ones."""
+    landed = table.layout.tables / "landed"
+    worker(topics, table)
+    lines = (landed / "_delta_log" / f"{0:020}.json").read_text().splitlines()
+    metadata = next(json.loads(line)["metaData"] for line in lines if "metaData" in line)
+    commit(landed, [{"metaData": {**metadata, "partitionColumns": []}}], "CREATE OR REPLACE TABLE")
+    replaced = r"partitioned by no column instead of kind, date: nothing lands .* RESTORE TABLE"
+    with pytest.raises(FeatureNotWritten, match=replaced):
+        table.commit({"t": 7}, [landed_event(6, "u6")])
+    commit(landed, [{"metaData": metadata}], "RESTORE")
+    table.commit({"t": 7}, [landed_event(6, "u6")])
+
+
+def test_updated_rows_are_not_called_inserted(topics: Path, table: HandWritten) -> None:
+    landed = deltalake.DeltaTable(str(table.layout.landed))
+    worker(topics, table)
+    landed.update(predicate="uuid = 'u1'", updates={"host": "'changed'"})
+    rows = landed.to_pyarrow_table().filter(pc.field("uuid") == "u2")
+    merge = landed.merge(rows, "t.uuid = s.uuid", source_alias="s", target_alias="t")
+    merge.when_matched_update({"host": "'merged'"}).execute()
+    assert note_foreign_changes(table.layout) == 2
+    assert noted_complaints(table.layout) == []
+
+
+def test_deleted_rows_alone_make_the_journal_be_read(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int | None] = []
+
+    def note(layout: Layout, table: object, version: int | None = None) -> None:
+        read.append(version)
+
+    monkeypatch.setattr("penstock.proof.foreign_deletions.landed_offsets", note)
+    worker(topics, table)
+    landed = deltalake.DeltaTable(str(table.layout.landed))
+    landed.update(predicate="uuid = 'u1'", updates={"host": "'changed'"})
+    landed.optimize.compact()
+    note_foreign_changes(table.layout)
+    assert read == []
+    landed.delete("uuid = 'u1'")
+    note_foreign_changes(table.layout)
+    assert read == [landed.version()]
 
 
 def cut_short(path: Path) -> None:
