@@ -14,7 +14,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.frames.frame import reserved_value
 from penstock.handover.paths import buffer_file, senders_file, state_file
-from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.handover.state_page import SKIPPED, STATISTICS, StatePage
 from penstock.handover.writer import FrameWriter, GaveUp
 from penstock.logbuffer import Subscription
 from penstock.records import EMPTY_BODY, body
@@ -91,6 +91,14 @@ def test_frame_that_has_no_room_carries_the_counts_of_the_frames_that_make_it(tm
         publish(life, b"x" * 1000)
     assert life.totals()["accepted"] == life.publisher.total
     assert not life.publisher.owes
+
+
+def test_state_page_names_the_frame_that_is_to_carry_counts_before_it_is_written(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER)
+    drop_frames(life)
+    with contextlib.closing(StatePage(state_file(tmp_path, "events"))) as page:
+        frame = page.read(SKIPPED)["frame"]
+    assert frame[:2] == [life.publisher._epoch, life.publication.position]
 
 
 def test_missed_frames_are_counted_in_a_later_frame(tmp_path: Path) -> None:
