@@ -296,7 +296,7 @@ def test_text_of_an_earlier_version_lets_counts_ride_again(page: StatePage) -> N
     assert missed.ride("a", 0) == COUNTS
     assert missed.lost_counts == ()
     assert missed.number == 2
-    page.write(SKIPPED, {"owed": {}, "riding": {"number": 1, "counts": COUNTS}, "skip": None, "number": 0})
+    page.write(SKIPPED, {"owed": {}, "riding": {"number": 1, "counts": COUNTS}, "skip": None, "number": 1})
     assert not DroppedFrameCounts(page, rode=1)
 
 
