@@ -213,6 +213,8 @@ class DeltaTable(TableReader):
         self, table: deltalake.DeltaTable, batch: int, files: Sequence[NewFile], description: Mapping[str, Any]
     ) -> None:
         """Commit a batch that the newest version, ``table``, does not have."""
+        # Only here: merges open typed tables and proofs with the columns of ``landed``.
+        self._check_partitions(table)
         self._check_files_exist(files)
         before, now_ms = table.version(), time.time_ns() // 1_000_000
         metadata = {DESCRIPTION_KEY: json.dumps(description)} if description else None
@@ -254,8 +256,6 @@ class DeltaTable(TableReader):
         deletes = overwrite or any(isinstance(action, RemoveAction) and action.data_change for action in actions)
         # Another program may enable a feature at any time, so it is checked before each commit.
         Features.read(table).check(self.folder, deletes=deletes)
-        if not overwrite:
-            self._check_partitions(table)
         with translate_errors_at(self.folder):
             table.create_write_transaction(
                 actions,
