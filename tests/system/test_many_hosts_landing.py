@@ -26,9 +26,6 @@ LANDING_WAIT_S = 600
 class EventHost(Host):
     """A host whose senders send events with a uuid."""
 
-    # Entries of several sources alternate in a topic, and a range of one source is one append with two syncs.
-    pause_s = 0.2
-
     def payload(self, way: str, number: int) -> bytes:
         return event(0, uuid=f"{self.name} {way} {number}")
 
