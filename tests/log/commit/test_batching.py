@@ -72,10 +72,10 @@ def test_group_is_bounded_but_accepts_one_append_of_any_size():
 
 
 def test_counts_are_summed_and_times_and_positions_joined():
-    first = origin(first=3, last=5, counts={"taken": 2, "open": 1}, buffer="b", begin=0, end=64)
-    second = origin(first=1, last=4, counts={"taken": 1, "open": -1}, buffer="b", begin=64, end=96)
+    first = origin(first=3, last=5, counts={"taken": 2, "open": 1}, buffer="b", begin=0, end=64, total=2)
+    second = origin(first=1, last=4, counts={"taken": 1, "open": -1}, buffer="b", begin=64, end=96, total=3)
     joined = join_origins([first, second])
-    assert (joined.first, joined.last, joined.begin, joined.end) == (1, 5, 0, 96)
+    assert (joined.first, joined.last, joined.begin, joined.end, joined.total) == (1, 5, 0, 96, 3)
     assert joined.document()["counts"] == {"taken": 3}
 
 

@@ -21,6 +21,7 @@ from penstock.ledger.ledger import Ledger
 from penstock.log import Topic
 from penstock.log.commit.writer import Writer
 from penstock.log.read.segment_view import SegmentView
+from penstock.log.store import recovery
 from penstock.log.store.producers import Producers
 from penstock.log.store.recovery import Recovery
 from penstock.log.store.segment import Segment
@@ -71,7 +72,7 @@ def move_position_first(patch: pytest.MonkeyPatch) -> None:
 
 def forget_frame_positions(patch: pytest.MonkeyPatch) -> None:
     """Forget at a start which frames are stored: they are stored again."""
-    patch.setattr(Recovery, "_advance_position", lambda self, origin: None)
+    patch.setattr(recovery, "advance_positions", lambda positions, origin: None)
 
 
 def skip_groups_of_dropping_listener(patch: pytest.MonkeyPatch) -> None:
