@@ -22,15 +22,18 @@ def encode(document: Mapping[str, Any]) -> bytes:
     return b"%08x" % crc32c(text) + text
 
 
-def decode(data: bytes, path: Path) -> dict[str, Any] | None:
-    """Return the object of a file's content; None when damaged. Raises UnknownFormat, which names ``path``."""
+def decode(data: bytes, path: Path, newest: int = FORMAT) -> dict[str, Any] | None:
+    """Return the object of a file's content, of a format up to ``newest``; None when damaged.
+
+    Raises UnknownFormat, which names ``path``.
+    """
     if data[:8] != b"%08x" % crc32c(data[8:]):
         return None
     document = _parse(data[8:])
     if document is None or (version := document.get("format")) is None:
         return None
-    if version != FORMAT:
-        raise UnknownFormat(f"{path.name} has format {version}, this version of Penstock reads {FORMAT}")
+    if version not in range(FORMAT, newest + 1):
+        raise UnknownFormat(f"{path.name} has format {version}, this version of Penstock reads {newest}")
     return document
 
 
@@ -39,12 +42,13 @@ def write_document(path: Path, document: Mapping[str, Any], fs: FileSystem = OS)
     replace_durably(fs, path, encode(document))
 
 
-def read_document(path: Path, fs: FileSystem = OS) -> dict[str, Any]:
-    """Return the object of a file.
+def read_document(path: Path, fs: FileSystem = OS, newest: int = FORMAT) -> dict[str, Any]:
+    """Return the object of a file, of a format up to ``newest``; a document of a later one than FORMAT has it as
+    ``format``.
 
     Raises FileNotFoundError and other OSErrors, and DamagedFile and UnknownFormat, which name the file.
     """
-    document = decode(fs.read(path), path)
+    document = decode(fs.read(path), path, newest)
     if document is None:
         raise DamagedFile(f"{path} is damaged")
     return document

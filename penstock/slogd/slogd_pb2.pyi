@@ -79,14 +79,16 @@ class Origin(_message.Message):
     def __init__(self, source: _Optional[str] = ..., bucket: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ..., codec: _Optional[str] = ..., hops: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class AppendResponse(_message.Message):
-    __slots__ = ("offsets", "durability", "error")
+    __slots__ = ("offsets", "durability", "error", "stored_now")
     OFFSETS_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    STORED_NOW_FIELD_NUMBER: _ClassVar[int]
     offsets: _containers.RepeatedScalarFieldContainer[int]
     durability: Durability
     error: Error
-    def __init__(self, offsets: _Optional[_Iterable[int]] = ..., durability: _Optional[_Union[Durability, str]] = ..., error: _Optional[_Union[Error, _Mapping]] = ...) -> None: ...
+    stored_now: bool
+    def __init__(self, offsets: _Optional[_Iterable[int]] = ..., durability: _Optional[_Union[Durability, str]] = ..., error: _Optional[_Union[Error, _Mapping]] = ..., stored_now: _Optional[bool] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message")

@@ -166,6 +166,12 @@ def _offsets(response: bytes) -> list[int]:
     return list(pb.AppendResponse.FromString(response).offsets)
 
 
+def decode_relayed(response: bytes) -> tuple[list[int], bool]:
+    """Decode the answer to relayed entries: their offsets, and whether the server expects the number behind them."""
+    answer = pb.AppendResponse.FromString(response)
+    return list(answer.offsets), answer.stored_now
+
+
 def decode_empty(_: bytes) -> None:
     """Decode an empty answer."""
 

@@ -71,26 +71,31 @@ class Operations(Administration, ArrowReading):
     async def append_batches(
         self, topic: str, batches: Sequence[tuple[pa.RecordBatch, tuple[str, int], Origin]]
     ) -> list[list[int]]:
-        """Append relayed batches of one producer, whose numbers follow each other, in one call; return their offsets.
+        """Append relayed batches of one producer, whose numbers follow each other; return their offsets.
 
         The list ends before a batch that is refused, or whose answer is lost. The batches from there on may be stored:
-        repeat them with ``append_batch``. Raises Unavailable and NotAllowed if no batch has an answer.
+        repeat them with ``append_batch``. Raises as ``append_batch`` if no batch is stored.
         """
-        stored: list[list[int]] = []
         requests = [
             calls.append_batch(topic, *batch, columns_request if self._sends_columns(batch[0]) else append_request)
             for batch in batches
         ]
-        try:
-            async with aclosing(self._caller.pipeline("AppendStream", [each.request for each in requests])) as answers:
+        # Order: the others in one stream behind the answer to the first one. If the server did not expect the first
+        # number, it might take a later one for the next: of a producer that it knows from before a backup was restored
+        # here, or for the first of one that it forgot. A server of an earlier version reorders what waits for a commit.
+        first = Call(requests[0].method, requests[0].request, calls.decode_relayed)
+        offsets, is_in_step = await self._caller.do(first)
+        stored = [offsets] if offsets else []
+        if not is_in_step:
+            return stored
+        with suppress(ClientError):
+            stream = self._caller.pipeline("AppendStream", [each.request for each in requests[1:]])
+            async with aclosing(stream) as answers:
                 async for answer in answers:
                     # A refusal has no offsets, nor has the answer of an earlier version to columns.
                     if not (offsets := requests[len(stored)].answered(answer)):
                         break
                     stored.append(offsets)
-        except ClientError:
-            if not stored:
-                raise
         return stored
 
     def _sends_columns(self, body: pa.RecordBatch) -> bool:

@@ -16,6 +16,9 @@ from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.files.file_system import OS, FileSystem, set_aside
 
+FORMAT_OF_SEVERAL = 2
+"""Format of a position with several ranges."""
+
 
 class BadRelayPosition(PenstockError, ValueError):
     """A document that is not the position of a relay."""
@@ -89,13 +92,15 @@ class RelayPositionFile:
         Raises DamagedFile, UnknownFormat, BadRelayPosition and OSError.
         """
         try:
-            return position_of(read_document(self._path, self._fs))
+            return position_of(read_document(self._path, self._fs, FORMAT_OF_SEVERAL))
         except FileNotFoundError:
             return None
 
     def write(self, position: RelayPosition) -> None:
         """Store ``position`` durably. Raises OSError."""
-        write_document(self._path, asdict(position), self._fs)
+        # Compatibility: an earlier version would pass over the further ranges, and count their entries as expired.
+        version = {"format": FORMAT_OF_SEVERAL} if position.further else {}
+        write_document(self._path, asdict(position) | version, self._fs)
 
     def set_aside(self) -> Path:
         """Rename a damaged file, and return its new name."""

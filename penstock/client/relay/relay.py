@@ -31,7 +31,7 @@ from penstock.client.log.client import Log
 from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready, Unavailable
 from penstock.client.relay.clients import Credentials, local_client, remote_client
 from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositionFile
-from penstock.client.relay.ranges import MAX_RANGES, Range, next_ranges, reread_range
+from penstock.client.relay.ranges import Range, next_ranges, reread_range
 from penstock.client.relay.registration import Registration
 from penstock.client.relay.tally import TopicTally, relayed_listener, relayed_origin
 from penstock.config import RelayConfig, Settings
@@ -54,8 +54,6 @@ POLL_INTERVAL_S = 0.2
 FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
 PRODUCER_MEMORY_S = 86400
 """Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
-IN_STEP_S = 60.0
-"""Time after an acknowledgement in which the other side has not forgotten the producer."""
 PUBLISH_INTERVAL_S = 1.0
 MAX_REPORTED_TOPICS = 150
 """Limit: topics of a relay with metrics; a text has 64 KiB, and a topic's name up to 249 bytes."""
@@ -128,10 +126,6 @@ class TopicRelay:
         self._pending: list[RelayPosition] = []
         """The ranges that are not acknowledged yet, the last ones of the file."""
         self._may_be_stored = False
-        self._has_entered = False
-        """Whether this process entered the last number."""
-        self._in_step_until = 0.0
-        """Monotonic time until which the other side surely expects the next number and no later one."""
         self._tally = TopicTally(self._host)
         self.statistics = TopicStatistics()
         self.is_away = False
@@ -211,10 +205,7 @@ class TopicRelay:
             first = self._pending[0]
             return self._send(reader, first, reread_range(reader, first.begin, first.end))
         # Order: the end before the entries. Without one up to it, all are gone.
-        # Limit: one range until the other side is in step. If the first of several is refused, a later one may be the
-        # next of a producer that it knows from before a backup was restored here, or the first of one that it forgot.
-        is_in_step = time.monotonic() < self._in_step_until
-        end, ranges = reader.end, next_ranges(reader, self._next, MAX_RANGES if is_in_step else 1)
+        end, ranges = reader.end, next_ranges(reader, self._next)
         begin = ranges[0].begin if ranges else end
         if begin > self._next:
             text = "topic %s: the entries [%d, %d) were gone before they were relayed"
@@ -313,16 +304,17 @@ class TopicRelay:
         self._file.write(RelayPosition.join(entered))
         # Order: after the write. Numbers that were not entered are used for the next attempt.
         self._sequence, self._entered, self._pending = entered[-1].sequence, entered, [*entered]
-        self._may_be_stored, self._has_entered = False, True
+        self._may_be_stored = False
 
     def _send_all(self, reader: TopicReader, ranges: Sequence[Range]) -> bool:
-        """Send all entered ranges in one stream. Those that are not stored by it are sent again, one by one."""
+        """Send all entered ranges. Those that are not stored by it are sent again, one by one."""
         self._may_be_stored = True
         appends = [
             (batches.rows, (pending.producer, pending.sequence), relayed_origin(self._host, batches.origin, self._hop))
             for pending, batches in zip(self._pending, ranges, strict=True)
         ]
-        with self._noting_outcome():
+        answers: list[list[int]] = []
+        with contextlib.suppress(OutOfSequence), self._noting_outcome():
             answers = self._remote.append_batches(self._target, appends)
         self._acknowledge(reader, [(batches, batches.rows.num_rows) for batches in ranges[: len(answers)]])
         return True
@@ -350,16 +342,16 @@ class TopicRelay:
         if not arrived:
             return
         acknowledged, pending = self._pending[: len(arrived)], self._pending[len(arrived) :]
+        # Order: files that cannot be read stop this before anything moves; the rest only adds.
+        self._tally.count_to(reader, acknowledged[-1].end)
         # Order: the cursor after the acknowledgement, because retention may remove what is before it.
         self._local.commit_cursor(self._topic, self._cursor, acknowledged[-1].end)
         self._next = self._committed = acknowledged[-1].end
         self._pending, self._may_be_stored = pending, self._may_be_stored and bool(pending)
-        self._in_step_until = time.monotonic() + IN_STEP_S if self._has_entered else 0.0
         for position, (batches, count) in zip(acknowledged, arrived, strict=True):
             # Compatibility: a position of an earlier version does not name the listener.
             source = batches.origin.source if batches else ""
             listener = position.listener or relayed_listener(self._host, source)
-            self._tally.count_to(reader, position.end)
             self._tally.forward(listener, count)
             self._tally.expire_of(listener, position.end - position.begin - count)
             if batches is not None:
@@ -403,7 +395,8 @@ class TopicRelay:
         # Order: file and cursor stay, so that a start asks again until the next range is entered, with these entries
         # as expired. It takes their number: their append, if it is still on its way, is refused then.
         # Limit: a producer that the other side forgot (transactions.producer_memory) counts as not stored.
-        # Without it the ranges behind it are refused, too: they are entered again.
+        # Without it the ranges behind it are refused, too: they are entered again. Limit: if those are on their way
+        # still, they may be stored twice.
         self._sequence, self._pending, self._may_be_stored = pending.sequence - 1, [], False
         return 0
 
@@ -428,7 +421,6 @@ class TopicRelay:
     def _renew_producer(self) -> None:
         """Begin another producer: the other side does not expect the next number of this one."""
         self._producer, self._sequence = uuid.uuid4().hex, 0
-        self._has_entered, self._in_step_until = False, 0.0
 
 
 class StatisticsPage:

@@ -29,19 +29,21 @@ Timestamps = npt.NDArray[np.int64]
 class Appended:
     """The answer to an append: offsets [first, first + count), one timestamp each (int64, microseconds).
 
-    ``durability`` is the promise that holds: ``synced`` or ``written``.
+    ``durability`` is the promise that holds: ``synced`` or ``written``. ``is_repeated``: stored before, under its
+    producer's number.
     """
 
     first: int
     count: int
     timestamps: Timestamps
     durability: Durability = "synced"
+    is_repeated: bool = False
 
 
 def answer_stored(stored: StoredAppend, durability: Durability) -> Appended:
     """Return the answer to an append that was stored before."""
     times = np.arange(stored.time, stored.time + stored.count, dtype=np.int64)
-    return Appended(stored.first, stored.count, times, durability)
+    return Appended(stored.first, stored.count, times, durability, is_repeated=True)
 
 
 @dataclass(slots=True)

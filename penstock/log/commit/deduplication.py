@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -173,4 +173,4 @@ def answer_duplicates(selection: Deduplicated, end: int, durability: Durability)
     for append in selection.stored:
         append.future.set_result(Appended(end, 0, NO_TIMES, durability))
     for append, first in selection.again:
-        append.future.set_result(first.future.result())
+        append.future.set_result(replace(first.future.result(), is_repeated=True))

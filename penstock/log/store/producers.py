@@ -27,8 +27,9 @@ MAX_PRODUCERS = 100_000
 """Producers kept per topic; the one that was silent for longest is forgotten first."""
 MAX_ANSWERS = 200_000
 """Answers kept per topic: 60 MB of memory. Above it, all producers lose their older answers."""
-TRIMMED_ANSWERS = (8, 1)
-"""Answers kept per producer above MAX_ANSWERS: 8 covers the requests in flight, 1 is the minimum for retries."""
+TRIMMED_ANSWERS = (64, 8, 1)
+"""Answers kept per producer above MAX_ANSWERS: 64 covers the appends of a relay that travel together, 8 the requests in
+flight of other clients, 1 is the minimum for retries."""
 TRIM_TARGET = 0.9
 """Share of MAX_ANSWERS that a trim must reach, so that the next append does not trim again."""
 MAX_ID = 200

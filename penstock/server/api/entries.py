@@ -55,10 +55,14 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Answer to an append: the offsets, and the durability: ``synced``, ``written`` or ``staged``."""
+    """Answer to an append: the offsets, and the durability: ``synced``, ``written`` or ``staged``.
+
+    ``stored_now``: by this request, and not before under its producer's number.
+    """
 
     offsets: range
     durability: str
+    stored_now: bool = False
 
 
 class EntriesApi:
@@ -336,7 +340,8 @@ def _producer(request: Append) -> ProducerSequence | None:
 
 
 def _accepted(appended: Appended) -> Accepted:
-    return Accepted(range(appended.first, appended.first + appended.count), appended.durability)
+    offsets = range(appended.first, appended.first + appended.count)
+    return Accepted(offsets, appended.durability, stored_now=bool(offsets) and not appended.is_repeated)
 
 
 def _outcome(future: Future[Appended], topic: str) -> Accepted | ApiError:

@@ -74,7 +74,7 @@ class Entries:
             if len(data) > MAX_PLAIN_BYTES and not (request.producer_id or request.transaction_id):
                 raise Exhausted(f"grpc: received message larger than max ({len(data)} vs. {MAX_PLAIN_BYTES})")
             if may_wait or self._api.at_once(request):
-                self._api.hand_over(request, "grpc", caller, partial(_answer, call))
+                self._api.hand_over(request, "grpc", caller, partial(_answer, call, request.origin is not None))
             else:
                 self._api.threads.submit(self._append, data, call, may_wait=True)
         except Exception as error:  # noqa: BLE001 - every call ends with a code
@@ -174,15 +174,17 @@ async def _encode_outcome(accepted: Awaitable[Accepted]) -> bytes:
         return pb.AppendResponse(error=pb.Error(code=error.code, message=error.message)).SerializeToString()
 
 
-def _answer(call: Call, outcome: Accepted | ApiError) -> None:
+def _answer(call: Call, is_relayed: bool, outcome: Accepted | ApiError) -> None:
     if isinstance(outcome, ApiError):
         call.refuse(*status_of(outcome))
     else:
-        call.answer(_encode_accepted(outcome))
+        call.answer(_encode_accepted(outcome, is_relayed))
 
 
-def _encode_accepted(accepted: Accepted) -> bytes:
-    return pb.AppendResponse(offsets=accepted.offsets, durability=DURABILITY[accepted.durability]).SerializeToString()
+def _encode_accepted(accepted: Accepted, is_relayed: bool = False) -> bytes:
+    answer = pb.AppendResponse(offsets=accepted.offsets, durability=DURABILITY[accepted.durability])
+    answer.stored_now = is_relayed and accepted.stored_now
+    return answer.SerializeToString()
 
 
 def _parse_query(data: bytes) -> Query:

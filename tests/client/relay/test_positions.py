@@ -17,7 +17,8 @@ from penstock.client.relay.positions import (
     position_of,
 )
 from penstock.errors import PenstockError
-from penstock.files.errors import DamagedFile
+from penstock.files.checked_document import read_document
+from penstock.files.errors import DamagedFile, UnknownFormat
 from tests.fuzzed import RAW, Bytes, documents
 
 POSITION = RelayPosition("me", 7, 10, 20, 1_700_000_000)
@@ -38,6 +39,11 @@ def test_position_has_the_numbers_of_its_ranges(tmp_path: Path) -> None:
     ranges = [(each.sequence, each.begin, each.end, each.listener, each.rows) for each in position.split()]
     assert ranges == [(7, 10, 20, "", 0), (8, 20, 23, "a", 3), (9, 23, 30, "b", 6)]
     assert RelayPosition.join(position.split()) == position
+    # An earlier version would pass over the ranges behind the first one.
+    with pytest.raises(UnknownFormat):
+        read_document(tmp_path / "t.json")
+    file.write(POSITION)
+    assert read_document(tmp_path / "t.json")["format"] == 1
 
 
 def test_damaged_file_is_set_aside(tmp_path: Path) -> None:
