@@ -6,6 +6,7 @@ Invariant: a process runs no Python from a request unless it, or root, wrote the
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pwd
 import stat
@@ -19,6 +20,7 @@ from penstock.config import ConfigError
 from penstock.files.file_system import create_like
 from penstock.files.json_values import parse_object
 
+_LOGGER = logging.getLogger(__name__)
 REQUEST = "restart.json"
 """Name of the file with the requested installation, in the data directory."""
 MAX_REQUEST_BYTES = 64 << 10
@@ -79,14 +81,18 @@ class Installation:
 
 def write_request(data_dir: Path, installation: Installation) -> None:
     """Write a request for the process that runs on ``data_dir``, before its signal. Raises OSError."""
-    discard_request(data_dir)
+    (data_dir / REQUEST).unlink(missing_ok=True)
     with open(create_like(data_dir / REQUEST, data_dir, os.O_WRONLY), "w") as file:
         json.dump(asdict(installation), file)
 
 
 def discard_request(data_dir: Path) -> None:
-    """Remove a request, so that a restart loads the same installation again."""
-    (data_dir / REQUEST).unlink(missing_ok=True)
+    """Remove a request, so that a restart loads the same installation again. A failure is in the log only."""
+    # Invariant: what another user or program has put here neither ends a running process nor stops a start.
+    try:
+        (data_dir / REQUEST).unlink(missing_ok=True)
+    except OSError as error:
+        _LOGGER.error("%s cannot be removed: %s", data_dir / REQUEST, error.strerror)
 
 
 def read_request(data_dir: Path) -> Installation | None:

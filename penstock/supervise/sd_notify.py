@@ -12,8 +12,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
-from penstock.ingest.sockets import CannotListen
-
 READY = "READY=1"
 STOPPING = "STOPPING=1"
 RELOADING = "RELOADING=1"
@@ -34,16 +32,16 @@ def notify(state: str, *descriptors: int) -> bool:
     return False
 
 
-def take_stored_sockets() -> dict[str, socket.socket]:
-    """Return the sockets that systemd opened or kept for this process, by listener, once.
+def take_stored_sockets() -> list[tuple[str, socket.socket]]:
+    """Return the sockets that systemd opened or kept for this process, with the names of their listeners, once.
 
-    Raises CannotListen if two different sockets have one name: the second one would not be read.
+    Several sockets have one name if a unit opened one and the listener has had another address since then.
     """
     names = os.environ.pop("LISTEN_FDNAMES", "").split(":")
     count, pid = os.environ.pop("LISTEN_FDS", ""), os.environ.pop("LISTEN_PID", "")
     if pid != str(os.getpid()) or not count.isdigit():
-        return {}
-    stored: dict[str, socket.socket] = {}
+        return []
+    stored: dict[int, tuple[str, socket.socket]] = {}
     for descriptor, name in zip(range(FIRST_DESCRIPTOR, FIRST_DESCRIPTOR + int(count)), names, strict=False):
         os.set_inheritable(descriptor, False)
         try:
@@ -52,17 +50,11 @@ def take_stored_sockets() -> dict[str, socket.socket]:
             os.close(descriptor)
             continue
         # A socket that a unit opened is also in the store, and is passed twice.
-        if name in stored and os.fstat(descriptor).st_ino != os.fstat(stored[name].fileno()).st_ino:
-            raise CannotListen(
-                f"systemd passes two sockets with the name {name!r}, {address_text(stored[name])} and "
-                f"{address_text(sock)}, but a listener has one: write a .socket unit for each, with FileDescriptorName="
-                " of its listener (systemctl stop drops the sockets of an earlier configuration)"
-            )
-        if name in stored:
+        if (inode := os.fstat(descriptor).st_ino) in stored:
             sock.close()
         else:
-            stored[name] = sock
-    return stored
+            stored[inode] = (name, sock)
+    return list(stored.values())
 
 
 def address_text(sock: socket.socket) -> str:

@@ -144,17 +144,21 @@ class Supervisor:
                 child.start()
         self._write_endpoints()
 
-    def _take_sockets(self) -> tuple[dict[str, socket.socket], dict[str, socket.socket]]:
+    def _take_sockets(self) -> tuple[dict[str, socket.socket], list[tuple[str, socket.socket]]]:
         """Return sockets that a predecessor or systemd kept, by name: of a listener that they serve, and all others."""
         if self._inheritance:
-            sockets = {name: socket.socket(fileno=number) for name, number in self._inheritance.sockets.items()}
+            sockets = [(name, socket.socket(fileno=number)) for name, number in self._inheritance.sockets.items()]
         else:
             sockets = take_stored_sockets()
         listeners = {listener.name: listener for listener in self._settings.listener}
-        claimed = {
-            name: sock for name, sock in sockets.items() if name in listeners and serves_listener(sock, listeners[name])
-        }
-        return claimed, {name: sock for name, sock in sockets.items() if name not in claimed}
+        claimed: dict[str, socket.socket] = {}
+        unclaimed: list[tuple[str, socket.socket]] = []
+        for name, sock in sockets:
+            if name in listeners and name not in claimed and serves_listener(sock, listeners[name]):
+                claimed[name] = sock
+            else:
+                unclaimed.append((name, sock))
+        return claimed, unclaimed
 
     def _end_superseded_children(self, has_unclaimed_sockets: bool) -> None:
         """End all inherited children if others are configured now, or other sockets or log buffers."""
@@ -172,11 +176,13 @@ class Supervisor:
             inheritance.end_children(group, self._settings.shutdown_time)
         self._inheritance = replace(inheritance, pids={})
 
-    def _open_intakes(self, claimed: Mapping[str, socket.socket], unclaimed: Mapping[str, socket.socket]) -> None:
+    def _open_intakes(
+        self, claimed: Mapping[str, socket.socket], unclaimed: Sequence[tuple[str, socket.socket]]
+    ) -> None:
         """Open the listeners' sockets except for ``claimed`` ones, and close ``unclaimed`` ones."""
         # Order: closed before new sockets are opened, which may have the same addresses: of a renamed listener, or of
         # another type.
-        for name, sock in unclaimed.items():
+        for name, sock in unclaimed:
             if not self._inheritance:
                 text = "systemd's socket %r at %s is closed: no listener has this name, address and protocol"
                 _LOGGER.warning(text, name, address_text(sock))

@@ -80,3 +80,11 @@ def test_any_request_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory
     (folder / REQUEST).write_bytes(data)
     with pytest.raises(ConfigError):
         read_request(folder)
+
+
+def test_request_that_cannot_be_removed_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / REQUEST).mkdir()
+    discard_request(tmp_path)
+    assert f"{tmp_path / REQUEST} cannot be removed: " in caplog.text
+    with pytest.raises(IsADirectoryError):
+        write_request(tmp_path, Installation.current())

@@ -126,7 +126,7 @@ def test_sockets_are_stored_by_listener_and_dropped(manager: socket.socket) -> N
 def test_stored_sockets_of_another_process_are_not_taken(pid: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in {"LISTEN_PID": pid, "LISTEN_FDS": "1", "LISTEN_FDNAMES": "a"}.items():
         monkeypatch.setenv(name, text)
-    assert take_stored_sockets() == {}
+    assert take_stored_sockets() == []
     assert "LISTEN_FDS" not in os.environ
 
 

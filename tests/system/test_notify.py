@@ -52,20 +52,28 @@ def serve_with(pipe: Pipe, names: list[str], numbers: list[int]) -> subprocess.P
         return subprocess.Popen([*launcher, "serve", *pipe.options], stderr=output, pass_fds=numbers)
 
 
-def test_two_sockets_with_one_name_stop_the_start_and_are_named(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path)
+@pytest.mark.parametrize("stored_first", [False, True])
+def test_of_two_sockets_with_one_name_the_listener_has_the_one_of_its_address(
+    tmp_path: Path, stored_first: bool
+) -> None:
+    """A unit opened one, and systemd keeps the other since a reload gave the listener another port."""
     with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as read,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unread,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stored,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as opened,
     ):
-        for sock in (read, unread):
+        for sock in (stored, opened):
             sock.bind(("127.0.0.1", 0))
-        addresses = [":".join(map(str, sock.getsockname())) for sock in (read, unread)]
-        process = serve_with(pipe, ["syslog-udp", "syslog-udp"], [read.fileno(), unread.fileno()])
-        assert process.wait(60) != 0
-    text = pipe.output.read_text()
-    assert f"two sockets with the name 'syslog-udp', {addresses[0]} and {addresses[1]}" in text
-    assert "FileDescriptorName=" in text
+        port = stored.getsockname()[1]
+        pipe = Pipe(tmp_path, f"listener.syslog-udp.port={port}")
+        pair = [stored, opened] if stored_first else [opened, stored]
+        pipe.process = serve_with(pipe, ["syslog-udp", "syslog-udp"], [sock.fileno() for sock in pair])
+        try:
+            pipe.wait_ready()
+            assert pipe.endpoints()["listeners"]["syslog-udp"][1] == port
+        finally:
+            pipe.stop()
+        address = ":".join(map(str, opened.getsockname()))
+    assert f"socket 'syslog-udp' at {address} is closed" in pipe.output.read_text()
 
 
 def test_socket_that_no_listener_has_is_named(tmp_path: Path) -> None:

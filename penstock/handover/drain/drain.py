@@ -66,6 +66,7 @@ class Drain(FrameReader):
         self._routes_version = b""
         self._routes: TopicByPosition | None = None
         self._uncertain_end = 0
+        self._has_resumed = False
 
     def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Note frames that were claimed and not passed: a predecessor, or another topic, may have stored them."""
@@ -80,8 +81,8 @@ class Drain(FrameReader):
         try:
             self._store(group, position)
         except LogError as error:
-            if isinstance(error, LogFull):
-                position.shortage = "disk" if is_disk_full(error) else "log"
+            shortage = "disk" if is_disk_full(error) else "log"
+            position.shortage = shortage if isinstance(error, LogFull) else ""
             # Frames that were not stored go back to the writer: it may drop and count them. Those before the uncertain
             # end may be stored in part; the writer saves them.
             position.claim = max(position.position, self._uncertain_end)
@@ -100,8 +101,10 @@ class Drain(FrameReader):
     def resume(self, path: Path, position: ReaderPosition) -> None:
         """Store the saved frames of a stopped predecessor. Raises RoutesUnknown while the topics are unknown."""
         self._page = StatePage(state_file(self.folder, self.listener))
-        # A predecessor may have died on a full disk.
-        self._position, position.shortage = position, ""
+        self._position = position
+        if not self._has_resumed:
+            # A predecessor may have died on a full disk. Later looks follow a refusal: what they try decides.
+            position.shortage, self._has_resumed = "", True
         if not TopicByPosition(self._page):
             raise RoutesUnknown("the receiver has not yet written the topic of its frames")
         if self._leaving and was_restarted(self._page):

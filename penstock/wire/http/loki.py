@@ -166,8 +166,10 @@ def _nanoseconds(time: Any) -> str:
 def _parse_entry(entry: Any) -> tuple[bytes, str, dict[str, str]]:
     """Return the line of an entry, its time and its metadata. Raises NotJson."""
     if isinstance(entry, Members):  # the form of /api/prom/push
-        structured = entry.get("structuredMetadata")
-        entry = [entry.get("ts", "timestamp"), entry.get("line"), *([] if structured is None else [structured])]
+        metadata = entry.get("structuredMetadata")
+        # An object, as Loki's clients send it. Another form is left out, and no reason to refuse the line.
+        has_metadata = isinstance(metadata, Members)
+        entry = [entry.get("ts", "timestamp"), entry.get("line"), *([metadata] if has_metadata else [])]
     if not isinstance(entry, list) or not 2 <= len(entry) <= 3:
         raise NotJson("a list of a time and a line is expected")
     time, line, *metadata = entry

@@ -237,6 +237,16 @@ def test_position_passes_the_frames_stored_before_a_full_disk(
     assert payloads(log) == [b"one", b"two"]
 
 
+def test_shortage_lasts_through_the_retries_of_a_drain(life: Life, log: Log, tmp_path: Path) -> None:
+    """Between two retries no request may be written, which would be refused to its sender all the same."""
+    publish(life, b"one")
+    drain = Drain("events", tmp_path, log, None)
+    for first, shortage in ((drain, ""), (drain, "disk"), (Drain("events", tmp_path, log, None), "")):
+        first.resume(tmp_path, life.position)
+        assert life.position.shortage == shortage
+        life.position.shortage = "disk"
+
+
 def refuse_topic(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refuse appends to the topic of the handler, as on a full disk; other topics have room."""
     topic = log.topic("in", create=True)
