@@ -577,7 +577,7 @@ REQUESTS = [
         OTLP,
         otlp('{"body":{"stringValue":"a"},"body":{"stringValue":"b"}}', '{"body":{"stringValue":"c"}}'),
         ["c"],
-        text="a member occurs more than once",
+        text="body occurs more than once",
     ),
     *(
         Report(f"OTLP: no name of its own ({name})", OTLP, body, [], 400, f"'{name}' is not a")

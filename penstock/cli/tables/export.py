@@ -81,9 +81,14 @@ def rebuild(
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, nothing happens.")] = False,
 ) -> None:
     """Make the next step replace all rows of the target."""
+    from penstock.landing.table.landed_table import has_landed_table
+
     layout, config = _select_export(settings, name)
     if not yes:
         fail(f"the next step would replace all rows of {config.target_table} at {config.to}: repeat with --yes", 2)
+    if not has_landed_table(layout):
+        # The target would belong to no Penstock, and refuse this one once its first rows have landed.
+        fail(f"nothing has landed in {layout.tables} yet: repeat it after the first rows", 2)
     with _open(layout, config) as target:
         target.forget()
     record_command(settings.data_dir, f"copy all rows of export {name} again")

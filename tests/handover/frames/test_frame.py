@@ -33,7 +33,7 @@ from penstock.records import EMPTY_BODY, BadBatch, Rows, body, encode
 from tests.fuzzed import RAW, objects
 
 RECEIPT = FrameMetadata(
-    Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2})),
+    Origin("events", 60, 61_000_000, 62_000_000, "plog", Counts({"seen": 2}), total=10),
     3,
     10,
     1,
