@@ -67,5 +67,5 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "Penstock needs python3 3.11 to 3.13")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "fetching what Penstock needs into .venv (some minutes, once)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[spark,kafka,console,java,otel,dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[spark,kafka,console,java,otel,dev]'
 	touch $(STAMP)
