@@ -274,10 +274,7 @@ class Drain(FrameReader):
         lost = metadata.total - counts[Name.ACCEPTED] - mark if mark != UNKNOWN else 0
         if lost > 0:
             # Crash: a power failure may take stored frames from the log buffer, and spare the total.
-            stored = self._stored_total(buffer, frame.begin)
-            # A larger total than before this frame is of another count: the listener's files were gone once, and its
-            # total began again.
-            lost -= max(stored - mark, 0) if stored <= metadata.total - counts[Name.ACCEPTED] else 0
+            lost -= max(self._stored_total(buffer, frame.begin) - mark, 0)
         if lost > 0:
             counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
         return replace(
