@@ -19,7 +19,7 @@ MAX_BYTES = 4 << 20
 MAX_BATCHES = 256
 """Limit: of the batches that travel together, so that their appends are made within milliseconds."""
 MAX_RANGES = 64
-"""Limit: of the ranges that travel together: the other side remembers the answers to the last 256 appends."""
+"""Limit: of the ranges that travel together: of many producers the other side remembers so many answers each."""
 
 
 @dataclass(frozen=True, slots=True)

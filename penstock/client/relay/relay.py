@@ -173,7 +173,7 @@ class TopicRelay:
         return reports, reader.backlog(self._next)[2]
 
     def relay_once(self) -> bool:
-        """Relay one range, if there is one; report whether there was. A failure waits for its next attempt."""
+        """Relay the next ranges, if there are any; report whether there were. A failure waits for its next attempt."""
         if self._outage.is_waiting:
             return False
         try:

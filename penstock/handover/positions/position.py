@@ -30,8 +30,9 @@ _SECOND: Final = 128
 _POSITION, _FLOOR, _MARK, _CLAIM, _FLOOR_MARK, _NEWEST, _TOTAL = range(1, 8)
 _WORDS: Final = range(_POSITION, _TOTAL + 1)
 _SHORTAGE: Final = 192
-_SHORTAGES: Final = {int.from_bytes(b"FULLDISK", "little"): "disk", int.from_bytes(b"FULLTLOG", "little"): "log"}
+_SHORTAGE_WORDS: Final = {"disk": int.from_bytes(b"FULLDISK", "little"), "log": int.from_bytes(b"FULLTLOG", "little")}
 """Values of one word without a copy or check: one that is damaged, or that an older version left, means no shortage."""
+_SHORTAGES: Final = {word: name for name, word in _SHORTAGE_WORDS.items()}
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -202,7 +203,7 @@ class ReaderPosition:
 
     @shortage.setter
     def shortage(self, value: str) -> None:
-        self._words[_SHORTAGE] = next((code for code, name in _SHORTAGES.items() if name == value), 0)
+        self._words[_SHORTAGE] = _SHORTAGE_WORDS.get(value, 0)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

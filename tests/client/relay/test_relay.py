@@ -350,8 +350,8 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-def kill_at(relay: TopicRelay, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    """Let the relay end before or after one of its writes of file, append and cursor: two steps each."""
+def relay_until_killed(relay: TopicRelay, step: int) -> None:
+    """Relay until the end before or after one of the writes of file, append and cursor: two steps each."""
     steps = count()
 
     def ending(write: Callable[..., Any]) -> Callable[..., Any]:
@@ -367,8 +367,11 @@ def kill_at(relay: TopicRelay, monkeypatch: pytest.MonkeyPatch, step: int) -> No
 
     remote, local = relay._remote, relay._local
     appends = ((remote, "append_batch"), (remote, "append_batches"))
-    for owner, name in ((relay._file, "write"), *appends, (local, "commit_cursor")):
-        monkeypatch.setattr(owner, name, ending(getattr(owner, name)))
+    with pytest.MonkeyPatch.context() as context:
+        for owner, name in ((relay._file, "write"), *appends, (local, "commit_cursor")):
+            context.setattr(owner, name, ending(getattr(owner, name)))
+        with contextlib.suppress(Killed):
+            relay_all(relay)
 
 
 def delete_before_arrival(pair: Pair) -> list[bytes]:
@@ -400,15 +403,11 @@ def expire_behind_the_cursor(pair: Pair) -> list[bytes]:
 @pytest.mark.parametrize("step", range(12))
 @pytest.mark.parametrize("lose", [delete_before_arrival, refuse_a_part, expire_behind_the_cursor])
 def test_entries_behind_gone_ones_arrive_and_count_once_after_a_kill(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, lose: Callable[[Pair], list[bytes]], step: int
+    pair: Pair, lose: Callable[[Pair], list[bytes]], step: int
 ) -> None:
     arriving = lose(pair)
     accepted = 3 + (lose is expire_behind_the_cursor)
-    with monkeypatch.context() as context:
-        relay = pair.relay()
-        kill_at(relay, context, step)
-        with contextlib.suppress(Killed):
-            relay_all(relay)
+    relay_until_killed(pair.relay(), step)
     relay = pair.relay()
     relay_all(relay)
     assert pair.arrived == arriving
@@ -444,15 +443,9 @@ def test_entries_of_several_listeners_travel_together(pair: Pair, monkeypatch: p
 
 @pytest.mark.survives("relay", "SIGKILL")
 @pytest.mark.parametrize("step", range(13))
-def test_entries_of_several_listeners_arrive_and_count_once_after_a_kill(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
+def test_entries_of_several_listeners_arrive_and_count_once_after_a_kill(pair: Pair, step: int) -> None:
     names = store_by_listener(pair, "aabca")
-    with monkeypatch.context() as context:
-        relay = pair.relay()
-        kill_at(relay, context, step)
-        with contextlib.suppress(Killed):
-            relay_all(relay)
+    relay_until_killed(pair.relay(), step)
     relay = pair.relay()
     relay_all(relay)
     assert (pair.arrived, pair.cursor()) == (names, len(names))
@@ -481,12 +474,9 @@ def test_entries_of_several_listeners_arrive_once_whatever_is_interrupted(
         for _ in range(chance.randrange(8)):
             payloads = [b"%d" % next(numbers) for _ in range(chance.randrange(1, 3))]
             pair.store(*payloads, origin=replace(ORIGIN, source=chance.choice("abc")))
-        with monkeypatch.context() as context:
-            relay = pair.relay()
-            context.setattr(relay._remote, "append_batches", breaking(relay._remote.append_batches))
-            kill_at(relay, context, chance.randrange(30))
-            with contextlib.suppress(Killed):
-                relay_all(relay)
+        relay = pair.relay()
+        monkeypatch.setattr(relay._remote, "append_batches", breaking(relay._remote.append_batches))
+        relay_until_killed(relay, chance.randrange(30))
         if chance.random() < 0.2:
             recreate(pair, b"%d" % next(numbers))
             topics += 1
@@ -595,10 +585,7 @@ def test_stream_without_answers_is_repeated_once_while_the_other_side_keeps_few_
 ) -> None:
     names = store_by_listener(pair, "ab" * 32)
     relay = pair.relay()
-    with monkeypatch.context() as context:
-        kill_at(relay, context, 5)
-        with contextlib.suppress(Killed):
-            relay_all(relay)
+    relay_until_killed(relay, 5)
     assert pair.arrived == names
     monkeypatch.setattr(producers, "MAX_ANSWERS", 150)
     origin = relayed_origin("web2", ORIGIN, "d/t")
