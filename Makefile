@@ -1,15 +1,17 @@
 # Everything is fetched into .venv; nothing else on the machine is touched.
 PYTHON ?= python3
 BIN := .venv/bin
-STAMP := .venv/.ready
+# Two steps: what Penstock needs, and what tests and checks need in addition.
+RUN_STAMP := .venv/.ready-to-run
+DEV_STAMP := .venv/.ready-to-test
 TEST_PROCESSES ?= 4
 
 .PHONY: run demo test test-arm64 check soak mutants simulate fuzz audit-dependencies bench bench-compare site pictures format setup
 
-run: setup
+run: $(RUN_STAMP)
 	$(BIN)/penstock up --sample
 
-demo: setup
+demo: $(RUN_STAMP)
 	$(BIN)/penstock up --demo
 
 # Four processes on two cores: a test with real processes waits half of its time.
@@ -61,11 +63,19 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-setup: $(STAMP)
+setup: $(DEV_STAMP)
 
-$(STAMP): pyproject.toml constraints.txt
+RUN_EXTRAS := spark,kafka,console,java,otel
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+
+$(RUN_STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else "Penstock needs python3 3.11 to 3.13")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "fetching what Penstock needs into .venv (some minutes, once)"
-	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[spark,kafka,console,java,otel,dev]'
-	touch $(STAMP)
+	$(INSTALL) --editable '.[$(RUN_EXTRAS)]'
+	touch $(RUN_STAMP)
+
+$(DEV_STAMP): $(RUN_STAMP)
+	@echo "fetching what tests and checks need into .venv (some minutes, once)"
+	$(INSTALL) --editable '.[$(RUN_EXTRAS),dev]'
+	touch $(DEV_STAMP)
