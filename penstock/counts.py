@@ -242,6 +242,16 @@ class Origin:
 
 TOTAL = "#total"
 """End of the name of a log buffer's total of messages among the stored positions."""
+SERIES_END = "~"
+"""End of the series' name in the name of an epoch; no listener has it in its name."""
+
+
+def series_of(buffer: str) -> str:
+    """Return the name of the series in which a log buffer (or epoch) counts messages; its epochs continue one total.
+
+    A listener whose files were gone counts from 0 in another series.
+    """
+    return buffer.partition(SERIES_END)[0]
 
 
 def advance_positions(positions: dict[str, int], origin: Origin) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import crc32c
 
 from penstock.config import ListenerConfig
+from penstock.counts import SERIES_END, series_of
 from penstock.handover.dropped_frames import last_move, moved_readers
 from penstock.handover.frames.frame import intact_metadata
 from penstock.handover.frames.frame_metadata import FrameMetadata
@@ -185,13 +186,16 @@ def epoch_of(page: StatePage, inode: int, position: int) -> tuple[str, int]:
     """Return the name of the period in which positions are unique, and the position at which the machine was restarted.
 
     The period starts with the file or with the machine; ``inode`` distinguishes files. ``position`` is that of the next
-    frame. Crash: after a power failure a buffer may continue at positions that were already used for other frames.
+    frame. Its name begins with that of the listener's first one, which names the series of totals (``series_of``): a
+    page that was lost begins another. Crash: after a power failure a buffer may continue at positions that were already
+    used for other frames.
     """
     boot = boot_id()
     epoch = page.read(EPOCH)
     if not epoch or (epoch["boot"], epoch["made"]) != (boot, inode):
         is_first, begin = not epoch, 0 if epoch and epoch["boot"] == boot else position
-        epoch = {"boot": boot, "made": inode, "epoch": f"{time.time_ns():x}", "begin": begin}
+        series = f"{series_of(str(epoch['epoch']))}{SERIES_END}" if epoch else ""
+        epoch = {"boot": boot, "made": inode, "epoch": f"{series}{time.time_ns():x}", "begin": begin}
         page.write(EPOCH, epoch)
         if is_first:
             # Order: the first text is on the disk before the first frame. Without any text a power failure looks like

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import records
-from penstock.counts import TOTAL, Origin
+from penstock.counts import TOTAL, Origin, series_of
 from penstock.log.commit.batching import Appended, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.cursors import Backlog, Cursors, Lag
@@ -120,13 +120,13 @@ class Topic:
     def stored_total(self, buffer: str, begin: int) -> int:
         """Return the total of a listener's messages that are stored before the frame at ``begin``; 0 without any.
 
-        They are in this log buffer, or in the listener's buffer of another epoch.
+        They are in this log buffer, or in another epoch of its series of totals.
         """
-        positions, listener, largest = self.writer.positions.copy(), buffer.rpartition(".")[0], 0
+        positions, series, largest = self.writer.positions.copy(), series_of(buffer), 0
         for key, number in positions.items():
             name, is_total, _ = key.partition(TOTAL)
             is_before = name != buffer or positions[buffer] <= begin
-            if is_total and is_before and name.rpartition(".")[0] == listener:
+            if is_total and is_before and series_of(name) == series:
                 largest = max(largest, number)
         return largest
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import ListenerConfig
+from penstock.counts import series_of
 from penstock.handover.buffer import epoch_of, open_buffer
 from penstock.handover.held_frames import read_held_frames
 from penstock.handover.paths import buffer_file, held_file, position_file, state_file
@@ -95,6 +96,19 @@ def test_reader_behind_the_end_is_reset_and_misses_no_frame(
     assert (publication.position, position.position, position.claim, position.mark) == (end, 0, 0, UNKNOWN)
     assert "no frame can be at" in caplog.messages[0]
     publication.close()
+
+
+def test_epochs_of_a_page_are_of_one_series_and_a_lost_page_begins_another(tmp_path: Path) -> None:
+    path = state_file(tmp_path, "events")
+    names = []
+    for inode in (1, 2, 3):
+        with contextlib.closing(StatePage(path)) as page:
+            names.append(epoch_of(page, inode, 0)[0])
+    assert len(set(names)) == 3
+    assert {series_of(name) for name in names} == {names[0]}
+    path.unlink()
+    with contextlib.closing(StatePage(path)) as page:
+        assert series_of(epoch_of(page, 3, 0)[0]) != names[0]
 
 
 def test_position_behind_the_end_holds_after_a_restart_of_the_machine(tmp_path: Path) -> None:

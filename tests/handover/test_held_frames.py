@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import shutil
 import threading
 import time
 import tracemalloc
@@ -819,3 +820,28 @@ def test_arbitrary_file_yields_only_intact_frames(tmp_path_factory: pytest.TempP
     path.write_bytes(data)
     frames, _ = read_held_frames(path)
     assert all(not len(frame.data) for frame in frames), "no bytes at all have a checksum of 0"
+
+
+def test_damage_is_counted_after_the_files_of_a_listener_were_gone(tmp_path: Path, log: Log) -> None:
+    """The total of messages began again; the topics still have the larger one of before."""
+    folder = tmp_path / "handover"
+    folder.mkdir()
+    life = live(folder, LISTENER)
+    for _ in range(20):
+        publish(life, *[b"m"] * 50)
+    life.end()
+    drain(folder, log)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    life = live(folder, LISTENER)
+    publish(life, b"a")
+    drain(folder, log)
+    begin = life.publication.position
+    publish(life, *[b"x"] * 30)
+    publish(life, b"z")
+    life.end()
+    damaged = bytearray(life.publication.path.read_bytes())
+    damaged[begin + 100] ^= 1
+    life.publication.path.write_bytes(damaged)
+    drain(folder, log)
+    assert counts(log)["corrupt"] == 30

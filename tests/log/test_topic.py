@@ -91,6 +91,17 @@ def test_stored_frames_of_a_buffer_are_skipped_after_a_restart(tmp_path):
         assert payloads(topic) == [b"0", b"64", b"96"]
 
 
+def test_stored_total_is_that_of_the_series_before_a_frame_after_a_restart(tmp_path):
+    with opened(tmp_path) as topic:
+        frames = [("udp.a", 0, 2), ("udp.a", 32, 5), ("udp.a~b", 32, 4), ("udp.c", 0, 7), ("tcp.a", 0, 9)]
+        for buffer, begin, total in frames:
+            frame = origin(buffer=buffer, begin=begin, end=begin + 32, total=total)
+            topic.append(rows(b"x"), frame).result(10)
+    with opened(tmp_path) as topic:
+        assert [topic.stored_total("udp.a", begin) for begin in (32, 64)] == [4, 5]
+        assert [topic.stored_total(buffer, 0) for buffer in ("udp.a~b", "udp.a~d", "udp.c~d", "tcp.b")] == [5, 5, 7, 0]
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_positions_survive_many_segments_and_the_loss_of_their_file(tmp_path, lost):
     settings = TopicSettings(segment_size_limit=1)
