@@ -153,6 +153,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/process/servers/in_flight_bytes.py": "one limit of two servers",
     "penstock/process/kernel.py": "the calls of Linux",
     "penstock/process/process_end.py": "a workaround of its own",
+    "penstock/process/module_search.py": "the search of modules, for each process that starts another one",
     "penstock/process/terminal.py": "two functions on texts, without dependencies",
     "penstock/lazy_names.py": "a helper of every room's __init__, below all of them",
     "penstock/client/log/admin.py": "one group of a client's operations",

@@ -50,6 +50,7 @@ it.
 LINUX_COMMANDS = ("up", "serve", "drill")
 """Commands that start receivers and the log daemon: they need Linux on x86-64 or arm64 with glibc."""
 
+MAX_SHOWN_TEXT = 200
 UMASK = 0o027
 """Files of the command and of the processes that it starts are writable by the user and readable by the group."""
 
@@ -155,6 +156,10 @@ def _libc() -> str:
         return ""
 
 
+def _is_utf8(text: str) -> bool:
+    return not re.search("[\ud800-\udfff]", text)
+
+
 def main() -> None:
     """Run the command line."""
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
@@ -175,6 +180,12 @@ def main() -> None:
         if missing not in EXTRAS:
             raise
         end(f"this needs {missing}: pip install 'penstock-pipe[{EXTRAS[missing]}]'")
+    except UnicodeEncodeError as error:
+        # A name is sent or stored as UTF-8; in arguments and paths Python keeps all other bytes as lone surrogates.
+        words = [word for word in [*sys.argv[1:], error.object[:MAX_SHOWN_TEXT]] if not _is_utf8(word)]
+        if not words:
+            raise
+        end(f"{os.fsencode(words[0])!r} is not UTF-8: use another name")
     except (PenstockError, OSError) as error:
         # No Java, a folder without write permission, a daemon that stopped.
         end(error)

@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.java.jars import KAFKA_BROKER, fetch_all
 from penstock.java.runtime import find_java
 from penstock.process.kernel import die_with_parent
+from penstock.process.module_search import module_command
 
 HOST = "127.0.0.1"
 DEFAULT_MEMORY = "512m"
@@ -158,7 +159,7 @@ class Broker:
         command = [*self._java(jars, self._memory), "kafka.Kafka", str(self.folder / "server.properties")]
         with (self.folder / "java.log").open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.kafka.broker", str(os.getpid()), *command],
+                module_command("penstock.kafka.broker", str(os.getpid()), *command),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -1,14 +1,16 @@
 """The life of a process: tuning, child processes, the end, reports, and servers with their limits.
 
 Read ``tuning`` (what each process calls first), ``child`` (a process that is restarted), ``forked`` (a child that
-shares loaded code), ``process_end``, ``kernel`` (requests to Linux), ``freeze`` (of the processes that use a folder),
-``reporting`` (log lines), ``terminal`` (text that is safe to print), and ``servers``. Imports ``errors`` only.
+shares loaded code), ``module_search``, ``process_end``, ``kernel`` (requests to Linux), ``freeze`` (of the processes
+that use a folder), ``reporting`` (log lines), ``terminal`` (text that is safe to print), and ``servers``. Imports
+``errors`` only.
 """
 
 __all__ = [  # noqa: RUF022 reading order
     "tuning",
     "child",
     "forked",
+    "module_search",
     "process_end",
     "kernel",
     "freeze",

@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from penstock.process.forked import Forked, OwnChild
+from penstock.process.module_search import module_command
 
 FIRST_RESTART_DELAY_S, MAX_RESTART_DELAY_S = 0.1, 5.0
 """Delay of a restart, doubled with each death: a child that dies at once takes 1 % of a core and not all of it."""
@@ -80,7 +80,7 @@ class Child:
 
     def _execute(self, arguments: Sequence[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", self._module, *arguments],
+            module_command(self._module, *arguments),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

@@ -18,6 +18,7 @@ from penstock.config import (
 )
 from penstock.config.complaints import in_words
 from penstock.config.keys.handlers import ENTRY_POINTS
+from penstock.process.module_search import add_working_folder
 from penstock.sinks.handler import BadSettings, Discard, Handler
 
 
@@ -32,6 +33,7 @@ def make_handler(listener: str, handler: ForwardedHandler) -> Handler:
         return Console(listener, handler)
     if isinstance(handler, DiscardHandler):
         return Discard()
+    add_working_folder()
     if isinstance(handler, KafkaHandler):
         from penstock.sinks.kafka import Kafka
 

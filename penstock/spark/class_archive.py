@@ -24,6 +24,7 @@ from pathlib import Path
 from penstock.files.errors import Locked
 from penstock.files.file_system import OS
 from penstock.process.kernel import die_with_parent
+from penstock.process.module_search import module_command
 
 BUILD_DELAY_S = 60.0
 """Time from a JVM's start to the build of the archive: the first batch has landed and loaded its classes."""
@@ -89,7 +90,7 @@ class ClassArchive:
             if self.path.exists():
                 return
             self._delete_unused()
-            child = [sys.executable, "-m", __name__, str(os.getpid()), *_command_of(jvm), *options]
+            child = module_command(__name__, str(os.getpid()), *_command_of(jvm), *options)
             completed = subprocess.run(child, capture_output=True, timeout=BUILD_TIMEOUT_S)
             if completed.returncode:
                 _LOGGER.info("no class archive for Spark: java ended with %d", completed.returncode)

@@ -237,6 +237,8 @@ def _prepare_environment(master: str, python: str | None, is_local: bool) -> Non
     )
     os.environ["PYSPARK_PYTHON"] = python or default_python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if sys.flags.safe_path:  # Spark starts the Python workers itself
+        os.environ["PYTHONSAFEPATH"] = "1"
     if _IN_PROCESS.fullmatch(master) and os.environ["PYSPARK_PYTHON"] == sys.executable:
         _set_home()
     if is_local:

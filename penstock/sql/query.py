@@ -345,6 +345,10 @@ def memory_limits(memory_bytes: int) -> tuple[str, str]:
 
 def check_one_select(text: str) -> None:
     """Raise BadQuery or duckdb.Error unless the text is one SELECT, or EXPLAIN with one, that only reads tables."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # lone surrogates, for which DuckDB has a TypeError
+        raise BadQuery("the query is not UTF-8") from None
     statements = duckdb.extract_statements(text)
     if len(statements) != 1:
         raise BadQuery("only one statement is allowed" if statements else "the query is empty")

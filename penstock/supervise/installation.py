@@ -58,7 +58,13 @@ class Installation:
 
         A version that was installed in place is loaded by the same program.
         """
-        return (self.package, self.executable) != (other.package, other.executable)
+        return self._environment() != other._environment()
+
+    def _environment(self) -> tuple[str, str]:
+        """Return package and virtual environment, or Python without one; links and ``python3`` make no difference."""
+        folder = Path(self.executable).parent.parent
+        has_environment = (folder / "pyvenv.cfg").is_file()
+        return os.path.realpath(self.package), os.path.realpath(folder if has_environment else self.executable)
 
     def check_owner(self) -> None:
         """Check that Python and package exist and belong to this user or to root. Raises ConfigError."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -17,6 +16,7 @@ from pathlib import Path
 from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings, split_address
 from penstock.config.units import overlap
 from penstock.handover.frames.frame_size import frame_length, min_frame_length
+from penstock.process.module_search import module_command
 
 CONSOLE_KEY = "console.http"
 HANDLER_CHECK = "penstock.sinks.handler_check"
@@ -116,9 +116,12 @@ def check_handlers(listeners: Sequence[ListenerConfig], tick: Callable[[], None]
     ]
     if not handlers:
         return
-    command = [sys.executable, "-m", HANDLER_CHECK]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        module_command(HANDLER_CHECK),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         output, errors = _run_check(process, json.dumps(handlers), tick)
     was_killed = process.returncode < 0

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from penstock.config import ConfigError
 from penstock.process.forked import OwnChild
+from penstock.process.module_search import module_command
 from penstock.supervise.installation import NEXT_STEP, Installation
 
 VARIABLE = "PENSTOCK_SUCCESSION"
@@ -49,7 +50,7 @@ class Program:
     @classmethod
     def of_child(cls, module: str, task: Mapping[str, Any]) -> Program:
         """Return the command of a child that runs ``main`` of ``module``; its argument is its parent's process id."""
-        return cls([sys.executable, "-m", module, str(os.getppid())], task)
+        return cls(module_command(module, str(os.getppid())), task)
 
     def run_by(self, installation: Installation) -> Program:
         """Return this program as another installation runs it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
@@ -124,6 +125,11 @@ def test_daemon_address_comes_from_variable_or_option(running: Running, tmp_path
     (tmp_path / "penstock.toml").write_text('log.http = "127.0.0.1:1"')
     assert run("topics", folder=tmp_path, PENSTOCK_LOG__HTTP=running.bound.http).status == 0
     assert run("topics", "-o", f"log.http={running.bound.http}", folder=tmp_path).status == 0
+
+
+def test_argument_that_is_not_utf8_is_one_line(running: Running, tmp_path: Path) -> None:
+    completed = run("consume", os.fsdecode(b"x\xff"), "-o", f"log.grpc={running.bound.grpc}", folder=tmp_path)
+    assert (completed.status, completed.text) == (1, "penstock: b'x\\xff' is not UTF-8: use another name\n")
 
 
 def test_unreachable_daemon_reports_an_unknown_key_of_the_file(tmp_path: Path) -> None:

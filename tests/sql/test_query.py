@@ -251,6 +251,7 @@ def test_watermarks_are_the_stored_ones(tables: Tables) -> None:
         ("from arrow_scan(1, 2, 3)", "arrow_scan is disabled"),
         ("select * from read_text('/etc/passwd')", "disabled"),
         ("select 1 / 'x'", "Could not convert"),
+        pytest.param("select '\ud800'", "not UTF-8", id="lone surrogate"),
     ],
 )
 def test_bad_query_names_its_cause(text: str, words: str, tables: Tables) -> None:

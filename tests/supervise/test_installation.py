@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import venv
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,6 +33,16 @@ def test_same_python_and_package_need_no_request() -> None:
     assert not installation.is_replaced_by(replace(installation, version="2"))
     assert installation.is_replaced_by(replace(installation, package="/b/penstock"))
     assert installation.is_replaced_by(replace(installation, executable="/b/python"))
+
+
+def test_spellings_of_one_environment_need_no_request(tmp_path: Path) -> None:
+    for name in ("old", "other"):
+        venv.create(tmp_path / name, with_pip=False)
+    (tmp_path / "current").symlink_to("old")
+    installation = Installation("1", "/a/penstock", str(tmp_path / "old/bin/python"))
+    for spelling in ("old/bin/python3", "current/bin/python"):
+        assert not installation.is_replaced_by(replace(installation, executable=str(tmp_path / spelling)))
+    assert installation.is_replaced_by(replace(installation, executable=str(tmp_path / "other/bin/python")))
 
 
 def test_python_that_anyone_may_change_is_not_run(tmp_path: Path) -> None:

@@ -7,20 +7,18 @@ import shutil
 import socket
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
-import venv
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import penstock
 from penstock.client.send_many import DatagramBatch
 from penstock.ingest.sockets import granted_buffer, request_buffer
 from penstock.supervise.installation import Installation
 from penstock.testing.pipe import Pipe, wait_until
+from tests.system.virtual_environment import install, script_of
 
 RATE = 50_000
 """Datagrams a second, on a machine that grants the buffer."""
@@ -106,29 +104,6 @@ def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> Non
     counts = pipe.counts("events-udp")
     assert (counts["taken"], counts["accepted"], counts["kernel_dropped"]) == (sent, sent, 0)
     assert pipe.counts("events-tcp")["accepted"] == 2
-
-
-def install(folder: Path, version: str) -> Path:
-    """Make a virtual environment with Penstock as ``version``, and return the folder of the package."""
-    venv.create(folder, with_pip=False)
-    site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    (site_packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    source, package = Path(penstock.__file__).parent, site_packages / "penstock"
-    package.mkdir()
-    for path in source.iterdir():
-        if path.name != "__init__.py":
-            (package / path.name).symlink_to(path)
-    text = (source / "__init__.py").read_text()
-    (package / "__init__.py").write_text(text.replace(penstock.__version__, version))
-    script = folder / "bin" / "penstock"
-    script.write_text(f"#!{folder}/bin/python\nfrom penstock.cli.main import main\nmain()\n")
-    script.chmod(0o755)
-    return package
-
-
-def script_of(package: Path) -> Path:
-    """Return the command of the environment of a package."""
-    return package.parents[3] / "bin" / "penstock"
 
 
 @pytest.mark.survives("datagrams", "changed configuration")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from penstock.landing.event_rules import MessageKind
 from penstock.landing.rows.engine import pc
 from penstock.landing.transform.checked import CheckedFunction, Function, OfKind
 from penstock.landing.transform.redaction import Hashes, Patterns
+from penstock.process.module_search import add_working_folder
 
 KEY = "pipeline.transform"
 
@@ -114,8 +114,7 @@ def load(name: str) -> Function:
 def import_function(name: str, described_as: str, error_class: type[PenstockError]) -> Any:
     """Import ``module:function``, also from the working folder. Raises ``error_class``; its text names the setting."""
     module, _, function = name.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    add_working_folder()
     try:
         loaded = getattr(importlib.import_module(module), function)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything

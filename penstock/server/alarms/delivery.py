@@ -13,7 +13,6 @@ import logging
 import os
 import shlex
 import signal
-import sys
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
@@ -22,6 +21,7 @@ from urllib.parse import urlsplit
 
 from penstock.config.keys.alarms import AlarmsConfig
 from penstock.errors import PenstockError
+from penstock.process.module_search import module_command
 from penstock.server.alarms.templates import Alarm, mail, pagerduty_event, slack_message
 from penstock.server.metrics.prometheus import Family
 
@@ -227,7 +227,7 @@ class AlarmDelivery(threading.Thread):
 
     async def _run_process(self, task: Mapping[str, Any]) -> None:
         """Do a task of ``delivery_process``: a host name that resolves slowly holds that process, not this loop."""
-        arguments = [sys.executable, "-m", "penstock.server.alarms.delivery_process", str(os.getpid())]
+        arguments = module_command("penstock.server.alarms.delivery_process", str(os.getpid()))
         status, last_line = await self._run(arguments, task)
         if status:
             raise NotDelivered(last_line or f"the process that delivers alarms ended with status {status}")

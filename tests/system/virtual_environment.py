@@ -1,0 +1,32 @@
+"""Installations of Penstock in virtual environments of their own."""
+
+from __future__ import annotations
+
+import sysconfig
+import venv
+from pathlib import Path
+
+import penstock
+
+
+def install(folder: Path, version: str) -> Path:
+    """Make a virtual environment with Penstock as ``version``, and return the folder of the package."""
+    venv.create(folder, with_pip=False)
+    site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    (site_packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    source, package = Path(penstock.__file__).parent, site_packages / "penstock"
+    package.mkdir()
+    for path in source.iterdir():
+        if path.name != "__init__.py":
+            (package / path.name).symlink_to(path)
+    text = (source / "__init__.py").read_text()
+    (package / "__init__.py").write_text(text.replace(penstock.__version__, version))
+    script = folder / "bin" / "penstock"
+    script.write_text(f"#!{folder}/bin/python\nfrom penstock.cli.main import main\nmain()\n")
+    script.chmod(0o755)
+    return package
+
+
+def script_of(package: Path) -> Path:
+    """Return the command of the environment of a package."""
+    return package.parents[3] / "bin" / "penstock"
