@@ -57,7 +57,7 @@ class Name(StrEnum):
     # Message book: seen = accepted + incomplete.* + bad_checksum + refused.* + open
     SEEN = "seen"
     ACCEPTED = "accepted"
-    INCOMPLETE = "incomplete."  # expired | evicted | crash
+    INCOMPLETE = "incomplete."  # expired | evicted | replaced | crash
     BAD_CHECKSUM = "bad_checksum"
     REFUSED = "refused."  # oversize | compressed | damaged | syntax | kind
     OPEN = "open"  # a difference: may be negative

@@ -39,6 +39,7 @@ REMEDIES = {
     "invalid": "check what else sends to this port, and whether the listener's codec is the one of its senders",
     "incomplete.expired": "check the network for loss, or raise defrag.expire_time if fragments arrive later",
     "incomplete.evicted": "raise listener.{origin}.defrag.max_size, or find the sender of unfinished messages",
+    "incomplete.replaced": "check the network for loss, or let the sender give each message an id of its own",
     "incomplete.crash": "see the timeline for what killed the receiver that held these fragments",
     "refused.oversize": "raise listener.{origin}.defrag.max_size (udp), or its max_line",
     "refused.damaged": "check the sender: its messages are truncated, damaged, or of another protocol",

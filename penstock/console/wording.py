@@ -108,6 +108,7 @@ MEANING = {
     "unverified": "messages recovered from a killed receiver's slots, without a checksum",
     "incomplete.expired": "messages whose fragments did not all arrive in time",
     "incomplete.evicted": "incomplete messages evicted to make room",
+    "incomplete.replaced": "incomplete messages replaced by another one with their id",
     "incomplete.crash": "incomplete messages of a killed receiver",
     "refused.oversize": "messages that are too large",
     "refused.damaged": "messages that cannot be parsed or decompressed",

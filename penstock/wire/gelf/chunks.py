@@ -47,7 +47,9 @@ def chunks_of(datagrams: Datagrams, rows: Ints) -> Iterator[Chunk]:
     heads = np.ascontiguousarray(datagrams.matrix[rows, 2:10])
     ids = heads.view(">u8").ravel().tolist()
     numbers, counts = datagrams.matrix[rows, 10].tolist(), datagrams.matrix[rows, 11].tolist()
-    senders = zip(datagrams.addresses[rows].tolist(), datagrams.ports[rows].tolist(), ids, strict=True)
+    # Messages of different numbers of chunks are different messages, although their sender gave them one id.
+    names = (name * (MAX_CHUNKS + 1) + count for name, count in zip(ids, counts, strict=True))
+    senders = zip(datagrams.addresses[rows].tolist(), datagrams.ports[rows].tolist(), names, strict=True)
     parts = values_of(datagrams.payloads(rows, np.full(len(rows), HEADER_BYTES)))
     for row, key, number, count, part in zip(rows.tolist(), senders, numbers, counts, parts, strict=True):
         yield Chunk(row, key, Header(count, 0, 0, None), number, part)

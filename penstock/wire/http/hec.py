@@ -99,7 +99,8 @@ class HecProtocol:
             # stored events duplicates. Other requests have none: two hosts may send equal bodies. Without a time, so
             # may one host at two times.
             if messages.have("time"):
-                origin = (channel or "", *_defaults(request).values())
+                # Names, too: ``?host=a`` and ``?source=a`` state different events; a raw line is another event.
+                origin = (channel or "", request.path, *(text for pair in _defaults(request).items() for text in pair))
                 messages.identify(
                     UUID, message_id([*(text.encode("utf-8", "replace") for text in origin), request.body])
                 )

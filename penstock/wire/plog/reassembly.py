@@ -2,8 +2,8 @@
 
 Invariant: no header decides how much memory is allocated; an entry grows only with the bytes that arrive. The *weight*
 of an entry, counted against the table's bound, is the size of its finished message, so every message in the table can
-become complete there. An entry ends complete, expired (not touched for ``expire_time``) or evicted (the table exceeded
-its bound; least recently touched first). Its identity is then remembered for ``expire_time``: late fragments of it
+become complete there. An entry ends complete, expired (not touched for ``expire_time``), evicted (the table exceeded
+its bound; least recently touched first) or replaced (without a hash, by another message of its identity). Its identity is then remembered for ``expire_time``: late fragments of it
 count as duplicate or discarded, and do not begin a new message. Without a total in the header, fragments with other
 bytes are not late: they begin another message.
 """
@@ -175,6 +175,11 @@ class Reassembly:
         Return whether it is the first of its message, and the message if it completes a valid one.
         """
         entry = self._look_up(key)
+        if entry is not None and header.hash is None and entry.parts.get(index, part) != part:
+            # Two messages with one id. Without a hash their parts would be joined: the sender has gone on to the
+            # later one, so the earlier one has lost a part.
+            self._give_up(key, "replaced", now, counts)
+            entry = None
         is_new = entry is None
         if entry is None:
             late = self.memory.fate_of_part(key, header, index, part)
@@ -243,7 +248,7 @@ class Reassembly:
         """Give up messages not touched for ``expire_time``, and forget those finished that long ago."""
         limit = now - self._expire_time
         while self._entries and next(iter(self._entries.values())).touched <= limit:
-            self._give_up("expired", now, counts)
+            self._give_up(next(iter(self._entries)), "expired", now, counts)
         self.memory.expire(now)
 
     def _look_up(self, key: MessageIdentity) -> _Entry | None:
@@ -326,10 +331,9 @@ class Reassembly:
     def _evict(self, now: float, counts: Counts) -> None:
         # The entry touched last is never evicted: it is within the bound by itself, and progress would stop otherwise.
         while len(self._entries) > 1 and (self._weight > self._max_size or self.open_fragments > MAX_FRAGMENTS):
-            self._give_up("evicted", now, counts)
+            self._give_up(next(iter(self._entries)), "evicted", now, counts)
 
-    def _give_up(self, reason: str, now: float, counts: Counts) -> None:
-        key = next(iter(self._entries))
+    def _give_up(self, key: MessageIdentity, reason: str, now: float, counts: Counts) -> None:
         entry = self._close(key, Fate.BAD, now, counts)
         counts[f"{Name.INCOMPLETE}{reason}"] += 1
         self._statistics.losses.add(Name.INCOMPLETE, key[0])

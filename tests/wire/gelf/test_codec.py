@@ -9,6 +9,7 @@ import zlib
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -84,6 +85,19 @@ def test_chunks_of_several_senders_and_rounds_are_reassembled_in_any_order() -> 
     rows, counts = decode_round(decoder, [first[3], first[0], first[0]], port=1)
     assert (rows[0][0], counts["fragment.duplicate"]) == (first_text, 2)
     assert (decoder.open_messages, decoder.open_fragments, decoder.held_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("first_size", [2000, 1000, 4000])
+def test_message_that_takes_the_id_of_an_unfinished_one_is_whole_and_the_earlier_one_is_lost(first_size: int) -> None:
+    decoder, first, second = GelfDecoder(), text(1, first_size), text(2, 2000)
+    unfinished = chunks(first, 300)[:-1]
+    rows, counts = decode_round(decoder, [*unfinished, *chunks(second, 300)])
+    counts.absorb(decoder.expire(60.0))
+    assert [payload for payload, _ in rows] == [second]
+    lost = {"incomplete.replaced" if first_size == 2000 else "incomplete.expired": 1}
+    parts = {"fragment.discarded": len(unfinished), "fragment.used": len(chunks(second, 300))}
+    taken = len(unfinished) + len(chunks(second, 300))
+    assert counts.pruned() == {"taken": taken, "seen": 2, "accepted": 1, **lost, **parts}
 
 
 def test_incomplete_message_is_given_up_and_counted() -> None:

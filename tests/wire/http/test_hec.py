@@ -69,10 +69,10 @@ def test_metadata_of_the_query_is_that_of_events_without_it(path: str) -> None:
 def test_equal_bodies_with_other_metadata_in_the_query_have_other_ids(path: str) -> None:
     body = b'{"event":"a","time":1}\n{"event":"%s","time":1}' % (b"x" * 100)
     ids = set()
-    for host in ("a", "b"):
-        request = make_request(f"{path}?host={host}&time=1", body, max_message_bytes=60)
+    for metadata in ("host=a", "host=b", "source=a"):
+        request = make_request(f"{path}?{metadata}&time=1", body, max_message_bytes=60)
         ids |= {annotations["uuid"] for _, annotations in rows(HecProtocol().receive(request))}
-    assert len(ids) == 2, "events of two hosts, and not one event twice"
+    assert len(ids) == 3, "events of two hosts and of a source, and not one event thrice"
 
 
 @pytest.mark.parametrize("number", ["1", "1.10"])
