@@ -72,7 +72,8 @@ class Request:
 
     ``path``: as ``decoded_path`` returns it; ``segment_text`` returns the text of one of its segments.
     ``max_message_bytes``: limit of a message with its annotations. ``max_body_bytes``: limit of the decompressed body.
-    ``max_messages``: limit of the messages, refused ones included.
+    ``max_messages``: limit of the messages, refused ones included. ``query``: the last text of each parameter;
+    ``ambiguous``: the parameters that have several different texts.
     """
 
     method: str
@@ -83,6 +84,7 @@ class Request:
     max_message_bytes: int = 1 << 20
     max_body_bytes: int = 32 << 20
     max_messages: int = MAX_MESSAGES
+    ambiguous: frozenset[str] = frozenset()
 
     @property
     def message_room(self) -> int:

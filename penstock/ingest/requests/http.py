@@ -186,12 +186,14 @@ class RequestApp:
         if scope["type"] != "http":
             return
         headers = _headers_of(scope)
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True))
+        parameters = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        query = dict(parameters)
+        ambiguous = frozenset(name for name, text in parameters if text != query[name])
         # Workaround: exporters whose base address ends with a slash request //v1/logs.
         path = _SLASHES.sub("/", decoded_path(scope["raw_path"].decode("latin-1"))).rstrip("/") or "/"
         listener = self._listener
         sizes = (listener.max_line, listener.max_body, listener.max_messages)
-        request = Request(scope["method"], path, b"", query, headers, *sizes)
+        request = Request(scope["method"], path, b"", query, headers, *sizes, ambiguous)
         cors_headers = _cors_headers(request, listener.allow_origins)
         if cors_headers and request.method == "OPTIONS" and "access-control-request-method" in request.headers:
             await _send(send, Answer(204, headers=cors_headers | _preflight_headers(request)))

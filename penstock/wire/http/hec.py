@@ -87,6 +87,9 @@ class HecProtocol:
             return Answer(200, headers={"allow": "POST, OPTIONS"})
         if request.path in _HEALTH:
             return json_answer({"text": "HEC is healthy", "code": 17})
+        # Splunk does not say which text of a repeated parameter applies, and its imitators take different ones.
+        for name in sorted(request.ambiguous.intersection((*_METADATA, "channel"))):
+            raise _HecRefused(*_INVALID, detail=f"{name} occurs more than once in the query")
         channel = request.headers.get("x-splunk-request-channel") or request.query.get("channel")
         if request.path == _ACK:
             return self._answer_acks(request, channel)

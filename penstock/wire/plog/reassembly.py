@@ -3,9 +3,9 @@
 Invariant: no header decides how much memory is allocated; an entry grows only with the bytes that arrive. The *weight*
 of an entry, counted against the table's bound, is the size of its finished message, so every message in the table can
 become complete there. An entry ends complete, expired (not touched for ``expire_time``), evicted (the table exceeded
-its bound; least recently touched first) or replaced (without a hash, by another message of its identity). Its identity is then remembered for ``expire_time``: late fragments of it
-count as duplicate or discarded, and do not begin a new message. Without a total in the header, fragments with other
-bytes are not late: they begin another message.
+its bound; least recently touched first) or replaced (without a hash: another message took its identity). Its identity
+is then remembered for ``expire_time``: late fragments of it count as duplicate or discarded, and do not begin a new
+message. Without a total in the header, fragments with other bytes are not late: they begin another message.
 """
 
 from __future__ import annotations

@@ -65,6 +65,17 @@ def test_encoded_slash_of_a_path_does_not_separate_its_parts(web: tuple[Requests
     assert client.post("/v1%2Flogs", content=request(1).SerializeToString()).status_code == 404
 
 
+def test_parameter_with_several_texts_is_refused_by_hec_and_the_last_one_applies_in_bulk_as_in_elasticsearch(
+    web: tuple[Requests, httpx.Client],
+) -> None:
+    running, client = web
+    answer = client.post("/services/collector/event?host=a&index=i&host=b", content=b'{"event":"e"}')
+    assert (answer.status_code, answer.json()["code"]) == (400, 6)
+    assert "host occurs more than once in the query" in answer.text
+    assert client.post("/i/_doc?routing=a&routing=b", content=DOCUMENT).status_code == 201
+    assert [row["annotations"]["routing"] for row in running.rows] == ["b"]
+
+
 def test_default_limits_take_a_bulk_request_of_the_default_size_of_logstash(tmp_path: Path) -> None:
     document = b'{"message":"%b"}\n' % (b"x" * 500_000)
     with requests_to(tmp_path, "http", term_length=64 << 20) as (running, port):
