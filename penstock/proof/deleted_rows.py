@@ -14,8 +14,9 @@ from penstock.landing.journal import REFILL_MARK, Commit, read_journal
 from penstock.landing.offset_runs import NO_RUNS, OffsetRange, Runs, as_runs, intersection, is_inside, joined, runs_of
 from penstock.landing.requests.backfill_requests import load_requests
 from penstock.landing.requests.deletions import Deletion, TopicDeletions
-from penstock.landing.row_sums import RowSums
-from penstock.landing.table.table_file import Mask, TableFile
+from penstock.landing.row_sums import RowSums, with_partitions
+from penstock.landing.storage.object_path import TablePath
+from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table.table_reader import TableReader
 from penstock.landing.table_paths import Layout
 from penstock.proof.evidence import fate, is_of_topic, of_topic, read_rows, row_sums, tally
@@ -121,6 +122,14 @@ def rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
         is_of = np.asarray(is_of_topic(rows, topic).fill_null(pa.scalar(False)))
         mask |= is_of & is_inside(offsets, runs.get(topic, NO_RUNS))
     return mask
+
+
+def mask_of_topics(folder: TablePath, file: TableFile, runs: Mapping[str, Runs]) -> Mask:
+    """Return a mask of the rows of a file of any table that have an offset of the runs, by topic."""
+    with open_rows(folder, file, ("topic",)) as rows:
+        keys = rows.read(["topic", "partition", "offset"])
+    topics = with_partitions(keys["topic"], keys["partition"])
+    return rows_within(pa.table({"topic": topics, "offset": keys["offset"]}), runs)
 
 
 def offsets_of_rows(rows: pa.Table) -> dict[str, Runs]:

@@ -36,6 +36,8 @@ UNREADABLE = "?"
 """Mark of a complaint instead of its file: the deleted rows are unknown, because files of the commit cannot be read."""
 INSERTED = "+"
 """Mark of a complaint instead of its file: another program inserted rows that Penstock did not land."""
+COMPLAINTS, TYPED_COMPLAINTS = "complaints", "typed_complaints"
+"""Keys of the noted complaints about commits to ``landed``, and to typed tables."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -252,7 +254,8 @@ def _find_complaints(
             yield Complaint(
                 commit.version,
                 commit.at,
-                f"{head} brought {back:,} deleted rows back: `penstock tables delete` deletes them again",
+                f"{head} brought {back:,} deleted rows back: rows that Penstock had deleted are deleted again at once, "
+                "and rows that another program had deleted by `penstock tables delete`",
             )
         if commit.names and not has_both and (rows := _count_inserted(layout, table, commit, deleted_runs)):
             text = f"{head} inserted {rows:,} rows that Penstock did not land: they are not in the balance"
@@ -375,14 +378,25 @@ def _has_rows_within(layout: Layout, files: Sequence[TableFile], runs: Mapping[s
     return any(rows_within(read_rows(layout.landed, [file]), runs).any() for file in files)
 
 
-def noted_complaints(layout: Layout) -> list[Complaint]:
-    """Return the complaints about commits that the pipeline has looked at, oldest first."""
+def noted_complaints(layout: Layout, key: str = COMPLAINTS) -> list[Complaint]:
+    """Return the complaints about commits that the pipeline has looked at, oldest first.
+
+    ``key``: COMPLAINTS or TYPED_COMPLAINTS.
+    """
     try:
-        noted = read_document(layout.foreign)["complaints"]
+        noted = read_document(layout.foreign)[key]
         return [Complaint(int(version), int(time_ms), str(text), str(file)) for version, time_ms, text, file in noted]
     except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
         # The version is damaged, too, or of an earlier release: then all commits of the log are looked at again.
         return []
+
+
+def typed_versions_seen(layout: Layout) -> dict[str, int]:
+    """Return the version up to which commits to each typed table were looked at; {} if that is unknown."""
+    try:
+        return {str(name): int(version) for name, version in read_document(layout.foreign)["typed"].items()}
+    except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError, AttributeError):
+        return {}
 
 
 def may_hold_deleted_rows(layout: Layout, table: DeltaTable) -> bool:

@@ -132,6 +132,13 @@ class ProofsTable(DeltaTable):
     def _new_batches(self) -> tuple[list[_Covered], bool]:
         """Return the proved batches that the table lacks, and whether its rows have to be replaced."""
         newest = self.newest()
+        # A RESTORE takes rows away and keeps the numbers of batch and deletion, so that no later call would add them.
+        if changes := self.examine_changed_rows(APPLICATION) if newest >= 0 else []:
+            _LOGGER.error(
+                "%s: version %d is %s of %s: all rows are written again",
+                *(self.folder, changes[0].version, changes[0].operation, changes[0].engine),
+            )
+            return _proved(self._layout, -1), True
         batches = _proved(self._layout, newest)
         # A table from a backup may end within a stretch that was rolled up since: then all rows are written again.
         if any(part.first <= newest for part in batches):

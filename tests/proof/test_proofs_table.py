@@ -219,3 +219,30 @@ def test_lost_or_restored_table_is_completed_from_rolled_up_proofs(
         prove(topics, table)
         assert differences(table.layout) == offsets_never_proved(table.layout) == []
         assert sum(row["rows"] for row in rows_of(table.layout)) == 24
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("operation", ["RESTORE", "DELETE", "WRITE"])
+def test_table_that_another_program_changed_is_written_again(
+    topics: Path, table: HandWritten, proved: Layout, operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    proofs = deltalake.DeltaTable(str(proved.proof_table))
+    version, rows = proofs.version(), proofs.to_pyarrow_table()
+    request_deletion(proved, REQUESTED, parse_conditions("uuid = 'u1'"))
+    execute_deletions(proved, WINDOW)
+    land(topics, table, range(3, 5))
+    prove(topics, table)
+    if operation == "RESTORE":
+        deltalake.DeltaTable(str(proved.proof_table)).restore(version)
+    elif operation == "DELETE":
+        deltalake.DeltaTable(str(proved.proof_table)).delete("slice = 0")
+    else:
+        deltalake.write_deltalake(str(proved.proof_table), rows, mode="append")
+    assert differences(proved) != [] or rows_of(proved) == []
+    ProofAppender(proved).step(now=True)
+    assert differences(proved) == []
+    assert sum(row["rows"] for row in rows_of(proved)) == 5 * 4 - 1
+    assert f"is {operation} of" in caplog.text
+    newest = deltalake.DeltaTable(str(proved.proof_table)).version()
+    ProofAppender(proved).step(now=True)
+    assert deltalake.DeltaTable(str(proved.proof_table)).version() == newest

@@ -253,12 +253,17 @@ class DeletionRecord:
         """Return the deleted offsets, by topic (or partition of Kafka)."""
         return joined(map(self._runs_of, self.deletions))
 
-    def readable_runs(self) -> dict[str, Runs]:
-        """Return the same, without deletions whose offsets cannot be read, which are logged."""
-        return joined(self._each_readable())
+    def readable_runs(self, *, by_penstock: bool = False) -> dict[str, Runs]:
+        """Return the same, without deletions whose offsets cannot be read, which are logged.
 
-    def _each_readable(self) -> Iterator[dict[str, Runs]]:
+        ``by_penstock``: only of deletions on request and by retention.
+        """
+        return joined(self._each_readable(by_penstock))
+
+    def _each_readable(self, by_penstock: bool) -> Iterator[dict[str, Runs]]:
         for deletion in self.deletions:
+            if by_penstock and deletion.why == FOREIGN:
+                continue
             try:
                 yield self._runs_of(deletion)
             except DamagedFile as error:

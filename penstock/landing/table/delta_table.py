@@ -44,6 +44,7 @@ from penstock.landing.table.table_reader import (
     APPLICATION,
     DELETIONS_APPLICATION,
     DESCRIPTION_KEY,
+    ForeignCommit,
     TableReader,
     newest_batch,
 )
@@ -97,6 +98,8 @@ class DeltaTable(TableReader):
     """
 
     properties: Mapping[str, str] = DEFAULT_PROPERTIES
+    _examined: int | None = None
+    """Version up to which ``examine_changed_rows`` looked; None if other programs may change rows at any time."""
 
     def begin(self) -> None:
         """Create the table, or repair it after a crash; add missing columns. Raises SchemaDiffers, AnotherWriter."""
@@ -118,9 +121,9 @@ class DeltaTable(TableReader):
         own = {*FILE_SCHEMA.names, *PARTITION_COLUMNS}
         return FileForm(pa.schema([*FILE_SCHEMA, *(field for field in self.schema_now if field.name not in own)]))
 
-    def check_features(self) -> None:
+    def check_features(self, *, deletes: bool = False) -> None:
         """Raise FeatureNotWritten if another program gave the table a feature that is not written here."""
-        Features.read(self._table).check(self.folder)
+        Features.read(self._table).check(self.folder, deletes=deletes)
         self._check_partitions(self._table)
 
     def _check_partitions(self, table: deltalake.DeltaTable) -> None:
@@ -253,6 +256,8 @@ class DeltaTable(TableReader):
         Raises CommitFailedError for a conflicting commit, AnotherWriter, FeatureNotWritten.
         """
         self._check_writer()
+        if self._examined is not None and self._foreign_changes(range(self._examined + 1, table.version() + 1)):
+            raise TableChanged(f"{self.folder}: another program changed rows at the same time")
         deletes = overwrite or any(isinstance(action, RemoveAction) and action.data_change for action in actions)
         # Another program may enable a feature at any time, so it is checked before each commit.
         Features.read(table).check(self.folder, deletes=deletes)
@@ -288,6 +293,28 @@ class DeltaTable(TableReader):
         metadata = {DESCRIPTION_KEY: json.dumps(evidence)} if evidence else None
         properties = CommitProperties(app_transactions=[transaction], custom_metadata=metadata)
         self._replace(removed, files, properties, changed=True)
+
+    def examine_changed_rows(self, application: str) -> list[ForeignCommit]:
+        """Return the commits with which other programs changed rows after our newest one of an application.
+
+        Later commits of this object raise TableChanged if another program changed rows since.
+        """
+        commits = list[ForeignCommit]()
+        version = self._examined = self.version()
+        while (actions := self._actions(version)) is not None:
+            if any(action.get("txn", {}).get("appId") == application for action in actions):
+                break
+            commits += self._foreign_changes(range(version, version + 1))
+            version -= 1
+        return commits
+
+    def _foreign_changes(self, versions: Iterable[int]) -> list[ForeignCommit]:
+        commits = (self.foreign_commit(version) for version in versions)
+        return [commit for commit in commits if commit is not None and commit.names]
+
+    def delete_rows(self, removed: Sequence[str], files: Sequence[NewFile]) -> None:
+        """Replace files by files without some of their rows."""
+        self._replace(removed, files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=True)
 
     def replace(self, removed: Sequence[str], files: Sequence[NewFile]) -> None:
         """Replace files by others that have the same rows."""

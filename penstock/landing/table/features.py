@@ -77,8 +77,11 @@ class Features:
     def check(self, folder: object, *, deletes: bool = False) -> None:
         """Raise FeatureNotWritten if the table must not be written; ``deletes``: the commit deletes rows."""
         problems = list(self.not_written())
-        if deletes and self.properties.get(APPEND_ONLY) == "true":
-            problems.append((APPEND_ONLY, f"UNSET TBLPROPERTIES ('{APPEND_ONLY}')"))
+        if not problems and deletes and self.properties.get(APPEND_ONLY) == "true":
+            raise FeatureNotWritten(
+                f"{folder} has {APPEND_ONLY}: rows land and files are merged, but no row can be deleted or replaced "
+                f"until it is removed. In Spark: ALTER TABLE delta.`{folder}` UNSET TBLPROPERTIES ('{APPEND_ONLY}')"
+            )
         if problems:
             names = ", ".join(name for name, _ in problems)
             statements = "; ".join(f"ALTER TABLE delta.`{folder}` {statement}" for _, statement in problems)

@@ -33,6 +33,8 @@ APPLICATION = "penstock"
 DELETIONS_APPLICATION = "penstock.deletions"
 DESCRIPTION_KEY = "penstock"
 """Key of our own entry in a commit's metadata: what the commit says about its batch, as JSON."""
+RESTORES = ("RESTORE", "CLONE")
+"""Operations that bring a table back to an earlier version."""
 _TIME_COLUMN, _HOUR_MICROS = "timestamp", 3_600_000_000
 _DELETION_VECTORS = "deletionVectors"
 _UPDATED_ROWS = ("numUpdatedRows", "numTargetRowsUpdated", "num_updated_rows", "num_target_rows_updated")
@@ -242,8 +244,8 @@ class TableReader:
         """Return another program's commit of files; None for our own, and if the log no longer has it."""
         actions = self._actions(version) or []
         info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        own = {APPLICATION, DELETIONS_APPLICATION}
-        if DESCRIPTION_KEY in info or any(action.get("txn", {}).get("appId") in own for action in actions):
+        applications = {str(action["txn"]["appId"]) for action in actions if "txn" in action}
+        if DESCRIPTION_KEY in info or any(name.startswith(APPLICATION) for name in applications):
             return None
         changes = [change for action in actions for change in _changes(action)]
         names = frozenset(unquote(str(change["path"])) for change in changes if change.get("dataChange"))

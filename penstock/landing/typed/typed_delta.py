@@ -83,10 +83,6 @@ class TypedDelta(DeltaTable):
         """Commit files that belong to no batch."""
         self._replace([], files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=True)
 
-    def delete_rows(self, removed: Sequence[str], files: Sequence[NewFile]) -> None:
-        """Replace files by files without some of their rows."""
-        self._replace(removed, files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=True)
-
     def through(self, batch: int) -> list[TableFile]:
         """Return the files, without files of later batches."""
         later = {name for _, names in self.files(batch + 1) for name in names}

@@ -25,7 +25,7 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import EventPost
 from penstock.process.process_end import stop_thread
-from penstock.proof.foreign_deletions import Complaint, noted_complaints
+from penstock.proof.foreign_deletions import TYPED_COMPLAINTS, Complaint, noted_complaints
 from penstock.proof.kafka_records import ends_posts, group_offsets, kafka_records
 from penstock.proof.posts.ledger_client import LedgerAway, LedgerRefused
 from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs
@@ -312,7 +312,7 @@ class ProofWorker:
 
     def _post_complaints(self, ledger: LedgerPosts) -> None:
         """Post faults of other programs' commits as events of the timeline."""
-        for complaint in noted_complaints(self._layout):
+        for complaint in [*noted_complaints(self._layout), *noted_complaints(self._layout, TYPED_COMPLAINTS)]:
             # Fast path: once each run; the ledger recognizes a repeated post by its id.
             if complaint in self._complaints:
                 continue

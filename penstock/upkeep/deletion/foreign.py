@@ -7,23 +7,29 @@ written; it is executed in turn with all others (``removal``), so the ledger cou
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from penstock.errors import PenstockError
 from penstock.files.checked_document import write_document
-from penstock.landing.requests.deletions import FOREIGN, load_deletions, request_deletion
+from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.requests.deletions import FOREIGN, DeletionRecord, load_deletions, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import (
+    COMPLAINTS,
     INSERTED,
+    TYPED_COMPLAINTS,
     UNREADABLE,
     Complaint,
     examine_changes,
     has_brought_back,
     noted_complaints,
+    typed_versions_seen,
     unreadable_commit,
     version_seen,
 )
+from penstock.upkeep.deletion.returned_rows import delete_returned_rows, examine_typed_tables
 
 MAX_COMPLAINTS = 100
 """Limit: the newest are kept, and reread at each look."""
@@ -39,12 +45,13 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     """
     table = DeltaTable(layout.landed)
     newest, examined = table.version(), version_seen(layout, table)
-    if newest <= examined and not retry:
+    typed, named = _examine_typed(layout, everything=retry)
+    if newest <= examined and not retry and not named:
         return 0
     noted = noted_complaints(layout)
     unreadable = {complaint.version for complaint in noted if complaint.file == UNREADABLE}
     versions = [*(sorted(unreadable) if retry else ()), *range(examined + 1, newest + 1)]
-    if not versions:
+    if not versions and not named:
         return 0
     # A request for an unreadable commit was carried out without rows: its rows are requested again.
     requested = {
@@ -52,7 +59,7 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
         for deletion in load_deletions(layout)
         if deletion.version not in unreadable or deletion.number > table.last_deletion()
     }
-    changes = 0
+    changes = len(named)
     complaints, brought_back = noted, has_brought_back(layout)
     for commit, rows, faults in examine_changes(layout, table, versions):
         complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
@@ -68,9 +75,36 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
-    # Order: the requests first, see above.
-    _write(layout, max(newest, examined), complaints, brought_back)
+    if any(not fault.file and fault not in noted for fault in complaints):
+        _delete_returned(layout, table)
+    # Order: the requests and deletions first, see above.
+    _write(layout, max(newest, examined), complaints, brought_back, typed, named)
     return changes
+
+
+def _examine_typed(layout: Layout, *, everything: bool) -> tuple[dict[str, int], list[Complaint]]:
+    seen = typed_versions_seen(layout)
+    try:
+        with hold_upkeep_lock(layout):
+            typed, named = examine_typed_tables(layout, seen, everything=everything)
+    except (PenstockError, OSError) as error:
+        _LOGGER.error("typed tables may have deleted rows again until they can be examined: %s", error)
+        return seen, []
+    for complaint in named:
+        _LOGGER.error("%s", complaint.text)
+    return typed, named
+
+
+def _delete_returned(layout: Layout, table: DeltaTable) -> None:
+    """Delete rows again that came back to ``landed``; the complaint about them holds until they are gone."""
+    try:
+        with hold_upkeep_lock(layout):
+            rows = delete_returned_rows(table, DeletionRecord(layout).readable_runs(by_penstock=True), table.active)
+    except (PenstockError, OSError) as error:
+        _LOGGER.error("%s: deleted rows that are back stay until `penstock tables delete`: %s", layout.landed, error)
+        return
+    if rows:
+        _LOGGER.warning("%s: %d rows that had come back are deleted again", layout.landed, rows)
 
 
 def note_unreadable(layout: Layout, commit: ForeignCommit, error: str) -> None:
@@ -81,9 +115,23 @@ def note_unreadable(layout: Layout, commit: ForeignCommit, error: str) -> None:
     _write(layout, version_seen(layout, DeltaTable(layout.landed)), complaints, has_brought_back(layout))
 
 
-def _write(layout: Layout, version: int, complaints: Sequence[Complaint], brought_back: bool) -> None:
-    noted = [[fault.version, fault.time_ms, fault.text, fault.file] for fault in complaints[-MAX_COMPLAINTS:]]
-    write_document(layout.foreign, {"version": version, "complaints": noted, "has_brought_back": brought_back})
+def _write(
+    layout: Layout,
+    version: int,
+    complaints: Sequence[Complaint],
+    brought_back: bool,
+    typed: Mapping[str, int] | None = None,
+    named: Sequence[Complaint] = (),
+) -> None:
+    """Write what was looked at; ``typed``: versions of typed tables, None: as noted; ``named``: their complaints."""
+    parts = {COMPLAINTS: complaints, TYPED_COMPLAINTS: [*noted_complaints(layout, TYPED_COMPLAINTS), *named]}
+    noted = {
+        key: [[fault.version, fault.time_ms, fault.text, fault.file] for fault in part[-MAX_COMPLAINTS:]]
+        for key, part in parts.items()
+    }
+    versions = typed_versions_seen(layout) if typed is None else dict(typed)
+    document = {"version": version, **noted, "has_brought_back": brought_back, "typed": versions}
+    write_document(layout.foreign, document)
 
 
 def describe(layout: Layout, commit: ForeignCommit, deleted: int) -> str:

@@ -89,6 +89,8 @@ class Removal:
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
+        # Order: first. A table that no deletion can be written to is refused before typed tables lose rows.
+        table.check_features(deletes=self.deletion.version is None)
         may_hold_copies = may_hold_deleted_rows(self.layout, table)
         if may_hold_copies:
             self.rows.counted = DeletionRecord(self.layout).readable_runs()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,16 +24,18 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from penstock.config.keys.export import ExportConfig
-from penstock.landing.offset_runs import is_inside
+from penstock.landing.offset_runs import Runs, is_inside
 from penstock.landing.rows.engine import pc
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 from penstock.landing.storage.parquet_files import NewParquet
 from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers, VectorNotApplicable
 from penstock.landing.table.table_file import Mask, TableFile, open_rows
+from penstock.landing.table.table_reader import RESTORES, ForeignCommit
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.table_schema import PARTITION_COLUMNS
 from penstock.landing.writing.written_file import in_current_columns
+from penstock.proof.deleted_rows import mask_of_topics
 from penstock.upkeep.changes import Changes, Position
 from penstock.upkeep.export.target import KEY, Sums, TargetAway, TargetMoved, TargetOwned, text_of_error
 
@@ -131,6 +133,17 @@ class CopiedTable(DeltaTable):
         finally:
             self._step_before = None
 
+    def find_step_back(self, runs: Callable[[], Mapping[str, Runs]]) -> ForeignCommit | None:
+        """Return a commit since the last step by which another program restored the table, or brought rows back.
+
+        ``runs`` returns the offsets of the rows that earlier steps deleted, by topic.
+        """
+        for commit in self.examine_changed_rows(self._application("batch")):
+            added = [file for file in self.active() if file in commit.added]
+            if commit.operation in RESTORES or any(mask_of_topics(self.folder, file, runs()).any() for file in added):
+                return commit
+        return None
+
     def forget_position(self) -> None:
         """Commit that the export has no position, and that the table belongs to it."""
         self._commit([], [], None)
@@ -186,6 +199,11 @@ class DeltaTarget:
     def has_other_rows(self) -> bool:
         with self._translated():
             return self._table.has_other_rows()
+
+    def find_step_back(self, runs: Callable[[], Mapping[str, Runs]]) -> ForeignCommit | None:
+        """See ``CopiedTable``."""
+        with self._translated():
+            return self._table.find_step_back(runs)
 
     def apply(self, changes: Changes, deleted: pa.Table, before: Position | None) -> int:
         table = self._table

@@ -18,12 +18,13 @@ import pyarrow as pa
 from penstock.config.keys.export import CLICKHOUSE, DUCKDB, POSTGRESQL, ExportConfig
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.requests.deletions import RETENTION
+from penstock.landing.offset_runs import Runs, joined
+from penstock.landing.requests.deletions import REQUESTED, RETENTION, DeletionRecord
 from penstock.landing.rows.engine import pc
 from penstock.landing.table.delta_table import KEEP_HOURS
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
-from penstock.upkeep.changes import NoSuchSource, read_changes
+from penstock.upkeep.changes import NoSuchSource, Position, read_changes
 from penstock.upkeep.export.target import Target, TargetInUse
 
 MAX_BACKOFF_S = 60.0
@@ -134,7 +135,7 @@ class Exporter:
         if not has_landed_table(self._layout):
             return self._finish_early(started_at)
         with open_target(self._config, self._layout) as target:
-            position = target.position()
+            position = self._position(target)
             try:
                 changes = read_changes(self._layout, self._config.source, position)
             except NoSuchSource:
@@ -167,6 +168,31 @@ class Exporter:
         self._deletion = changes.next.deletion or 0
         self._store()
         return rows
+
+    def _position(self, target: Target) -> Position | None:
+        """Return the position of the target, None after another program brought a Delta table back."""
+        position = target.position()
+        if position is None or self._is_database:
+            return position
+        from penstock.upkeep.export.delta_copy import DeltaTarget
+
+        assert isinstance(target, DeltaTarget)
+        commit = target.find_step_back(lambda: self._deleted_runs(position.deletion or 0))
+        if commit is None:
+            return position
+        _LOGGER.error(
+            "export %s: version %d of %s is %s of %s, which brought rows back: all rows are copied again",
+            *(self._config.name, commit.version, self._config.to, commit.operation, commit.engine),
+        )
+        # Order: forgotten durably before the step, which a kill may end.
+        target.forget()
+        return None
+
+    def _deleted_runs(self, last: int) -> dict[str, Runs]:
+        """Return the offsets that the target no longer has, by topic, up to a deletion."""
+        followed = (REQUESTED, RETENTION) if self._config.retention else (REQUESTED,)
+        deletions = DeletionRecord(self._layout).runs_since(0)
+        return joined(runs for deletion, _, runs in deletions if deletion.number <= last and deletion.why in followed)
 
     def _finish_early(self, started_at: float) -> int:
         """Store the time of a step without anything to export: no row is late."""

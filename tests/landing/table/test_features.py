@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,13 @@ def test_append_only_table_accepts_batches_and_merges(table: DeltaTable) -> None
     table.commit(1, [write_file(table, [3])])
     first, second = table.active()
     table.replace([first, second], [write_file(table, [1, 2, 3])])
-    with pytest.raises(FeatureNotWritten, match="UNSET TBLPROPERTIES"):
+    with pytest.raises(FeatureNotWritten) as refused:
         table.delete(1, table.active(), [])
+    rows_land = (
+        r"rows land and files are merged, but no row can be deleted.* UNSET TBLPROPERTIES \('delta.appendOnly'\)"
+    )
+    assert re.search(rows_land, str(refused.value))
+    assert "nothing lands" not in str(refused.value)
 
 
 def test_table_with_tolerated_features_accepts_batches(table: DeltaTable) -> None:

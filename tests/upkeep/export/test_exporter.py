@@ -17,6 +17,7 @@ import duckdb
 import polars as pl
 import psycopg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis.strategies import binary
@@ -495,6 +496,42 @@ def test_file_of_a_delta_copy_that_another_program_lists_twice_waits_for_a_rebui
     assert export.step() == 3 * EVENTS
     assert is_proved(export)
     assert sorted(pl.scan_delta(str(copy)).collect()["uuid"]) == uuids(0, 1, 2)
+
+
+@pytest.mark.survives("export", "foreign writer")
+@pytest.mark.parametrize("is_restored", [True, False])
+def test_delta_copy_into_which_deleted_rows_came_back_is_copied_again(
+    life: typed_life.Life, tmp_path: Path, is_restored: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    export, copy = exported("delta", life.layout, tmp_path), str(tmp_path / "copy")
+    export.step()
+    version, rows = deltalake.DeltaTable(copy).version(), deltalake.DeltaTable(copy).to_pyarrow_table()
+    delete(life.layout, "uuid = '0-1'")
+    land(life, 2)
+    export.step()
+    remaining = [uuid for uuid in uuids(0, 1, 2) if uuid != "0-1"]
+    assert export.uuids() == remaining
+    if is_restored:
+        deltalake.DeltaTable(copy).restore(version)
+    else:
+        deltalake.write_deltalake(copy, rows.filter(pc.field("uuid") == "0-1"), mode="append")
+    assert "0-1" in export.uuids()
+    newest = deltalake.DeltaTable(copy).history(1)[0]
+    export.step()
+    assert export.uuids() == remaining
+    assert f"version {newest['version']} of delta:{copy} is {newest['operation']} of" in caplog.text
+    assert is_proved(export)
+    assert export.step() == 0
+
+
+def test_rows_that_another_program_changes_in_a_delta_copy_stay_changed(life: typed_life.Life, tmp_path: Path) -> None:
+    export, copy = exported("delta", life.layout, tmp_path), str(tmp_path / "copy")
+    export.step()
+    deltalake.DeltaTable(copy).update({"host": "'changed'"}, predicate="uuid = '0-1'")
+    land(life, 2)
+    assert export.step() == EVENTS
+    rows = deltalake.DeltaTable(copy).to_pyarrow_table(columns=["uuid", "host"]).to_pylist()
+    assert [row["uuid"] for row in rows if row["host"] == "changed"] == ["0-1"]
 
 
 def test_small_files_of_a_delta_copy_are_merged(life: typed_life.Life, tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Delete rows again that another program brought back into ``landed`` or a typed table.
+
+Invariant: a row that was deleted on request or by retention stays deleted. A RESTORE, an INSERT of an earlier version
+or a CLONE shows it until the next look at the table's log, and is named. Rows that other programs had deleted stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from penstock.landing.offset_runs import Runs
+from penstock.landing.requests.deletions import DeletionRecord
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import table_of
+from penstock.landing.table.table_file import TableFile
+from penstock.landing.table.table_reader import RESTORES, ForeignCommit, TableReader
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.typed_delta import TypedDelta, typed_names
+from penstock.landing.writing.written_file import copy_rows
+from penstock.proof.deleted_rows import mask_of_topics
+from penstock.proof.foreign_deletions import Complaint
+from penstock.upkeep.compaction.compaction import removed_on_failure
+from penstock.upkeep.deletion.typed_removal import apply_vectors_where
+
+
+def foreign_commits_since(table: TableReader, first: int, *, everything: bool) -> tuple[int, list[ForeignCommit]]:
+    """Return the newest version of a table, and the commits of other programs from version ``first`` on.
+
+    ``everything``: also behind versions that the log no longer has.
+    """
+    if everything and not _has_version(table, first):
+        first = max(first, table.first_version())
+    commits, version = list[ForeignCommit](), first
+    # Fast path: looking for the next commit costs less than to let delta-rs read the log.
+    while _has_version(table, version):
+        if (commit := table.foreign_commit(version)) is not None:
+            commits.append(commit)
+        version += 1
+    return version - 1, commits
+
+
+def _has_version(table: TableReader, version: int) -> bool:
+    return table.commit_path(version).exists()
+
+
+def examine_typed_tables(
+    layout: Layout, seen: Mapping[str, int], *, everything: bool
+) -> tuple[dict[str, int], list[Complaint]]:
+    """Delete rows again that came back into typed tables; return the versions seen, and what other programs did.
+
+    ``seen``: the versions of an earlier call, by table. Requires the lock of upkeep. Raises VectorNotApplicable,
+    TableChanged, FeatureNotWritten, DamagedFile.
+    """
+    versions, complaints = dict(seen), list[Complaint]()
+    runs: Mapping[str, Runs] | None = None
+    for name in typed_names(layout):
+        reader = TableReader(layout.table(name))
+        versions[name], commits = foreign_commits_since(reader, seen.get(name, -1) + 1, everything=everything)
+        # An OPTIMIZE says that it changes no row.
+        if commits := [commit for commit in commits if commit.names]:
+            runs = DeletionRecord(layout).readable_runs(by_penstock=True) if runs is None else runs
+            table = TypedDelta(layout.table(name))
+            back = delete_returned_rows(table, runs, partial(table.through, table_of(layout).newest()))
+            complaints += [
+                _name_commit(table, commit, back) for commit in commits if back or commit.operation in RESTORES
+            ]
+    return versions, complaints
+
+
+def _name_commit(table: TypedDelta, commit: ForeignCommit, back: int) -> Complaint:
+    head = f"{table.folder}: version {commit.version} is {commit.operation} of {commit.engine}"
+    refill = f"`penstock tables refill {str(table.folder.name).removeprefix('events_')}`"
+    missing = f": rows that it took away are back after {refill}" if commit.operation in RESTORES else ""
+    returned = f"; {back:,} deleted rows were there again, and are deleted again" if back else ""
+    return Complaint(commit.version, commit.at, f"{head}{missing}{returned}", str(table.folder.name))
+
+
+def delete_returned_rows(table: DeltaTable, runs: Mapping[str, Runs], listed: Callable[[], Sequence[TableFile]]) -> int:
+    """Delete the rows of listed files that are within runs of deleted offsets, by topic; return their number.
+
+    Requires the lock of upkeep. Raises VectorNotApplicable, TableChanged, FeatureNotWritten, DamagedFile.
+    """
+    if not runs:
+        return 0
+    bounds = min(pairs[0, 0] for pairs in runs.values()), max(pairs[-1, 1] for pairs in runs.values()) - 1
+
+    def candidates() -> list[TableFile]:
+        within = {*table.active_within({"offset": bounds})}
+        return [file for file in listed() if file in within]
+
+    mask_of = partial(mask_of_topics, runs=runs)
+    apply_vectors_where(table, candidates, mask_of)
+    masks = [(file, mask) for file in candidates() if (mask := mask_of(table.folder, file)).any()]
+    with removed_on_failure(table) as written:
+        written += [copy_rows(table.folder, file, ~mask, form=table.form) for file, mask in masks if not mask.all()]
+        if masks:
+            table.delete_rows([file for file, _ in masks], written)
+    return sum(int(mask.sum()) for _, mask in masks)

@@ -1,0 +1,120 @@
+"""Rows that were deleted on request do not come back after a RESTORE, an overwrite or an INSERT of another program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.table_paths import Layout
+from penstock.proof.foreign_deletions import TYPED_COMPLAINTS, current_complaints, noted_complaints
+from penstock.upkeep.compaction.typed_compaction import compact_all
+from penstock.upkeep.deletion.foreign import note_foreign_changes
+from penstock.upkeep.deletion.removal import execute_deletions
+from tests.landing.typed.typed_life import WINDOW, Life, event, uuids
+from tests.landing.writing.messages import source
+
+ALL = ["a0", "a1", "a2", "b0", "b1", "b2"]
+Foreign = Callable[[Path, int, pa.Table], object]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """Three batches of two events, each also in a typed table."""
+    layout = Layout.for_tables(tmp_path / "tables")
+    life = Life(layout)
+    for batch in range(3):
+        rows = [(2 * batch + index, event(f"{name}{batch}")) for index, name in enumerate("ab")]
+        life.land(batch, [source(rows, topic="t")])
+    note_foreign_changes(layout)
+    return layout
+
+
+def delete(layout: Layout, where: str) -> None:
+    request_deletion(layout, REQUESTED, parse_conditions(where))
+    assert execute_deletions(layout, WINDOW) == 1
+
+
+def restore_table(folder: Path, version: int, rows: pa.Table) -> None:
+    del rows
+    deltalake.DeltaTable(str(folder)).restore(version)
+
+
+def overwrite(folder: Path, version: int, rows: pa.Table) -> None:
+    del version
+    deltalake.write_deltalake(str(folder), rows, mode="overwrite")
+
+
+def insert(folder: Path, version: int, rows: pa.Table) -> None:
+    del version
+    rows = rows.filter(pc.field("uuid") == "a1")
+    deltalake.write_deltalake(str(folder), rows, mode="append")
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("foreign", [restore_table, overwrite, insert])
+@pytest.mark.parametrize("name", ["landed", "events_click"])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_deleted_row_that_another_program_brings_back_is_deleted_again(
+    layout: Layout, name: str, foreign: Foreign, is_compacted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = layout.tables / name
+    table = deltalake.DeltaTable(str(folder))
+    version, rows = table.version(), table.to_pyarrow_table()
+    delete(layout, "uuid in ('a1', 'b2')")
+    if is_compacted:
+        compact_all(layout)
+        note_foreign_changes(layout)
+    foreign(folder, version, rows)
+    assert "a1" in uuids(folder)
+    newest = deltalake.DeltaTable(str(folder)).history(1)[0]
+    assert note_foreign_changes(layout, retry=False) == 1
+    for table_name in ("landed", "events_click"):
+        assert uuids(layout.tables / table_name) == ["a0", "a2", "b0", "b1"]
+    assert f"{folder}: version {newest['version']}" in caplog.text
+    assert f"{newest['operation']} of {newest['engineInfo']}" in caplog.text
+    assert len(noted_complaints(layout, TYPED_COMPLAINTS)) == (name != "landed")
+    assert note_foreign_changes(layout) == 0
+    assert len(noted_complaints(layout, TYPED_COMPLAINTS)) == (name != "landed")
+    assert current_complaints(layout, is_exact=False) == []
+
+
+def test_restore_of_a_typed_table_is_named_with_the_command_that_brings_its_rows(layout: Layout) -> None:
+    folder = layout.tables / "events_click"
+    deltalake.DeltaTable(str(folder)).restore(1)
+    assert note_foreign_changes(layout, retry=False) == 1
+    (complaint,) = noted_complaints(layout, TYPED_COMPLAINTS)
+    assert "is RESTORE of" in complaint.text
+    assert complaint.text.endswith("rows that it took away are back after `penstock tables refill click`")
+
+
+def test_rows_that_another_program_deleted_may_be_restored_by_it(layout: Layout) -> None:
+    table = deltalake.DeltaTable(str(layout.tables / "landed"))
+    version = table.version()
+    table.delete("uuid = 'a1'")
+    note_foreign_changes(layout)
+    execute_deletions(layout, WINDOW)
+    deltalake.DeltaTable(str(layout.tables / "landed")).restore(version)
+    note_foreign_changes(layout)
+    assert uuids(layout.tables / "landed") == ALL
+    (complaint,) = current_complaints(layout, is_exact=False)
+    assert "brought 1 deleted rows back" in complaint.text
+
+
+def test_typed_table_whose_log_was_cleaned_up_is_examined_from_its_oldest_version(layout: Layout) -> None:
+    folder = layout.tables / "events_click"
+    delete(layout, "uuid = 'a1'")
+    table = deltalake.DeltaTable(str(folder))
+    table.restore(table.version() - 1)
+    table.create_checkpoint()
+    for path in sorted((folder / "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+    layout.foreign.unlink()
+    note_foreign_changes(layout)
+    assert "a1" not in uuids(folder)
