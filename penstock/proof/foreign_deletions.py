@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
@@ -36,6 +37,8 @@ UNREADABLE = "?"
 """Mark of a complaint instead of its file: the deleted rows are unknown, because files of the commit cannot be read."""
 INSERTED = "+"
 """Mark of a complaint instead of its file: another program inserted rows that Penstock did not land."""
+CHANGED = "~"
+"""Mark of a complaint instead of its file: another program changed the uuid of rows. It is for log and timeline."""
 COMPLAINTS, TYPED_COMPLAINTS = "complaints", "typed_complaints"
 """Keys of the noted complaints about commits to ``landed``, and to typed tables."""
 _LOGGER = logging.getLogger(__name__)
@@ -183,7 +186,7 @@ class Complaint:
     """A fault of another program's commit, for people; ``time_ms`` is in milliseconds since the epoch.
 
     ``file`` is a file with rows that are in the table twice; "" for deleted rows that are there again; or UNREADABLE,
-    INSERTED.
+    INSERTED, CHANGED.
     """
 
     version: int
@@ -260,6 +263,9 @@ def _find_complaints(
         if commit.names and not has_both and (rows := _count_inserted(layout, table, commit, deleted_runs)):
             text = f"{head} inserted {rows:,} rows that Penstock did not land: they are not in the balance"
             yield Complaint(commit.version, commit.at, text, INSERTED)
+        if commit.names and commit.updated != 0 and (rows := _count_changed_uuids(layout, table, commit)):
+            text = f"{head} changed the uuid of {rows:,} rows: the SQL of docs/proof-sql.md names their slices"
+            yield Complaint(commit.version, commit.at, text, CHANGED)
     except DamagedFile as error:
         _LOGGER.warning("whether version %d repeats rows cannot be said: %s", commit.version, error)
 
@@ -330,6 +336,24 @@ def _count_inserted(layout: Layout, table: TableReader, commit: ForeignCommit, d
     return inserted + max(0, -remaining)
 
 
+def _count_changed_uuids(layout: Layout, table: TableReader, commit: ForeignCommit) -> int:
+    """Return the number of rows that have another uuid after a commit than before it."""
+    before, after = _changed_files(table, commit)
+    changed = 0
+    # Limit: one folder at a time, of a kind and a day.
+    for folder in {_folder(file) for file in before} & {_folder(file) for file in after}:
+        old, new = (_uuids_by_offset(layout, files, folder) for files in (before, after))
+        pairs = old.join(new, ["topic", "offset"], join_type="inner", right_suffix="_after")
+        uuids, after_uuids = (pairs[name].fill_null(pa.scalar("")) for name in ("uuid", "uuid_after"))
+        changed += int(pc.sum(pc.not_equal(uuids, after_uuids)).as_py() or 0)
+    return changed
+
+
+def _uuids_by_offset(layout: Layout, files: Sequence[TableFile], folder: str) -> pa.Table:
+    rows = read_rows(layout.landed, [file for file in files if _folder(file) == folder])
+    return pa.table({"topic": rows["topic"].cast(pa.string()), "offset": rows["offset"], "uuid": rows["uuid"]})
+
+
 def _holds_inserted_rows(layout: Layout, table: DeltaTable, files: Sequence[TableFile]) -> bool:
     """Report whether a row has no topic or offset, one that Penstock never committed, or that of another row."""
     landed = landed_offsets(layout, table)
@@ -356,7 +380,7 @@ def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     if is_exact and all(file.copies == 1 for file in active):
         complaints = [complaint for complaint in complaints if complaint.file == INSERTED]
     # Each question is asked once, however many complaints there are: it reads many or all files.
-    named = {complaint.file for complaint in complaints}
+    named = {complaint.file for complaint in complaints} - {CHANGED}
     holding = {str(file) for file in active if file in named and _count_twice(layout, file, active)}
     if "" in named and _has_rows_within(layout, active, DeletionRecord(layout).runs()):
         holding.add("")

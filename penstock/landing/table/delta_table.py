@@ -46,6 +46,7 @@ from penstock.landing.table.table_reader import (
     DESCRIPTION_KEY,
     ForeignCommit,
     TableReader,
+    list_commits,
     newest_batch,
 )
 from penstock.landing.table_paths import partition_value
@@ -527,7 +528,7 @@ def _remove_torn_files(log: Path) -> None:
             _LOGGER.warning("removed %s, which was torn", path)
             path.unlink()
             (log / LAST_CHECKPOINT).unlink(missing_ok=True)
-    for path in sorted(log.glob("*.json"), reverse=True):
+    for path in reversed(list_commits(log)):
         try:
             if parse_actions(path.read_text()):
                 return

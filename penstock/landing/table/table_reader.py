@@ -185,7 +185,7 @@ class TableReader:
 
     def first_version(self) -> int:
         """Return the oldest version whose commit is still in the log of a table in a folder."""
-        commits = sorted(self._log.glob("*.json")) if isinstance(self._log, Path) else []
+        commits = list_commits(self._log) if isinstance(self._log, Path) else []
         return int(commits[0].stem) if commits else self.version()
 
     def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
@@ -330,6 +330,11 @@ class TableReader:
 
     def commit_path(self, version: int) -> TablePath:
         return self._log / f"{version:020}.json"
+
+
+def list_commits(log: Path) -> list[Path]:
+    """Return the commits of a log in a folder, oldest first, without the compacted ones that other programs write."""
+    return sorted(path for path in log.glob("*.json") if path.stem.isdecimal())
 
 
 def _both(first: Mask, second: Mask) -> Mask:

@@ -524,6 +524,26 @@ def test_updated_rows_are_not_called_inserted(topics: Path, table: HandWritten) 
     assert noted_complaints(table.layout) == []
 
 
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("value", ["'other'", "null"])
+def test_changed_uuids_are_named_with_version_and_engine(
+    tmp_path: Path, topics: Path, table: HandWritten, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    landed = table.layout.tables / "landed"
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        deltalake.DeltaTable(str(landed)).update(predicate="uuid in ('u1', 'u3')", updates={"uuid": value})
+        version = deltalake.DeltaTable(str(landed)).version()
+        maintain(proof_worker, table)
+        maintain(worker(topics, table, running), table)
+        (event,) = [event for event in running.ledger.events() if event.kind == "foreign"]
+        text = f"{landed}: version {version}, UPDATE of {engine_of(landed)}, changed the uuid of 2 rows"
+        assert event.cause.startswith(text)
+        assert text in caplog.text
+        assert fates(running) == BEFORE
+
+
 def test_deleted_rows_alone_make_the_journal_be_read(
     topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -698,3 +718,16 @@ def test_deletion_from_a_table_that_lost_its_folders_says_what_to_do(topics: Pat
     request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u1'"))
     with pytest.raises(FeatureNotWritten, match=r"partitioned by no column instead of kind, date: .* RESTORE TABLE"):
         execute_deletions(table.layout, WINDOW)
+
+
+def test_compacted_commits_of_another_program_are_no_commits(topics: Path, table: HandWritten) -> None:
+    """Their names begin with the first of the commits that they repeat."""
+    log = table.layout.tables / "landed" / "_delta_log"
+    worker(topics, table)
+    commits = sorted(log.glob("*.json"))[:2]
+    text = "".join(path.read_text() for path in commits)
+    (log / f"{commits[0].stem}.{commits[1].stem}.compacted.json").write_text(text)
+    delete_by_vector(log.parent, file_of(table.layout, "x"), [1])
+    assert note_foreign_changes(table.layout) == 1
+    table_of(table.layout).begin()
+    assert [deletion.operation for deletion in load_deletions(table.layout)] == ["DELETE"]

@@ -256,3 +256,32 @@ def files_before(life: typed_life.Life) -> list[str]:
     """Return the files without the ones of the newest batch."""
     newest = {name for _, names in life.table.files(2) for name in names}
     return [name for name in table_of(life.layout).active() if name not in newest]
+
+
+@pytest.mark.survives("Iceberg mirror", "foreign writer")
+@pytest.mark.parametrize("operation", ["rollback", "delete", "overwrite", "expire"])
+def test_step_takes_maintenance_of_another_program_back(life: typed_life.Life, operation: str) -> None:
+    mirror = mirror_of(life.layout.tables)
+    mirror.step()
+    snapshot = iceberg(life.layout).current_snapshot()
+    assert snapshot
+    delete(life.layout, "uuid = '0-1'")
+    land(life, 2)
+    mirror.step()
+    remaining = [uuid for uuid in uuids(0, 1, 2) if uuid != "0-1"]
+    table = iceberg(life.layout)
+    if operation == "rollback":
+        table.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
+        assert "0-1" in by_pyiceberg(iceberg(life.layout))
+    elif operation == "delete":
+        table.delete("uuid = '1-1'")
+        assert "1-1" not in by_pyiceberg(iceberg(life.layout))
+    elif operation == "overwrite":
+        # As a rewrite of data files: the same rows in one file of the other program.
+        table.overwrite(table.scan().to_arrow())
+    else:
+        table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+    mirror.step()
+    assert by_pyiceberg(iceberg(life.layout)) == remaining
+    assert sorted(by_polars(iceberg(life.layout))) == remaining
+    assert files_of(iceberg(life.layout)) == life.table.active()
