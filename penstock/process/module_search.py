@@ -12,9 +12,14 @@ import sys
 
 def module_command(module: str, *arguments: str) -> list[str]:
     """Return the command that runs a module of Penstock, which it finds where this process does."""
+    return python_command("-m", module, *arguments)
+
+
+def python_command(*words: str) -> list[str]:
+    """Return the command of a Python that finds modules where this process does."""
     # In a checkout, `python -m penstock.cli.main` may find this package by the working folder alone.
     options = [] if _prefers_working_folder() else ["-P"]
-    return [sys.executable, *options, "-m", module, *arguments]
+    return [sys.executable, *options, *words]
 
 
 def add_working_folder() -> None:

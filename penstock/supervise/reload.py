@@ -28,14 +28,28 @@ from penstock.supervise.installation import (
 )
 from penstock.supervise.instances import find_supervisor
 from penstock.supervise.sd_notify import Service
-from penstock.supervise.succession import Inheritance, Program, accept_requests
+from penstock.supervise.succession import (
+    REHEARSAL_TIMEOUT_S,
+    Inheritance,
+    Program,
+    accept_requests,
+    read_step,
+    report_step,
+)
 from penstock.supervise.supervisor import Supervisor, check_succession
 
 OUTCOME = "reloaded.json"
 """Name of the file with the outcome of the last reload, in the data directory."""
+SERVE_RESTARTED = "serve-restarted.json"
+"""Name of the file with the outcome of ``serve`` alone, which becomes ``OUTCOME`` once ``penstock up`` has followed."""
+STEP_TIMEOUT_S = 60.0
+"""Time that a step of a reload or restart may take beyond its own limits."""
 TERMINAL = "/dev/tty"
 POLL_INTERVAL_S = 0.05
 _LOGGER = logging.getLogger(__name__)
+
+
+UNCHANGED = "nothing is restarted; the previous processes continue"
 
 
 class NoAnswer(PenstockError, RuntimeError):
@@ -48,7 +62,7 @@ class Outcome:
 
     ``error`` has a line for each bad key, and then nothing has changed; ``applied`` are the changes in words;
     ``waiting`` are the keys that take effect at the next start. ``replaced`` and ``running`` are the installations
-    before and after a restart, in words.
+    before and after a restart, in words. ``remaining``: the processes after a failed restart, in words.
     """
 
     began: int
@@ -58,13 +72,14 @@ class Outcome:
     restart: bool = False
     replaced: str = ""
     running: str = ""
+    remaining: str = UNCHANGED
 
     @property
     def lines(self) -> list[str]:
         """The outcome in sentences."""
         if self.restart:
             if self.error:
-                return [*self.error.splitlines(), "nothing is restarted; the previous processes continue"]
+                return [*self.error.splitlines(), self.remaining]
             change = f"{self.replaced} was replaced by" if self.replaced != self.running else "as before,"
             return [", ".join(["penstock is restarted", *self.applied]), f"version: {change} {self.running}"]
         if self.error:
@@ -120,7 +135,10 @@ def _has_terminal() -> bool:
 
 
 class Reloader:
-    """Reloads the configuration of a supervisor. ``read`` reads the settings again, or raises ConfigError."""
+    """Reloads the configuration of a supervisor. ``read`` reads the settings again, or raises ConfigError.
+
+    ``has_parent``: ``penstock up`` follows a restart, and then reports its outcome.
+    """
 
     def __init__(
         self,
@@ -128,9 +146,11 @@ class Reloader:
         read: Callable[[], Settings],
         data_dir: Path,
         service: Service,
+        has_parent: bool = False,
     ) -> None:
         self._supervisor, self._read, self._service = supervisor, read, service
         self._data_dir, self._path = data_dir, data_dir / OUTCOME
+        self._restarted_path = data_dir / SERVE_RESTARTED if has_parent else self._path
         self.close()
 
     def reload(self) -> None:
@@ -155,9 +175,11 @@ class Reloader:
             requested = read_request(self._data_dir)
             if requested:
                 program = program.run_by(requested)
-            program.rehearse(self._service.alive, requested)
+            report_step(self._data_dir, "trying the new listeners and log daemon")
+            program.rehearse_succession(self._service.alive, requested)
             settings = self._read()
             check_succession(self._supervisor.settings, settings)
+            report_step(self._data_dir, "changing the listeners")
             # Order: first the change of listeners while everything runs, so that the successor has the same ones.
             self._supervisor.reload(settings, self._service.alive)
             discard_request(self._data_dir)
@@ -176,18 +198,20 @@ class Reloader:
                 restart=True,
                 replaced=inheritance.replaced,
                 running=Installation.current().text,
-            )
+            ),
+            self._restarted_path,
         )
 
-    def _report(self, outcome: Outcome) -> None:
+    def _report(self, outcome: Outcome, path: Path | None = None) -> None:
         for line in outcome.lines:
             _LOGGER.log(logging.ERROR if outcome.error else logging.INFO, "%s", line)
         self._supervisor.timeline.record("reload", "; ".join(outcome.lines))
-        write_outcome(self._path, outcome)
+        write_outcome(path or self._path, outcome)
 
     def close(self) -> None:
         """Remove the outcome: it concerns this run only."""
         self._path.unlink(missing_ok=True)
+        self._restarted_path.unlink(missing_ok=True)
 
 
 def write_outcome(path: Path, outcome: Outcome) -> None:
@@ -196,15 +220,27 @@ def write_outcome(path: Path, outcome: Outcome) -> None:
         replace_durably(OS, path, json.dumps(asdict(outcome)).encode(), synced=False)  # of this run only
 
 
-def request_reload(data_dir: Path, timeout_s: float) -> Outcome:
-    """Make the penstock that runs on ``data_dir`` reload. Raises NotRunning, PermissionError, NoAnswer."""
-    return _request(data_dir, find_supervisor(data_dir), signal.SIGHUP, timeout_s)
+def step_timeout(shutdown_time_s: float) -> float:
+    """Return the seconds that a step of a reload or restart takes at most, unless something is wrong.
+
+    Receivers end before their readers, and both may take the shutdown time.
+    """
+    return max(REHEARSAL_TIMEOUT_S, 2 * shutdown_time_s) + STEP_TIMEOUT_S
 
 
-def request_restart(data_dir: Path, timeout_s: float) -> Outcome:
+def request_reload(data_dir: Path, timeout_s: float, show: Callable[[str], None] = lambda _: None) -> Outcome:
+    """Make the penstock that runs on ``data_dir`` reload. Raises NotRunning, PermissionError, NoAnswer.
+
+    Waits until a step takes longer than ``timeout_s``; calls ``show`` with each step.
+    """
+    return _request(data_dir, find_supervisor(data_dir), signal.SIGHUP, timeout_s, show)
+
+
+def request_restart(data_dir: Path, timeout_s: float, show: Callable[[str], None] = lambda _: None) -> Outcome:
     """Make all processes on ``data_dir`` restart with the installation of this process.
 
-    Raises NotRunning, OSError, NoAnswer.
+    Waits until a step takes longer than ``timeout_s``; calls ``show`` with each step. Raises NotRunning, OSError,
+    NoAnswer.
     """
     supervisor = find_supervisor(data_dir)
     installation = Installation.current()
@@ -218,31 +254,45 @@ def request_restart(data_dir: Path, timeout_s: float) -> Outcome:
     else:
         discard_request(data_dir)
     # `penstock up` restarts its other processes too.
-    return _request(data_dir, endpoints(data_dir).get("up") or supervisor, signal.SIGUSR2, timeout_s)
+    return _request(data_dir, endpoints(data_dir).get("up") or supervisor, signal.SIGUSR2, timeout_s, show)
 
 
-def _request(data_dir: Path, pid: int, number: signal.Signals, timeout_s: float) -> Outcome:
+def _request(
+    data_dir: Path, pid: int, number: signal.Signals, timeout_s: float, show: Callable[[str], None]
+) -> Outcome:
     requested_ns = time.monotonic_ns()
     os.kill(pid, number)
-    deadline = time.monotonic() + timeout_s
+    step, deadline = "", time.monotonic() + timeout_s
     while time.monotonic() < deadline:
+        if (reported := read_step(data_dir, requested_ns)) != step:
+            # A busy machine may take long for all steps together.
+            step, deadline = reported, time.monotonic() + timeout_s
+            show(step)
         outcome = read_outcome(data_dir / OUTCOME)
         # An older outcome belongs to an earlier request.
         if outcome and outcome.began >= requested_ns:
             return outcome
         find_supervisor(data_dir)
         time.sleep(POLL_INTERVAL_S)
-    raise NoAnswer(f"process {pid} has not reported the outcome within {timeout_s:g} s")
+    running = endpoints(data_dir)
+    last = f" since it reported: {step}" if step else ""
+    with contextlib.suppress(ValueError):
+        version = Installation.from_document(running.get("installation")).text
+        last += f"; listeners and log daemon (process {running.get('supervisor')}) run version {version}"
+    raise NoAnswer(
+        f"process {pid} has not reported the outcome within {timeout_s:g} s{last}; it may still finish: "
+        "`penstock events` will show it"
+    )
 
 
 def read_outcome(path: Path) -> Outcome | None:
     """Read the outcome of the last reload; None if it is absent or unreadable."""
     try:
         document = parse_object(path.read_bytes())
-        texts = [str(document.get(name, "")) for name in ("error", "replaced", "running")]
-        error, replaced, running = texts
+        error, replaced, running = (str(document.get(name, "")) for name in ("error", "replaced", "running"))
+        remaining = str(document.get("remaining", UNCHANGED))
         applied, waiting = ([str(line) for line in document.get(name, ())] for name in ("applied", "waiting"))
         is_restart = bool(document.get("restart", False))
-        return Outcome(int(document["began"]), error, applied, waiting, is_restart, replaced, running)
+        return Outcome(int(document["began"]), error, applied, waiting, is_restart, replaced, running, remaining)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None

@@ -8,6 +8,7 @@ of its own finds the usual reasons before.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from penstock.config import ConfigError
+from penstock.files.file_system import OS, replace_durably
+from penstock.files.json_values import parse_object
 from penstock.process.forked import OwnChild
 from penstock.process.module_search import module_command
 from penstock.supervise.installation import NEXT_STEP, Installation
@@ -28,6 +31,10 @@ VARIABLE = "PENSTOCK_SUCCESSION"
 """Environment variable with what a successor inherits, as JSON; ``REHEARSAL`` in a rehearsal."""
 REHEARSAL = "rehearsal"
 REHEARSAL_TIMEOUT_S = 120.0
+INFORMATIVE = ("replaced", "serve_is_replaced")
+"""Fields of an inheritance without which a successor of another version works."""
+STEP = "restart-step"
+"""Name of the file with the last step of a restart, in the data directory."""
 TRACEBACK = "Traceback (most recent call last)"
 POLL_INTERVAL_S = 0.05
 REQUESTS = (signal.SIGHUP, signal.SIGUSR2)
@@ -62,10 +69,25 @@ class Program:
                 words[index] = str(script)
         return replace(self, command=[installation.executable, *words])
 
-    def rehearse(self, tick: Callable[[], None], expected: Installation | None = None) -> None:
+    def rehearse_succession(self, tick: Callable[[], None], expected: Installation | None) -> None:
+        """Rehearse, and check that the program takes over what this process hands over.
+
+        Raises ConfigError if it refuses, or is of another installation than ``expected``.
+        """
+        package, inherited = _read_report(self.rehearse(tick))
+        if expected and package != expected.package:
+            other = f"loads {package} here, as by PYTHONPATH" if package else "does not report what it loads"
+            raise ConfigError(f"{self.command[0]} {other}, not {expected.package}: {NEXT_STEP}")
+        if not inherited >= {entry.name for entry in fields(Inheritance)} - {*INFORMATIVE}:
+            # Versions up to 0.2.0 end with an error, and all running processes with them.
+            raise ConfigError(
+                f"{self.command[0]} runs a version that cannot take over the running processes: {NEXT_STEP}"
+            )
+
+    def rehearse(self, tick: Callable[[], None]) -> str:
         """Run the program in a process of its own until it has checked everything, calling ``tick``.
 
-        Raises ConfigError with the reason if it refuses, or is of another installation than ``expected``.
+        Returns its output. Raises ConfigError with the reason if it refuses.
         """
         # A child tests whether its argument is its parent; the parent of the rehearsal is this process.
         command = [*self.command[:-1], str(os.getpid())] if self.task is not None else self.command
@@ -77,7 +99,7 @@ class Program:
             env={**os.environ, VARIABLE: REHEARSAL},
             text=True,
         ) as process:
-            output, errors, deadline = "", "", time.monotonic() + REHEARSAL_TIMEOUT_S
+            output, errors, deadline, is_late = "", "", time.monotonic() + REHEARSAL_TIMEOUT_S, False
             text = json.dumps(self.task) if self.task is not None else ""
             while True:
                 try:
@@ -87,15 +109,16 @@ class Program:
                     text = ""  # communicate has sent it already
                     tick()
                     if time.monotonic() > deadline:
+                        is_late = True
                         process.kill()
+        if is_late:
+            raise ConfigError(f"{self.command[0]} has not finished its trial within {REHEARSAL_TIMEOUT_S:g} s")
         if process.returncode:
             reason = errors.strip() or f"its rehearsal ended with status {process.returncode}"
             if TRACEBACK in reason:  # a broken installation: of a traceback, only the last line has the reason
                 reason = f"{self.command[0]} does not start: {reason.splitlines()[-1]}"
             raise ConfigError(reason.removeprefix("penstock: "))
-        if expected and (loaded := _read_report(output)) != expected.package:
-            other = f"loads {loaded} here, as by PYTHONPATH" if loaded else "does not report what it loads"
-            raise ConfigError(f"{self.command[0]} {other}, not {expected.package}: {NEXT_STEP}")
+        return output
 
     def replace_process(self, inheritance: Inheritance) -> NoReturn:
         """Become the successor. Raises OSError, and then nothing has changed."""
@@ -124,6 +147,7 @@ class Inheritance:
 
     ``buffer``: settings of the log buffers that the children use. ``began``: monotonic time of the request, in
     nanoseconds. ``may_hang_up``: a closing terminal ends the process. ``replaced``: the predecessor's installation.
+    ``serve_is_replaced``: the child ``serve`` of ``penstock up`` runs the new program already.
     """
 
     pids: Mapping[str, int]
@@ -133,6 +157,7 @@ class Inheritance:
     sockets: Mapping[str, int] = field(default_factory=dict)
     buffer: Mapping[str, Any] = field(default_factory=dict)
     replaced: str = field(default_factory=lambda: Installation.current().text)
+    serve_is_replaced: bool = False
 
     def end_children(self, names: Sequence[str], shutdown_time_s: float) -> None:
         """End children by name, and kill children that run on after ``shutdown_time_s``."""
@@ -154,15 +179,33 @@ def is_rehearsal() -> bool:
 
 
 def report_rehearsal() -> None:
-    """Report to the parent of a rehearsal that the program may start, and the package that it has loaded."""
-    print(json.dumps(Installation.current().package))
+    """Report to the parent of a rehearsal that the program may start, its package, and what it can take over."""
+    inherited = [entry.name for entry in fields(Inheritance)]
+    print(json.dumps({"package": Installation.current().package, "inherits": inherited}))
 
 
-def _read_report(output: str) -> str:
-    """Return the package of ``report_rehearsal``, its last line; empty without one."""
+def _read_report(output: str) -> tuple[str, set[str]]:
+    """Return package and fields of ``report_rehearsal``, the last line of ``output``; empty without a report."""
     try:
-        return str(json.loads(output.splitlines()[-1]))
-    except (IndexError, ValueError, RecursionError):
+        report = parse_object(output.splitlines()[-1].encode())
+        return str(report["package"]), {*map(str, report["inherits"])}
+    except (IndexError, KeyError, TypeError, ValueError):
+        return "", set()
+
+
+def report_step(data_dir: Path, text: str) -> None:
+    """Write a step of a restart for the command that requested it."""
+    with contextlib.suppress(OSError):  # a full disk: the outcome counts
+        step = f"{time.monotonic_ns()} {text}"
+        replace_durably(OS, data_dir / STEP, step.encode(), synced=False)  # of this run only
+
+
+def read_step(data_dir: Path, since_ns: int) -> str:
+    """Return the last step of a restart; empty if it is older than ``since_ns`` (monotonic) or unreadable."""
+    try:
+        moment, _, text = (data_dir / STEP).read_text(errors="replace").partition(" ")
+        return text if int(moment) >= since_ns else ""
+    except (OSError, ValueError):
         return ""
 
 

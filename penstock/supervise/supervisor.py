@@ -41,7 +41,7 @@ from penstock.supervise.sd_notify import (
     store_sockets,
     take_stored_sockets,
 )
-from penstock.supervise.succession import Inheritance, Program
+from penstock.supervise.succession import Inheritance, Program, report_step
 from penstock.supervise.timeline import Timeline
 from penstock.wire.codecs import CODECS
 
@@ -212,15 +212,18 @@ class Supervisor:
                 child.adopt(pid)
         # Order: one receiver at a time, and the next once it receives: datagrams wait in the kernel in between, and
         # processes that start together delay each other. Frames wait in the log buffers until the readers follow.
-        for intake in self._intakes.values():
+        for index, intake in enumerate(self._intakes.values(), 1):
+            report_step(self._settings.data_dir, f"replacing receivers, {index} of {len(self._intakes)}")
             deadline = time.monotonic() + self._settings.shutdown_time
             intake.receiver.stop()
             _start_when_ended([intake.receiver], deadline)
             while not intake.is_accepting() and time.monotonic() < deadline:
                 time.sleep(SUCCESSION_POLL_S)
+        report_step(self._settings.data_dir, "replacing forwarders and log daemon")
         for child in self._readers:
             child.stop()
         _start_when_ended(self._readers, time.monotonic() + self._settings.shutdown_time)
+        report_step(self._settings.data_dir, "waiting for the new log daemon")
 
     def hand_over(self, program: Program, began: int, may_hang_up: bool) -> NoReturn:
         """Become ``program`` with this supervisor's lock, sockets and children. Raises OSError."""

@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import given
 
 from penstock.supervise import reload
 from penstock.supervise.endpoints import ENDPOINTS, endpoints
+from penstock.supervise.installation import Installation
 from penstock.supervise.instances import NotRunning, running_supervisor
 from penstock.supervise.reload import (
     OUTCOME,
@@ -25,6 +28,7 @@ from penstock.supervise.reload import (
     request_reload,
     request_restart,
 )
+from penstock.supervise.succession import report_step
 from tests.fuzzed import json_texts
 
 
@@ -106,6 +110,32 @@ def test_process_that_does_not_answer_is_named(tmp_path: Path) -> None:
     (tmp_path / "reloaded.json").write_text(json.dumps(asdict(Outcome(1, error="of an earlier one"))))
     with pytest.raises(NoAnswer, match=f"process {os.getpid()} has not reported the outcome"):
         request_reload(tmp_path, 0.1)
+    assert signals.take_reload()
+    os.close(lock)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_request_waits_as_long_as_steps_are_reported(tmp_path: Path) -> None:
+    signals = Signals()
+    lock = os.open(tmp_path / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    installation = asdict(Installation("1", "/a", "/a/python"))
+    document = {"supervisor": os.getpid(), "pids": {}, "listeners": {}, "installation": installation}
+    (tmp_path / "endpoints.json").write_text(json.dumps(document))
+    steps: list[str] = []
+
+    def work() -> None:
+        for number in range(30):
+            report_step(tmp_path, f"step {number}")
+            time.sleep(0.1)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    version = r"listeners and log daemon \(process \d+\) run version 1 \(/a\)"
+    with pytest.raises(NoAnswer, match=rf"within 2 s since it reported: step 29; {version}; it may still finish"):
+        request_reload(tmp_path, 2, steps.append)
+    worker.join()
+    assert steps[-1] == "step 29"
     assert signals.take_reload()
     os.close(lock)
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 
 from penstock.config import ConfigError
 from penstock.supervise.installation import Installation
-from penstock.supervise.succession import VARIABLE, Inheritance, Program, take_inheritance
+from penstock.supervise.succession import (
+    STEP,
+    VARIABLE,
+    Inheritance,
+    Program,
+    read_step,
+    report_step,
+    take_inheritance,
+)
 
 SUCCEED = """
 import os, signal, subprocess, sys, time
@@ -88,8 +97,26 @@ def test_rehearsal_of_a_broken_or_unexpected_installation_is_refused_in_one_line
         Program([sys.executable, "-c", "import missing"]).rehearse(lambda: None)
     report = "from penstock.supervise.succession import report_rehearsal; report_rehearsal()"
     program, own = Program([sys.executable, "-c", report]), Installation.current()
-    program.rehearse(lambda: None, own)
+    for expected in (None, own):
+        program.rehearse_succession(lambda: None, expected)
+    other = Installation("2", "/b", sys.executable)
     with pytest.raises(ConfigError, match=f"loads {own.package} here, as by PYTHONPATH, not /b: stop penstock and"):
-        program.rehearse(lambda: None, Installation("2", "/b", sys.executable))
+        program.rehearse_succession(lambda: None, other)
     with pytest.raises(ConfigError, match="does not report what it loads, not /b: stop penstock"):
-        Program([sys.executable, "-c", ""]).rehearse(lambda: None, Installation("2", "/b", sys.executable))
+        Program([sys.executable, "-c", ""]).rehearse_succession(lambda: None, other)
+
+
+@pytest.mark.parametrize("report", ["", '"/a/penstock"', '{"package": "/a", "inherits": ["pids", "began"]}', "[" * 9])
+def test_version_that_does_not_report_what_it_takes_over_is_refused(report: str) -> None:
+    program = Program([sys.executable, "-c", f"print({report!r})"])
+    with pytest.raises(ConfigError, match="runs a version that cannot take over the running processes: stop penstock"):
+        program.rehearse_succession(lambda: None, None)
+
+
+def test_step_is_read_if_it_is_newer_than_the_request(tmp_path: Path) -> None:
+    assert read_step(tmp_path, 0) == ""
+    report_step(tmp_path, "trying")
+    assert read_step(tmp_path, 0) == "trying"
+    assert read_step(tmp_path, time.monotonic_ns()) == ""
+    (tmp_path / STEP).write_bytes(b"\xff")
+    assert read_step(tmp_path, 0) == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import pytest
 from penstock.client.send_many import DatagramBatch
 from penstock.ingest.sockets import granted_buffer, request_buffer
 from penstock.supervise.installation import Installation
-from penstock.testing.pipe import Pipe, wait_until
-from tests.system.virtual_environment import install, script_of
+from penstock.testing.pipe import Pipe, free_ports, wait_until
+from tests.system.virtual_environment import change_file, install, script_of
 
 RATE = 50_000
 """Datagrams a second, on a machine that grants the buffer."""
@@ -107,15 +106,17 @@ def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> Non
 
 
 @pytest.mark.survives("datagrams", "changed configuration")
-@pytest.mark.parametrize("command", ["serve", "up --no-spark --no-console"])
-def test_restart_changes_to_the_installation_of_its_command(command: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "broken_module"),
+    [("serve", "cli/run/serve.py"), ("up --no-spark", "console/main.py")],
+    ids=["serve", "up"],
+)
+def test_restart_changes_to_the_installation_of_its_command(command: str, broken_module: str, tmp_path: Path) -> None:
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     old, broken, new = (install(tmp_path / name, name) for name in ("old", "broken", "new"))
-    shutil.copytree((broken / "cli").resolve(), tmp_path / "cli")
-    (broken / "cli").unlink()
-    (tmp_path / "cli").rename(broken / "cli")
-    (broken / "cli" / "run" / "serve.py").write_text("import missing_dependency")
-    pipe = Pipe(tmp_path, "listener.events-udp.codec=raw", "log.flight=")
+    change_file(broken, broken_module, "import missing_dependency")
+    (console_port,) = free_ports(1)
+    pipe = Pipe(tmp_path, "listener.events-udp.codec=raw", "log.flight=", f"console.http=127.0.0.1:{console_port}")
     with pipe.output.open("ab") as output:
         words = [script_of(old), *command.split(), *pipe.options]
         pipe.process = subprocess.Popen(words, stdout=output, stderr=output, env=environment, cwd=tmp_path)
@@ -162,5 +163,34 @@ def test_restart_changes_to_the_installation_of_its_command(command: str, tmp_pa
             assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(bytes(tmp_path / "new" / "bin"))
         wait_until(lambda: pipe.counts("events-udp")["taken"] >= sent, what="all datagrams are counted")
         assert pipe.counts("events-udp")["kernel_dropped"] == 0
+    finally:
+        pipe.stop()
+
+
+def test_restart_refuses_a_version_that_cannot_take_over(tmp_path: Path) -> None:
+    package = install(tmp_path / "environment", "2")
+    pipe = Pipe(tmp_path, "log.flight=")
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    with pipe.output.open("ab") as output:
+        words = [script_of(package), "serve", *pipe.options]
+        pipe.process = subprocess.Popen(words, stdout=output, stderr=output, env=environment, cwd=tmp_path)
+    try:
+        pipe.wait_ready()
+        before = pipe.endpoints()["pids"]
+        # Version 0.2.0, installed in place, reports nothing of its rehearsal and ends with a key that it does not know.
+        change_file(package, "supervise/succession.py", "    return\n    print(json", replaced="    print(json")
+        refused = subprocess.run(
+            [script_of(package), "restart", *pipe.options], env=environment, capture_output=True, text=True
+        )
+        python = tmp_path / "environment" / "bin" / "python"
+        assert (refused.returncode, refused.stderr.splitlines()) == (
+            2,
+            [
+                f"penstock: {python} runs a version that cannot take over the running processes: stop penstock and "
+                "start it with the new installation",
+                "penstock: nothing is restarted; the previous processes continue",
+            ],
+        )
+        assert pipe.endpoints()["pids"] == before
     finally:
         pipe.stop()

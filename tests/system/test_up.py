@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from penstock.landing.typed.columns import Column, TypedTable
 from penstock.landing.typed.typed_delta import TypedDelta
 from penstock.process.kernel import descendants
 from penstock.supervise.reload import request_restart
-from penstock.testing.pipe import Pipe, free_ports, wait_until
+from penstock.testing.pipe import LISTENERS, Pipe, free_ports, wait_until
 from penstock.testing.processes import alive
 from tests.cli import command_line
 from tests.spark.spark_helpers import HandWritten, landed_event
@@ -72,13 +73,21 @@ def check_restarts_are_refused(pipe: Pipe, text: str) -> None:
     table = TypedTable("click", "click", (Column("path", "string", "path"),))
     TypedDelta.configured(Layout.for_tables(pipe.data_dir / "tables"), table).begin()
     before = sql_server(pipe.process.pid)
+    taken = socket.create_server(("127.0.0.1", 0))
+    ports = {**dict.fromkeys(LISTENERS, 0), "more-tcp": taken.getsockname()[1]}
+    listeners = "".join(
+        f'[[listener]]\nname = "{name}"\nprotocol = "{name[-3:]}"\nport = {port}\nmax_line = "16KiB"\n'
+        for name, port in ports.items()
+    )
     for more, reason in (
+        (listeners, "cannot listen on tcp"),
         (tables.format("int"), "pipeline.typed: "),
         (f'security.tls_cert = "{pipe.data_dir}/no"\nsecurity.tls_key = "{pipe.data_dir}/no"\n', "security.tls_cert"),
     ):
         pipe.config.write_text(text + more)
         outcome = request_restart(pipe.data_dir, timeout_s=120)
         assert (reason in outcome.error, outcome.restart) == (True, True), outcome
+    taken.close()
     assert sql_server(pipe.process.pid) == before
     pipe.config.write_text(text)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sysconfig
 import venv
 from pathlib import Path
@@ -25,6 +26,17 @@ def install(folder: Path, version: str) -> Path:
     script.write_text(f"#!{folder}/bin/python\nfrom penstock.cli.main import main\nmain()\n")
     script.chmod(0o755)
     return package
+
+
+def change_file(package: Path, path: str, text: str, replaced: str = "") -> None:
+    """Change a file of one installation: replace its text, or ``replaced`` in it."""
+    folder = package / Path(path).parts[0]
+    source = folder.resolve()
+    folder.unlink()
+    shutil.copytree(source, folder)
+    before = (package / path).read_text()
+    assert replaced in before
+    (package / path).write_text(before.replace(replaced, text) if replaced else text)
 
 
 def script_of(package: Path) -> Path:

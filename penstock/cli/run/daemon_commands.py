@@ -32,8 +32,6 @@ EVENT_POLL_INTERVAL_S = 1.0
 FOLLOWED_EVENTS = 1000
 """Limit: events that may change or be added between two looks."""
 HOUR_S = 3600
-RELOAD_MARGIN_S = 30.0
-"""Time that a reload may take beyond the time that processes have to end."""
 
 
 def reload(
@@ -48,7 +46,7 @@ def reload(
     """
     from penstock.supervise.reload import request_reload
 
-    _request_change(settings, request_reload, yes, as_json)
+    _request_change(settings, "reloading", request_reload, yes, as_json)
 
 
 def restart(
@@ -60,25 +58,31 @@ def restart(
 
     The supervisor hands its sockets to its successor, and each receiver runs until its successor is ready. The command
     of another virtual environment changes to that one. TCP connections are read to the end and closed. Exits with
-    status 2, and changes nothing, if the configuration is invalid or this version does not start.
+    status 2, and replaces no process, if the configuration is invalid or this version does not start; with status 1 if
+    no penstock runs here, or a step takes minutes.
     """
     from penstock.supervise.reload import request_restart
 
-    _request_change(settings, request_restart, yes, as_json)
+    _request_change(settings, "restarting", request_restart, yes, as_json)
 
 
 def _request_change(
-    settings: Settings, request: Callable[[Path, float], Outcome], is_confirmed: bool, as_json: bool
+    settings: Settings,
+    activity: str,
+    request: Callable[[Path, float, Callable[[str], None]], Outcome],
+    is_confirmed: bool,
+    as_json: bool,
 ) -> None:
     """Request a reload or a restart, print its outcome, and end the command with its status."""
+    from penstock.cli.progress import Progress
     from penstock.supervise.instances import NotRunning
-    from penstock.supervise.reload import NoAnswer
+    from penstock.supervise.reload import NoAnswer, step_timeout
 
     if not is_confirmed and (closing := _busy_listeners_to_close(settings)):
         fail(f"this would close {closing}; keep them in the configuration, or add --yes", 2)
     try:
-        # Limit: receivers end before their readers, and both may take the shutdown time.
-        outcome = request(settings.data_dir, 2 * settings.shutdown_time + RELOAD_MARGIN_S)
+        with Progress(activity) as progress:
+            outcome = request(settings.data_dir, step_timeout(settings.shutdown_time), progress.update)
     except (NotRunning, NoAnswer) as error:
         fail(error)
     except PermissionError as error:

@@ -145,7 +145,7 @@ def run(
         check_typed(supervisor.settings, new, service.alive)
         return new
 
-    reloader = Reloader(supervisor, read_checked, settings.data_dir, service)
+    reloader = Reloader(supervisor, read_checked, settings.data_dir, service, has_parent=bool(up))
 
     def is_stopping() -> bool:
         nonlocal inheritance

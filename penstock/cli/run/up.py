@@ -32,14 +32,22 @@ from penstock.config.daemon_access import Access
 from penstock.config.reloadable import in_force
 from penstock.ingest.sockets import CannotListen, check_address, check_listener
 from penstock.process.child import Child
+from penstock.process.module_search import python_command
 from penstock.process.reporting import configure
 from penstock.supervise.endpoints import endpoints
-from penstock.supervise.installation import discard_request, read_request
+from penstock.supervise.installation import Installation, discard_request, read_request
 from penstock.supervise.instances import running_supervisor
 from penstock.supervise.listener_checks import check_console_address, check_listeners
-from penstock.supervise.reload import OUTCOME, Outcome, Signals, read_outcome, write_outcome
+from penstock.supervise.reload import OUTCOME, SERVE_RESTARTED, Outcome, Signals, read_outcome, write_outcome
 from penstock.supervise.sd_notify import Watchdog
-from penstock.supervise.succession import Inheritance, Program, is_rehearsal, report_rehearsal, take_inheritance
+from penstock.supervise.succession import (
+    Inheritance,
+    Program,
+    is_rehearsal,
+    report_rehearsal,
+    report_step,
+    take_inheritance,
+)
 from penstock.supervise.supervisor import already_running, check_succession, make_folders
 from penstock.supervise.timeline import Timeline
 
@@ -98,6 +106,7 @@ def up(
         check_functions(settings.pipeline)
     if is_rehearsal():
         _check_serve(settings)
+        _check_programs(settings, spark=not no_spark, console=not no_console)
         report_rehearsal()
         return
     if inheritance is None:
@@ -127,6 +136,19 @@ def _check_serve(settings: Settings) -> None:
         settings.security.check_files()
         check_listeners(settings, settings.listener)
     except (ConfigError, CannotListen) as error:
+        fail(error)
+
+
+def _check_programs(settings: Settings, spark: bool, console: bool) -> None:
+    """End a rehearsal with the reason for which a program of a child would not start."""
+    has_console = console and importlib.util.find_spec("nicegui") is not None
+    programs = [(spark, "penstock.spark.pipeline"), (has_console, CONSOLE), (settings.sql.addresses, SQL_SERVERS)]
+    try:
+        for is_configured, module in programs:
+            if is_configured:
+                # A process for each, as each sets how its libraries are loaded.
+                Program(python_command("-c", f"import {module}")).rehearse(lambda: None)
+    except ConfigError as error:
         fail(error)
 
 
@@ -255,8 +277,10 @@ class Up:
         make_folders(settings)
         self._settings = settings
         self._file, self._overrides = active_config_file(config), override or []
-        self._reloaded_at, self._has_started = 0, False
+        self._reloaded_at, self._restart_began, self._has_started = 0, 0, False
         self._reloading: Settings | None = None
+        self._successor: Program | None = None
+        """The program of a restart that ``serve`` has been asked for, until its outcome."""
         self._serve = Child("serve", SERVE, {})
         self._children = [self._serve]
         if spark:
@@ -315,8 +339,11 @@ class Up:
             # The process has printed the reason.
             raise typer.Exit(1)
         self._follow_reload()
+        self._follow_restart()
         for child in self._children:
             if line := child.check():
+                if child is self._serve and self._successor:
+                    self._report_failed_restart(child.cause)
                 self._timeline.record_death(child.name, child.cause)
                 log_file = self._settings.data_dir / f"{child.name}.log"
                 _LOGGER.warning("%s%s", line, f" (see {log_file})" if log_file.exists() else "")
@@ -339,6 +366,8 @@ class Up:
         if outcome is None or outcome.began == self._reloaded_at:
             return
         self._reloaded_at = outcome.began
+        if outcome.error and outcome.restart:  # `serve` has refused, and all processes stay
+            self._successor = None
         if not (outcome.error or outcome.restart):
             # Crash: a child that dies after a reload starts with its settings. A file that was changed again and is
             # wrong now leaves the settings from before.
@@ -349,40 +378,78 @@ class Up:
         self._reloading = None
 
     def _restart(self) -> None:
-        """Become the installed version of this program, which then restarts the children. Returns if that fails."""
-        began = time.monotonic_ns()
+        """Try the installed version of all processes, and make ``serve`` restart itself if that goes well.
+
+        Order: ``serve`` goes first, because it alone can still refuse, and then all processes stay.
+        """
+        self._restart_began = time.monotonic_ns()
         self._follow_reload()
         program = Program.of_command_line()
+        data_dir = self._settings.data_dir
         try:
-            # The request stays for `serve`, which changes its program after this process.
-            if requested := read_request(self._settings.data_dir):
+            # The request stays for `serve`.
+            if requested := read_request(data_dir):
                 program = program.run_by(requested)
-            program.rehearse(self._watchdog.tick, requested)
-            # Order: all that `serve` would refuse is refused before any process is replaced.
+            report_step(data_dir, "trying the new version of all processes")
+            program.rehearse_succession(self._watchdog.tick, requested)
             settings = load(self._file, self._overrides)
             check_typed(self._settings, settings, self._watchdog.tick)
             check_succession(self._settings, settings)
-            pids = {child.name: child.pid for child in self._children if child.pid}
-            program.replace_process(Inheritance(pids, began, self._signals.may_hang_up))
+            for key, address in settings.sql.addresses.items():
+                if address != self._settings.sql.addresses.get(key):
+                    check_address(key, address)
+            if not self._serve.pid:
+                raise ConfigError("the listeners and the log daemon are just being started again: try again")
+            (data_dir / SERVE_RESTARTED).unlink(missing_ok=True)
+            os.kill(self._serve.pid, signal.SIGUSR2)
+            self._successor = program
         except (ConfigError, OSError) as error:
-            outcome = Outcome(began, error=str(error), restart=True)
-            _LOGGER.error("%s", "; ".join(outcome.lines))
-            discard_request(self._settings.data_dir)
-            # Order: a reload that ended meanwhile has its outcome in the same file.
-            self._follow_reload()
-            write_outcome(self._settings.data_dir / OUTCOME, outcome)
-            self._reloaded_at = began
+            self._refuse_restart(Outcome(self._restart_began, error=str(error), restart=True))
+
+    def _refuse_restart(self, outcome: Outcome) -> None:
+        self._successor = None
+        _LOGGER.error("%s", "; ".join(outcome.lines))
+        discard_request(self._settings.data_dir)
+        # Order: a reload that ended meanwhile has its outcome in the same file.
+        self._follow_reload()
+        write_outcome(self._settings.data_dir / OUTCOME, outcome)
+        self._reloaded_at = outcome.began
+
+    def _report_failed_restart(self, cause: str) -> None:
+        """Report that the new ``serve`` died at its start."""
+        remaining = f"they are started again by version {Installation.current().text}; all other processes stay"
+        error = f"the new listeners and log daemon did not start: serve {cause}"
+        self._refuse_restart(Outcome(self._restart_began, error=error, restart=True, remaining=remaining))
+
+    def _follow_restart(self) -> None:
+        """Once ``serve`` has restarted, become the new program, which replaces the other processes and reports that."""
+        data_dir = self._settings.data_dir
+        if not (data_dir / SERVE_RESTARTED).exists():
+            return
+        if self._successor:
+            pids = {child.name: child.pid for child in self._children if child.pid}
+            inheritance = Inheritance(pids, self._restart_began, self._signals.may_hang_up, serve_is_replaced=True)
+            try:
+                self._successor.replace_process(inheritance)
+            except OSError as error:
+                remaining = "listeners and log daemon run the new version; pipeline, console and supervisor the old one"
+                text = f"{self._successor.command[0]}: {error.strerror}"
+                self._refuse_restart(Outcome(self._restart_began, error=text, restart=True, remaining=remaining))
+        elif self._has_started:
+            os.replace(data_dir / SERVE_RESTARTED, data_dir / OUTCOME)
 
     def _succeed_children(self, pids: Mapping[str, int]) -> None:
-        """Make ``serve`` restart itself, which keeps its sockets open, and replace the other children."""
+        """Replace the inherited children other than ``serve``, which restarts itself and keeps its sockets open."""
         orphans = pids.keys() - {child.name for child in self._children}
         for child in self._children:
             if pid := pids.get(child.name):
                 child.adopt(pid)
-        if self._serve.pid:
-            os.kill(self._serve.pid, signal.SIGUSR2)
-        else:
+        report_step(self._settings.data_dir, "replacing pipeline, console and SQL server")
+        if not self._serve.pid:
             self._serve.start()
+        elif not (self._inheritance and self._inheritance.serve_is_replaced):
+            # A predecessor up to 0.2.0 leaves it to its successor.
+            os.kill(self._serve.pid, signal.SIGUSR2)
         others = [child for child in self._children if child is not self._serve]
         until = time.monotonic() + self._settings.shutdown_time
         for child in others:
