@@ -34,6 +34,8 @@ class DeletedRows:
 
     ``copied``: offsets by topic of which the table keeps another row; they have no fate here either.
 
+    ``filled``: offsets by topic that had no row until the commit of another program inserted one.
+
     ``unreadable``: why the rows are unknown; then there are none.
 
     Grows file by file. Owned by one thread.
@@ -49,6 +51,7 @@ class DeletedRows:
     sums: RowSums = field(default_factory=RowSums)
     repeated: int = 0
     unreadable: str = ""
+    filled: Mapping[str, Runs] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> None:
         """Add rows (``evidence.ROWS``) of one file."""

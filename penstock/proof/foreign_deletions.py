@@ -11,16 +11,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.files.checked_document import read_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import NO_RUNS, Runs, count_offsets, intersection, joined
+from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, count_offsets, difference, intersection, joined
 from penstock.landing.requests.deletions import FOREIGN, Deletion, DeletionRecord, load_deletions, pending_deletions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_file import Mask, TableFile, count_rows, is_missing_or_damaged
-from penstock.landing.table.table_reader import ForeignCommit, TableReader
+from penstock.landing.table.table_reader import RESTORES, ForeignCommit, TableReader
 from penstock.landing.table_paths import Layout
 from penstock.proof.deleted_rows import (
     DeletedRows,
@@ -75,6 +76,7 @@ def foreign_changes(
     ``load_counted`` returns the offsets that deletions have counted, by topic.
     """
     counted: Mapping[str, Runs] | None = None
+    filled = noted_filled_offsets(layout)
     for version in versions:
         if (commit := table.foreign_commit(version)) is not None:
             # Fast path: most looks find commits of our own only.
@@ -84,15 +86,71 @@ def foreign_changes(
                 masks = list(foreign_masks(layout, table, commit))
                 # Fast path: the journal, of a thousand lines and all stretches, is read only if rows disappeared.
                 landed = landed_offsets(layout, table, version) if masks else None
-                deleted = DeletedRows(deletion, counted, landed)
+                deleted = DeletedRows(deletion, counted, None if landed is None else without(landed, filled))
                 for file, mask in masks:
                     deleted.add(read_rows(layout.landed, [file], strict=True).filter(pa.array(mask)))
             except DamagedFile as error:
                 deleted = DeletedRows(deletion, counted, unreadable=str(error))
-            yield commit, deleted
             # Limit: joining a million runs takes 46 ms, and most commits delete no row.
             if deleted.runs:
                 counted = joined([counted, deleted.offsets()])
+            deleted.filled = _filled_offsets(layout, table, commit, counted)
+            filled = joined([filled, deleted.filled])
+            yield commit, deleted
+
+
+def _filled_offsets(
+    layout: Layout, table: DeltaTable, commit: ForeignCommit, counted: Mapping[str, Runs]
+) -> dict[str, Runs]:
+    """Return the offsets, by topic, that Penstock had committed without a row, and for which a commit inserted one.
+
+    They are of duplicates, gaps and lost rows. ``counted``: offsets of deleted rows, which are none of them.
+    """
+    # A RESTORE may bring back rows that landed, and that disappeared unseen.
+    if not commit.names or not commit.added or commit.operation in RESTORES:
+        return {}
+    try:
+        before, after = _changed_files(table, commit)
+        rewritten = joined([offsets_by_topic(layout, before), counted])
+        added = [file for file in after if file in commit.added]
+        filled = without(offsets_by_topic(layout, added), rewritten)
+        # Fast path: an UPDATE inserts no row. The journal is read only for other commits.
+        landed = landed_offsets(layout, table, commit.version) if filled else None
+        if landed is None:
+            return {}
+        filled = {topic: intersection(runs, landed.get(topic, NO_RUNS)) for topic, runs in filled.items()}
+        filled = {topic: runs for topic, runs in filled.items() if len(runs)}
+        if filled:
+            bounds = min(runs[0, 0] for runs in filled.values()), max(runs[-1, 1] for runs in filled.values()) - 1
+            # An offset that had a row is that of a copy. Limit: one file at a time.
+            for file in table.active_within({"offset": bounds}, commit.version - 1):
+                filled = without(filled, offsets_by_topic(layout, [file]))
+    except DamagedFile as error:
+        _LOGGER.warning("whether version %d fills offsets without a row cannot be said: %s", commit.version, error)
+        return {}
+    return filled
+
+
+def without(runs: Mapping[str, Runs], removed: Mapping[str, Runs]) -> dict[str, Runs]:
+    """Return runs by topic without the removed ones."""
+    remaining = {topic: difference(part, removed.get(topic, NO_RUNS)) for topic, part in runs.items()}
+    return {topic: part for topic, part in remaining.items() if len(part)}
+
+
+def filled_offsets(layout: Layout, table: DeltaTable) -> dict[str, Runs]:
+    """Return the offsets that had no row until another program inserted one, also those not noted yet."""
+    versions = range(version_seen(layout, table) + 1, table.version() + 1)
+    changes = foreign_changes(layout, table, versions, DeletionRecord(layout).readable_runs)
+    return joined([noted_filled_offsets(layout), *(deleted.filled for _, deleted in changes)])
+
+
+def noted_filled_offsets(layout: Layout) -> dict[str, Runs]:
+    """Return the offsets without a row of their own that other programs have filled, as noted."""
+    try:
+        filled = read_document(layout.foreign)["filled"]
+        return {str(topic): as_runs([(int(begin), int(end)) for begin, end in runs]) for topic, runs in filled.items()}
+    except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return {}
 
 
 def foreign_masks(layout: Layout, table: DeltaTable, commit: ForeignCommit) -> Iterator[tuple[TableFile, Mask]]:
@@ -345,7 +403,7 @@ def _count_changed_uuids(layout: Layout, table: TableReader, commit: ForeignComm
         old, new = (_uuids_by_offset(layout, files, folder) for files in (before, after))
         pairs = old.join(new, ["topic", "offset"], join_type="inner", right_suffix="_after")
         uuids, after_uuids = (pairs[name].fill_null(pa.scalar("")) for name in ("uuid", "uuid_after"))
-        changed += int(pc.sum(pc.not_equal(uuids, after_uuids)).as_py() or 0)
+        changed += int(np.count_nonzero(np.asarray(pc.not_equal(uuids, after_uuids))))
     return changed
 
 
@@ -355,10 +413,11 @@ def _uuids_by_offset(layout: Layout, files: Sequence[TableFile], folder: str) ->
 
 
 def _holds_inserted_rows(layout: Layout, table: DeltaTable, files: Sequence[TableFile]) -> bool:
-    """Report whether a row has no topic or offset, one that Penstock never committed, or that of another row."""
+    """Report whether a row has no topic or offset, one at which no row of Penstock landed, or that of another row."""
     landed = landed_offsets(layout, table)
     if landed is None:
         return True
+    landed = without(landed, filled_offsets(layout, table))
     parts = (read_rows(layout.landed, [file]) for file in files)
     return any(not rows_within(rows, landed).all() for rows in parts) or _has_repeated_rows(layout, files)
 

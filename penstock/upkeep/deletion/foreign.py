@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from penstock.errors import PenstockError
 from penstock.files.checked_document import write_document
 from penstock.landing.landing_lock import hold_upkeep_lock
+from penstock.landing.offset_runs import Runs, joined
 from penstock.landing.requests.deletions import FOREIGN, DeletionRecord, load_deletions, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
@@ -25,6 +26,7 @@ from penstock.proof.foreign_deletions import (
     examine_changes,
     has_brought_back,
     noted_complaints,
+    noted_filled_offsets,
     typed_versions_seen,
     unreadable_commit,
     version_seen,
@@ -33,6 +35,8 @@ from penstock.upkeep.deletion.returned_rows import delete_returned_rows, examine
 
 MAX_COMPLAINTS = 100
 """Limit: the newest are kept, and reread at each look."""
+MAX_FILLED_TOPICS, MAX_FILLED_RUNS = 100, 10_000
+"""Limit: of topics, and of runs of each; a deletion at a further filled offset counts as that of a landed row."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -60,8 +64,9 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
         if deletion.version not in unreadable or deletion.number > table.last_deletion()
     }
     changes = len(named)
-    complaints, brought_back = noted, has_brought_back(layout)
+    complaints, brought_back, filled = noted, has_brought_back(layout), noted_filled_offsets(layout)
     for commit, rows, faults in examine_changes(layout, table, versions):
+        filled = joined([filled, rows.filled]) if rows.filled else filled
         complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
         # A commit whose files cannot be read may have brought rows back, too; inserted rows may be copies.
         brought_back |= any(fault.file in {"", UNREADABLE, INSERTED} for fault in faults)
@@ -78,7 +83,7 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     if any(not fault.file and fault not in noted for fault in complaints):
         _delete_returned(layout, table)
     # Order: the requests and deletions first, see above.
-    _write(layout, max(newest, examined), complaints, brought_back, typed, named)
+    _write(layout, max(newest, examined), complaints, brought_back, typed, named, filled)
     return changes
 
 
@@ -122,15 +127,21 @@ def _write(
     brought_back: bool,
     typed: Mapping[str, int] | None = None,
     named: Sequence[Complaint] = (),
+    filled: Mapping[str, Runs] | None = None,
 ) -> None:
-    """Write what was looked at; ``typed``: versions of typed tables, None: as noted; ``named``: their complaints."""
+    """Write what was looked at; ``typed``: versions of typed tables, None: as noted; ``named``: their complaints.
+
+    ``filled``: see ``filled_offsets``; None: as noted.
+    """
     parts = {COMPLAINTS: complaints, TYPED_COMPLAINTS: [*noted_complaints(layout, TYPED_COMPLAINTS), *named]}
     noted = {
         key: [[fault.version, fault.time_ms, fault.text, fault.file] for fault in part[-MAX_COMPLAINTS:]]
         for key, part in parts.items()
     }
     versions = typed_versions_seen(layout) if typed is None else dict(typed)
-    document = {"version": version, **noted, "has_brought_back": brought_back, "typed": versions}
+    runs = noted_filled_offsets(layout) if filled is None else filled
+    pairs = {topic: part[-MAX_FILLED_RUNS:].tolist() for topic, part in [*runs.items()][:MAX_FILLED_TOPICS]}
+    document = {"version": version, **noted, "has_brought_back": brought_back, "typed": versions, "filled": pairs}
     write_document(layout.foreign, document)
 
 

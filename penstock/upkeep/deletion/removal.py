@@ -37,7 +37,13 @@ from penstock.landing.writing.batch_commit import read_events
 from penstock.landing.writing.written_file import WrittenFile, copy_rows
 from penstock.proof.deleted_rows import DeletedRows, landed_offsets
 from penstock.proof.evidence import read_rows
-from penstock.proof.foreign_deletions import foreign_masks, may_hold_deleted_rows, remaining_copies
+from penstock.proof.foreign_deletions import (
+    filled_offsets,
+    foreign_masks,
+    may_hold_deleted_rows,
+    remaining_copies,
+    without,
+)
 from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.foreign import note_unreadable
@@ -94,7 +100,10 @@ class Removal:
         may_hold_copies = may_hold_deleted_rows(self.layout, table)
         if may_hold_copies:
             self.rows.counted = DeletionRecord(self.layout).readable_runs()
-        self.rows.landed = landed_offsets(self.layout, table, self.deletion.version)
+        landed = landed_offsets(self.layout, table, self.deletion.version)
+        if landed is not None and may_hold_copies:
+            landed = without(landed, filled_offsets(self.layout, table))
+        self.rows.landed = landed
         landed_keys = LandedKeys.load(self.layout.keys, self.window)
         self.latest = landed_keys.newest_by_stream() if landed_keys else {}
         if self.deletion.version is not None:

@@ -731,3 +731,39 @@ def test_compacted_commits_of_another_program_are_no_commits(topics: Path, table
     assert note_foreign_changes(table.layout) == 1
     table_of(table.layout).begin()
     assert [deletion.operation for deletion in load_deletions(table.layout)] == ["DELETE"]
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("is_noted", [False, True])
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_deletion_of_a_row_that_another_program_put_at_the_offset_of_a_duplicate_leaves_the_balance(
+    tmp_path: Path, topics: Path, is_foreign: bool, is_noted: bool
+) -> None:
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
+    append(topics, "t", [event(0), event(0), event(1), event(2)])
+    table.commit({"t": 4}, [landed_event(offset, f"u{n}") for n, offset in enumerate((0, 2, 3))])
+    landed = table.layout.tables / "landed"
+    before = {"landed.event": 3, "duplicate": 1}
+    with daemon(tmp_path) as running:
+        proof_worker = worker(topics, table, running)
+        maintain(proof_worker, table)
+        assert fates(running) == before
+        insert_rows(landed, 1, ("u1",))
+        if is_noted:
+            maintain(proof_worker, table)
+            assert current_complaints(table.layout, is_exact=True) != []
+            compact_table(table.layout.landed)
+        if is_foreign:
+            deltalake.DeltaTable(str(landed)).delete("uuid = 'foreign-0'")
+        else:
+            request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'foreign-0'"))
+        maintain(proof_worker, table)
+        maintain(proof_worker, table)
+        assert fates(running) == before
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        request_deletion(table.layout, REQUESTED, parse_conditions("uuid = 'u1'"))
+        maintain(proof_worker, table)
+        assert fates(running) == {**before, "landed.event": 2, "deleted.asked": 1}
+        assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
+        assert "foreign-0" not in deltalake.DeltaTable(str(landed)).to_pyarrow_table()["uuid"].to_pylist()
+        assert differences(table.layout) == []
