@@ -387,6 +387,7 @@ NO_PARSERS = {
     "logbuffer/aeron/publication.py": OWN,
     "process/kernel.py": KERNEL,
     "process/freeze.py": KERNEL,
+    "process/forked.py": "single bytes between a process and its own child",
     "console/kernel_drops.py": KERNEL,
     "process/servers/port_owner.py": KERNEL,
     "process/tuning.py": KERNEL,

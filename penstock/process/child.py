@@ -45,6 +45,7 @@ class Child:
         """The end of the previous process, for reports."""
         self._module, self._task, self._descriptors = module, task, list(descriptors)
         self._process: subprocess.Popen[bytes] | OwnChild | None = None
+        self._prepared: Forked | None = None
         self._delay = FIRST_RESTART_DELAY_S
         self._short_lives = 0
         self._started_at = self._restart_at = 0.0
@@ -67,25 +68,43 @@ class Child:
         """Take over a running process that this program's predecessor (exec) has started for the same purpose."""
         self._process, self._started_at = OwnChild(pid), time.monotonic()
 
+    def prepare(self, deadline: float) -> None:
+        """Fork the next process while the current one runs, and wait until it has loaded its code, or ``deadline``.
+
+        It does nothing until ``start``. Call it in the main thread.
+        """
+        self._prepared = self._fork(waits=True)
+        self._prepared.wait_until_loaded(deadline - time.monotonic())
+
     def start(self) -> None:
         """Start the process. Call it in the main thread: the kernel ties the child to the thread that starts it."""
-        with contextlib.ExitStack() as stack:
-            output = stack.enter_context(self._output.open("ab")) if self._output else None
-            arguments = [str(os.getpid()), str(self._short_lives)]
-            if self._forked:
-                self._process = Forked(self._module, arguments, self._task, self._descriptors, output, self.name)
-            else:
-                self._process = self._execute(arguments, output)
+        prepared, self._prepared = self._prepared, None
+        if prepared and prepared.release():
+            self._process = prepared
+        else:
+            self._process = self._fork() if self._forked else self._execute()
         self._started_at = time.monotonic()
 
-    def _execute(self, arguments: Sequence[str], output: IO[bytes] | None) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            module_command(self._module, *arguments),
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=output,
-            pass_fds=self._descriptors,
-        )
+    @property
+    def _arguments(self) -> list[str]:
+        return [str(os.getpid()), str(self._short_lives)]
+
+    def _open_output(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
+        return self._output.open("ab") if self._output else contextlib.nullcontext()
+
+    def _fork(self, *, waits: bool = False) -> Forked:
+        with self._open_output() as output:
+            return Forked(self._module, self._arguments, self._task, self._descriptors, output, self.name, waits=waits)
+
+    def _execute(self) -> subprocess.Popen[bytes]:
+        with self._open_output() as output:
+            process = subprocess.Popen(
+                module_command(self._module, *self._arguments),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=self._descriptors,
+            )
         assert process.stdin
         with contextlib.suppress(BrokenPipeError):
             # Crash: a child that died already closes its end of the pipe; check() finds it dead and restarts it.

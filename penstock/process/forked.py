@@ -8,13 +8,14 @@ import importlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import IO, Any, NoReturn
 
 from setproctitle import setproctitle, setthreadtitle
@@ -74,6 +75,8 @@ class Forked(OwnChild):
     lists it as ``module: title``. Only the main thread may create one, while no other Python thread runs. Raises
     OSError.
 
+    A child that ``waits`` loads its module, then runs ``main`` after ``release``, or ends with its parent.
+
     For Penstock's own code: the child skips the interpreter's end, which would flush files that are still open.
     """
 
@@ -85,8 +88,14 @@ class Forked(OwnChild):
         descriptors: Collection[int],
         output: IO[bytes] | None,
         title: str,
+        *,
+        waits: bool = False,
     ) -> None:
         flush_output()
+        self._gate: socket.socket | None = None
+        child_gate: socket.socket | None = None
+        if waits:
+            self._gate, child_gate = socket.socketpair()
         stdin = _task_file(task)
         # Order: blocked before the fork, so that no handler of the parent runs in the child before they are removed.
         signal_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -96,16 +105,44 @@ class Forked(OwnChild):
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if not pid:
-                _run_child(module, arguments, (stdin, output), set(descriptors), title, signal_mask)
+                _run_child(module, arguments, (stdin, output), set(descriptors), title, signal_mask, child_gate)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, signal_mask)
             os.close(stdin)
+            if child_gate:
+                child_gate.close()
         super().__init__(pid)
+
+    def wait_until_loaded(self, timeout_s: float) -> None:
+        """Wait until a child that ``waits`` has loaded its module, or has ended, at most ``timeout_s``."""
+        assert self._gate
+        self._gate.settimeout(max(timeout_s, 0.001))
+        with contextlib.suppress(OSError):
+            self._gate.recv(1)
+
+    def release(self) -> bool:
+        """Let a child that ``waits`` run; return whether it is still there."""
+        assert self._gate
+        with self._gate, contextlib.suppress(OSError):
+            self._gate.send(b"1")
+            return self.poll() is None
+        return False
 
 
 def short_name(module: str) -> str:
     """Return the kernel's name of a process that was forked for ``module``, limited to 15 bytes."""
     return module.removeprefix("penstock.")[:15]
+
+
+def _load_main(module: str, gate: socket.socket | None) -> Callable[[], None]:
+    """Return ``main`` of a module, once the parent lets it run."""
+    main: Callable[[], None] = importlib.import_module(module).main
+    if gate:
+        with gate:
+            gate.send(b"1")
+            if not gate.recv(1):  # the parent has ended
+                sys.exit()
+    return main
 
 
 def _task_file(task: dict[str, Any]) -> int:
@@ -123,17 +160,18 @@ def _run_child(
     inherited: set[int],
     title: str,
     mask: Collection[int],
+    gate: socket.socket | None,
 ) -> NoReturn:
     """Run the child, and never return into the parent's code."""
     status = EXIT_SOFTWARE
     try:
-        _detach_from_parent(streams, inherited)
+        _detach_from_parent(streams, inherited | ({gate.fileno()} if gate else set()))
         setproctitle(f"{module}: {title}")
         # Order: after the title, which replaces the short name where it has room. It identifies holders of locks.
         setthreadtitle(short_name(module))
         sys.argv = [module, *arguments]
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        status = _run_main(module)
+        status = _run_main(module, gate)
     except BaseException:  # noqa: BLE001 - the last frame of this process
         traceback.print_exc()
     finally:
@@ -162,9 +200,9 @@ def _detach_from_parent(streams: tuple[int, IO[bytes] | None], inherited: set[in
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
 
 
-def _run_main(module: str) -> int:
+def _run_main(module: str, gate: socket.socket | None) -> int:
     """Run ``main`` to its end, including the steps of a normal Python exit."""
-    status = exit_status(lambda: importlib.import_module(module).main())
+    status = exit_status(lambda: _load_main(module, gate)())
     # Order as in CPython: threads first, because exit functions may stop what threads still use.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from penstock.process.child import Child
 from penstock.testing import wait_until
+from penstock.testing.processes import alive
 
 
 @pytest.fixture
@@ -48,6 +51,40 @@ def test_killed_child_is_restarted(module: Path) -> None:
     assert child.restarts == 1
     child.stop()
     child.wait(time.monotonic() + 10)
+
+
+# Forked by a process of its own: where tests run, there are threads.
+PREPARED = """
+import os, sys, time
+from pathlib import Path
+from penstock.process.child import Child
+child = Child("prepared", "prepared", {}, forked=True)
+child.prepare(time.monotonic() + 60)
+print(Path("loaded").exists(), Path("run").exists(), child.pid, flush=True)
+if sys.argv[1] == "parent":
+    os._exit(0)
+if sys.argv[1] == "child":
+    pid = int(Path("loaded").read_text())
+    os.kill(pid, 9)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+child.start()
+print(child.wait(time.monotonic() + 60), Path("run").read_text() == Path("loaded").read_text())
+"""
+
+
+@pytest.mark.parametrize("killed", ["nobody", "child", "parent"])
+def test_prepared_child_runs_once_it_is_started(killed: str, tmp_path: Path) -> None:
+    (tmp_path / "prepared.py").write_text(
+        "import os\nfrom pathlib import Path\nPath('loaded').write_text(str(os.getpid()))\n"
+        "def main():\n    Path('run').write_text(str(os.getpid()))\n"
+    )
+    command = [sys.executable, "-c", PREPARED, killed]
+    process = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    started = [] if killed == "parent" else ["True True"]
+    assert (process.stdout.splitlines(), process.stderr) == (["True False None", *started], "")
+    if killed == "parent":
+        wait_until(lambda: not alive(int((tmp_path / "loaded").read_text())))
+        assert not (tmp_path / "run").exists()
 
 
 def test_restart_delay_grows(module: Path) -> None:

@@ -108,7 +108,7 @@ def test_restart_under_load_loses_no_datagram(pipes: Callable[..., Pipe]) -> Non
 @pytest.mark.survives("datagrams", "changed configuration")
 @pytest.mark.parametrize(
     ("command", "broken_module"),
-    [("serve", "cli/run/serve.py"), ("up --no-spark", "console/main.py")],
+    [("serve", "server/daemon.py"), ("up --no-spark", "console/main.py")],
     ids=["serve", "up"],
 )
 def test_restart_changes_to_the_installation_of_its_command(command: str, broken_module: str, tmp_path: Path) -> None:

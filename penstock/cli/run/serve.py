@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import os
@@ -29,10 +30,11 @@ from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
 from penstock.supervise.installation import discard_request
 from penstock.supervise.listener_checks import check_listeners
+from penstock.supervise.listener_processes import RECEIVER
 from penstock.supervise.reload import Reloader, Signals
 from penstock.supervise.sd_notify import Service, listens
 from penstock.supervise.succession import Program, is_rehearsal, report_rehearsal, take_inheritance
-from penstock.supervise.supervisor import AlreadyRunning, Supervisor
+from penstock.supervise.supervisor import DAEMON, AlreadyRunning, Supervisor
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -123,6 +125,8 @@ def run(
         settings.security.check_files()
         if is_rehearsal():
             check_listeners(settings, settings.listener)
+            for module in (RECEIVER, DAEMON):
+                importlib.import_module(module)
             report_rehearsal()
             return
         # Order: the files of TLS and tokens are checked before a port is opened.
