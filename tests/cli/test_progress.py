@@ -21,11 +21,24 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def test_long_work_shows_progress(screen: io.StringIO) -> None:
     with Progress("checking") as printed:
         end = time.monotonic() + 10
-        while "events, 3 of 12" not in screen.getvalue():
+        while "events, 3 of 12 (0 s)" not in screen.getvalue():
             printed.update("events, 3 of 12")
             assert time.monotonic() < end
             time.sleep(0.05)
     assert "checking: events" in screen.getvalue()
+
+
+def test_work_with_plain_lines_reports_seconds_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(progress, "errors", Console(file=screen))
+    monkeypatch.setattr(progress, "DELAY_S", 0.01)
+    with Progress("starting", has_plain_lines=True) as printed:
+        printed.update("console")
+        end = time.monotonic() + 10
+        while "\n" not in screen.getvalue():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    assert screen.getvalue() == "starting: console (0 s)\n"
 
 
 def test_quick_work_shows_no_progress(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:

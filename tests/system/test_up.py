@@ -125,6 +125,26 @@ def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path)
     assert "Traceback" not in pipe.output.read_text()
 
 
+def test_end_by_interrupt_is_no_kill_although_the_console_does_not_end(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path, f"console.http=127.0.0.1:{free_ports(1)[0]}", "shutdown_time=3s")
+    pipe.command = ["up", "--no-spark"]
+    for _ in range(2):
+        pipe.start()
+        assert pipe.process
+        (console,) = (pid for pid in descendants(pipe.process.pid) if "penstock.console.main" in command_of(pid))
+        os.kill(console, signal.SIGSTOP)
+        pipe.process.send_signal(signal.SIGINT)
+        assert pipe.process.wait(60) == 0
+    output = pipe.output.read_text()
+    assert output.count("console did not end within 3 s and was killed") == 2
+    assert "stopping: console (" in output, "what takes longer than two seconds is named without a terminal, too"
+    pipe.command = ["serve"]
+    pipe.start()
+    starts = [event["text"] for event in pipe.get("/events")["events"] if "started" in event["text"]]
+    pipe.stop()
+    assert starts == ["penstock started"] * 3
+
+
 def test_port_in_use_stops_the_start_with_one_line(one_pipe: Pipe, tmp_path: Path) -> None:
     host, port = one_pipe.address("events-tcp")
     result = run("serve", "-o", f"data_dir={tmp_path / 'other'}", "-o", f"listener.events-tcp.port={port}", seconds=30)

@@ -21,8 +21,9 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.common import active_config_file, errors, fail
+from penstock.cli.common import active_config_file, fail
 from penstock.cli.options import Config, Override, load_settings
+from penstock.cli.progress import Progress
 from penstock.cli.run.config import check_functions
 from penstock.cli.run.sample_tour import Tour
 from penstock.cli.run.serve import check_typed
@@ -57,6 +58,8 @@ POLL_INTERVAL_S = 0.2
 STEADY_S = 1.0
 """Age at which a restarted process counts as back."""
 START_TIMEOUT_S = 60.0
+STOP_MARGIN_S = 5.0
+"""Time of the supervisor for its last event, beyond the shutdown time of its processes."""
 LEDGER_TIMEOUT_S = 2.0
 LEDGER_PAUSE_S = 5.0
 """Time without another attempt after one fails: the thread that waits here also looks after the processes."""
@@ -310,15 +313,13 @@ class Up:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with errors.status("stopping"):
-            # Limit: each process may take the shutdown time to end, and the supervisor waits for its own children
-            # first.
-            until = time.monotonic() + 2 * self._settings.shutdown_time
+        with Progress("stopping", has_plain_lines=True) as progress:
             # Order: readers first, so that they read while the daemon still answers.
-            for child in reversed(self._children):
-                child.stop()
-                if not child.wait(until):
-                    _LOGGER.warning("%s did not end in time and was killed", child.name)
+            readers = [child for child in self._children if child is not self._serve]
+            self._stop(readers, self._settings.shutdown_time, progress)
+            # Limit: the supervisor gives its receivers, then its readers the shutdown time. It has time of its own:
+            # killed because a reader took all, it would report at the next start that it was killed.
+            self._stop([self._serve], 2 * self._settings.shutdown_time + STOP_MARGIN_S, progress)
 
     def check(self) -> None:
         """Restart dead processes and report them.
@@ -352,6 +353,15 @@ class Up:
                 self._timeline.record_return(child.name)
         # Delivered here and not at once: the daemon that stores the events may be the process that died.
         self._timeline.deliver(self._serve.pid)
+
+    def _stop(self, children: Sequence[Child], timeout_s: float, progress: Progress) -> None:
+        deadline = time.monotonic() + timeout_s
+        for child in children:
+            child.stop()
+        for child in children:
+            progress.update(child.name)
+            if not child.wait(deadline):
+                _LOGGER.warning("%s did not end within %g s and was killed", child.name, timeout_s)
 
     def _set_tasks(self) -> None:
         """Give children the settings with which they start from now on."""
@@ -467,7 +477,7 @@ class Up:
             time.sleep(POLL_INTERVAL_S)
 
     def _wait_for_daemon(self) -> None:
-        with errors.status("starting the log daemon"):
+        with Progress("starting the log daemon", has_plain_lines=True):
             wait_until(self._is_ready, self.check, START_TIMEOUT_S, "the log daemon does not answer")
 
     def _is_ready(self) -> bool:

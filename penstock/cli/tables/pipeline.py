@@ -203,6 +203,9 @@ def main() -> None:
     """Run as a child process: read the settings from standard input."""
     # Order: before the settings are read, as the parent may die in between.
     die_with_parent()
+    # Ctrl-C in a terminal concerns the parent, which stops this process. PySpark's own handler would break off a call
+    # into the JVM; it cannot be replaced while the session starts, so the signal is blocked.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     from penstock.config import Settings
 
     sys.exit(land(Settings.model_validate(json.load(sys.stdin)), is_child=True))
