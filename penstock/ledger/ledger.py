@@ -236,8 +236,9 @@ class Ledger:
             if rows > landed_rows:
                 raise BadPost(f"topic {post.topic!r} has fewer landed rows than the deletion removes")
             return
-        # A repeated post lies behind ``landed_through``: it is stored, and changes nothing.
-        if post.through > end or rows > max(post.through - landed_through, 0) > 0:
+        # A repeated post lies behind ``landed_through``: it is stored, and changes nothing. Crash: a disk that lies
+        # about syncs may have lost its rows since.
+        if post.through > max(end, landed_through) or rows > max(post.through - landed_through, 0) > 0:
             raise BadPost(f"topic {post.topic!r} has no {rows} offsets from {landed_through} to {post.through}")
 
     def _end(self, topic: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,21 @@ def test_rows_landed_out_of_order_are_counted_once(log: Log, tmp_path: Path) -> 
     assert Ledger(log, tmp_path, ["events-udp"]).landed() == ledger.landed()
     with pytest.raises(BadPost, match="it ends at 3"):
         ledger.post({**post, "version": 2, "ahead": [[3, 4]]})
+
+
+def test_repeated_post_is_accepted_although_the_log_has_lost_its_rows(tmp_path: Path) -> None:
+    """A disk that lies about syncs loses rows that have landed; the pipeline repeats its last post after a kill."""
+    topics = tmp_path / "topics"
+    with contextlib.closing(Log(topics)) as log:
+        append(log)
+        assert Ledger(log, tmp_path, ["events-udp"]).post(LANDED)
+    shutil.rmtree(topics / "events")
+    with contextlib.closing(Log(topics)) as log:
+        append(log, rows=1)
+        ledger = Ledger(log, tmp_path, ["events-udp"])
+        assert not ledger.post(LANDED)
+        with pytest.raises(BadPost, match="has no 1 offsets from 2 to 3"):
+            ledger.post(LANDED | {"through": 3, "counts": [LANDED["counts"][0] | {"counts": {"landed.message": 1}}]})
 
 
 def test_post_for_an_unknown_topic_is_refused(log: Log, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from penstock.testing.simulation import simulate
 from tests.testing.simulation.bugs import BUGS, Bug
 
 CASES: list[dict[str, Any]] = [
+    {"seed": 91000109, "steps": 93, "messages": 25, "faults": [3000, 3001, 3002]},
     {"seed": 8, "steps": 240, "messages": 25, "faults": [22]},
     {"seed": 20040, "steps": 300, "messages": 25, "faults": [0, 1, 2, 3, 4, 5, 6]},
     {"seed": 50042, "faults": [*range(11)]},
