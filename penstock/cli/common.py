@@ -162,4 +162,4 @@ def _fail_unreached(keys: Settings | DaemonKeys, error: OSError) -> NoReturn:
     reason = error.strerror or error
     from penstock.supervise.instances import describe_instances
 
-    fail(f"no log daemon answers at {keys.log.http} ({reason}): {describe_instances()}", 2)
+    fail(f"no log daemon answers at {keys.log.http} ({reason}): {describe_instances(keys.log.http)}", 2)

@@ -48,9 +48,13 @@ def running_instances() -> list[Instance]:
     return sorted(instances)
 
 
-def describe_instances() -> str:
-    """Return the running instances as part of an error's text."""
-    texts = [instance.text for instance in running_instances()]
+def describe_instances(unreachable: str = "") -> str:
+    """Return the running instances as part of an error's text; none of them answers at the address ``unreachable``."""
+    texts = []
+    for instance in running_instances():
+        if unreachable and instance.http == unreachable:
+            return f"process {instance.pid} on {instance.data_dir} is starting or stopping it; try again"
+        texts.append(instance.text)
     if texts:
         return f"running on this machine: {'; '.join(texts)}"
     return (

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.config import split_address
+from penstock.supervise.sd_notify import listens
 from penstock.testing.pipe import Pipe, wait_until
 
 
@@ -84,3 +89,25 @@ def test_stress_ends_with_the_balance_of_its_run(pipe: Pipe) -> None:
 def test_stress_needs_a_listener_that_accepts_fragments(pipe: Pipe) -> None:
     assert "takes no fragments" in run(pipe, "stress", "--listener", "syslog-udp", status=2)
     assert "loss must be from 0 to 1" in run(pipe, "stress", "--loss", "2", status=2)
+
+
+def test_run_waits_for_a_log_daemon_that_is_restarted(pipe: Pipe) -> None:
+    before = pipe.counts("events-udp")["taken"]
+    load = ["--rate", "500", "--stop-after", "1000", "--max-size", "200", "--json"]
+    command = [sys.executable, "-m", "penstock.cli.main", "stress", *load, *pipe.options]
+    supervisor = pipe.endpoints()["supervisor"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stress:
+        wait_until(lambda: pipe.counts("events-udp")["taken"] > before, what="the load has begun")
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            os.kill(pipe.endpoints()["pids"]["log daemon"], signal.SIGKILL)
+            wait_until(lambda: not listens(split_address(pipe.http)), what="no daemon answers")
+            errors = run(pipe, "topics", status=2)
+            with socket.create_server(split_address(pipe.http)) as server:
+                server.accept()[0].close()  # the run has ended, and its balance is requested
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        output, stress_errors = stress.communicate(timeout=120)
+    assert f"process {supervisor} on {pipe.data_dir} is starting or stopping it; try again" in errors
+    assert (stress.returncode, stress_errors) == (0, "")
+    assert json.loads(output)["received"]["accepted"] == 1000

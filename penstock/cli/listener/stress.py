@@ -12,17 +12,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from penstock.cli.common import console, errors, fail, query_daemon
+from penstock.cli.common import console, errors, fail, parse_answer, query_daemon
 from penstock.cli.listener.listeners import find_listener, send_address
 from penstock.cli.listener.load import Stress, StressSettings
 from penstock.cli.options import AsJson, Configured
 from penstock.config import ListenerConfig, Settings
+from penstock.config.daemon_access import Access
 from penstock.counts import Name
 
 POLL_INTERVAL_S = 0.5
 QUIET_POLLS = 3
 """Polls without a change after which a balance counts as settled."""
 SETTLE_TIMEOUT_S = 60.0
+"""Time for the balance to settle, and for a log daemon that is being restarted to answer again."""
 DEFAULTS = StressSettings()
 
 
@@ -76,7 +78,7 @@ def _first_udp(settings: Settings) -> str | None:
 
 def _run_load(settings: Settings, listener: ListenerConfig, stress: Stress) -> dict[str, Any]:
     # Order: the counts are read before the first datagram, so that only the growth is of this run.
-    before, started = _read_counts(settings, listener), time.monotonic()
+    before, started = _read_counts(query_daemon(settings, "/balance"), listener), time.monotonic()
     with errors.status("sending") if errors.is_terminal else nullcontext() as status:
         stress.start()
         while not stress.wait(POLL_INTERVAL_S):
@@ -88,6 +90,11 @@ def _run_load(settings: Settings, listener: ListenerConfig, stress: Stress) -> d
         if status is not None:
             status.update("sent; waiting for the balance to settle")
         after = _wait_for_quiet(settings, listener)
+        if after is None:
+            fail(
+                f"sent {dict(stress.counts)}; the log daemon at {settings.log.http} has not answered since: listeners "
+                "that run have stored them in their log buffers, and `penstock balance` will show them"
+            )
     return _document(dict(stress.counts), seconds, before, after)
 
 
@@ -95,17 +102,26 @@ def _progress_line(
     settings: Settings, listener: ListenerConfig, stress: Stress, started: float, before: dict[str, Any]
 ) -> str:
     counts, seconds = stress.counts, time.monotonic() - started
-    now = Counter(_listener_entry(query_daemon(settings, "/balance"), listener.name).get("counts", {}))
-    lost = now[Name.KERNEL_DROPPED] - before["counts"][Name.KERNEL_DROPPED]
-    share = 100 * lost / max(counts["datagrams"], 1)
-    return (
+    rates = (
         f"{counts['messages']:,} messages, {counts['messages'] / seconds:,.0f}/s; "
-        f"{counts['datagrams'] / seconds:,.0f} datagrams/s; dropped by the kernel: {lost:,} ({share:.2f} %)"
+        f"{counts['datagrams'] / seconds:,.0f} datagrams/s"
     )
+    if (now := _poll_counts(settings, listener)) is None:
+        return f"{rates}; the log daemon does not answer"
+    lost = now["counts"][Name.KERNEL_DROPPED] - before["counts"][Name.KERNEL_DROPPED]
+    return f"{rates}; dropped by the kernel: {lost:,} ({100 * lost / max(counts['datagrams'], 1):.2f} %)"
 
 
-def _read_counts(settings: Settings, listener: ListenerConfig) -> dict[str, Any]:
-    balance = query_daemon(settings, "/balance")
+def _poll_counts(settings: Settings, listener: ListenerConfig) -> dict[str, Any] | None:
+    """Return the counts; None while no log daemon answers, as during a restart."""
+    try:
+        status, body = Access(settings).request("/balance")
+    except OSError:
+        return None
+    return _read_counts(parse_answer(status, body), listener)
+
+
+def _read_counts(balance: dict[str, Any], listener: ListenerConfig) -> dict[str, Any]:
     entry = _listener_entry(balance, listener.name)
     return {
         "counts": Counter(entry.get("counts", {})),
@@ -119,18 +135,24 @@ def _listener_entry(balance: dict[str, Any], name: str) -> dict[str, Any]:
     return next((entry for entry in balance["listeners"] if entry["name"] == name), {})
 
 
-def _wait_for_quiet(settings: Settings, listener: ListenerConfig) -> dict[str, Any]:
-    """Return the balance once the listener's counts no longer change and no message waits for fragments."""
+def _wait_for_quiet(settings: Settings, listener: ListenerConfig) -> dict[str, Any] | None:
+    """Return the balance once the listener's counts no longer change and no message waits for fragments.
+
+    None if no log daemon has answered at the end.
+    """
     # Datagrams that were withheld leave incomplete messages, which are counted only once they expire.
     deadline = time.monotonic() + SETTLE_TIMEOUT_S + listener.defrag.expire_time
     polls: list[dict[str, Any]] = []
     while time.monotonic() < deadline:
-        polls = [*polls[-QUIET_POLLS:], _read_counts(settings, listener)]
-        quiet = len(polls) > QUIET_POLLS and all(poll["counts"] == polls[-1]["counts"] for poll in polls)
-        if quiet and not polls[-1]["counts"][Name.OPEN]:
-            break
+        if (counts := _poll_counts(settings, listener)) is None:
+            polls = []
+        else:
+            polls = [*polls[-QUIET_POLLS:], counts]
+            quiet = len(polls) > QUIET_POLLS and all(poll["counts"] == counts["counts"] for poll in polls)
+            if quiet and not counts["counts"][Name.OPEN]:
+                break
         time.sleep(POLL_INTERVAL_S)
-    return polls[-1]
+    return polls[-1] if polls else None
 
 
 def _document(sent: dict[str, int], seconds: float, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
