@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import logging
 import os
 import re
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -106,7 +108,7 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 LEFT_OUT = pytest.StashKey[bool]()
 LONGEST_FIRST = ("system", "spark", "landing", "upkeep", "proof", "kafka", "cli")
-"""Rooms whose tests take minutes: two processes end together when these begin early."""
+"""Rooms whose tests take minutes: all processes end together when these begin early, after shared services."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -117,7 +119,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[LEFT_OUT] = True
         items[:] = [item for item in items if item not in needing]
     order = {room: number for number, room in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: order.get(Path(item.nodeid).parts[1], len(order)))
+
+    def key(item: pytest.Item) -> tuple[bool, int]:
+        file, _, _ = item.nodeid.partition("::")
+        return shared_service(file) is None, order.get(Path(file).parts[1], len(order))
+
+    items.sort(key=key)
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Begin the import of the tests at another file in each process: what one has compiled with pytest's assertions,
+    20 s of CPU in a new checkout, the others then read.
+    """
+    config = session.config
+    if (worker := getattr(config, "workerinput", None)) is None:
+        return
+    folders = [config.invocation_params.dir / argument for argument in config.args]
+    files = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
+    number = int(str(worker["workerid"]).removeprefix("gw"))
+    first = len(files) * number // int(worker["workercount"])
+    for file in [*files[first:], *files[:first]]:
+        with suppress(Exception):  # the collection that follows reports it
+            importlib.import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def pytest_collection_finish() -> None:
@@ -147,7 +170,9 @@ start.
 def shared_service(file: str) -> str | None:
     """Return the shared service that the tests of a file use; Spark if both, as it takes longer to start."""
     text = (Path(__file__).parents[1] / file).read_text()
-    return next((service for service, use in SHARED.items() if use.search(text)), None)
+    service = next((service for service, use in SHARED.items() if use.search(text)), None)
+    # All tests with Kafka take a quarter of an hour one by one, those of the audit half of it: each half has a broker.
+    return "kafka of the audit" if service == "kafka" and file.startswith("tests/audit/") else service
 
 
 class OneWorkerPerService(LoadScopeScheduling):
