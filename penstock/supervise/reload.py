@@ -26,7 +26,7 @@ from penstock.supervise.installation import (
     read_request,
     write_request,
 )
-from penstock.supervise.instances import find_supervisor
+from penstock.supervise.instances import NotRunning, find_supervisor
 from penstock.supervise.sd_notify import Service
 from penstock.supervise.succession import (
     REHEARSAL_TIMEOUT_S,
@@ -272,7 +272,7 @@ def _request(
         # An older outcome belongs to an earlier request.
         if outcome and outcome.began >= requested_ns:
             return outcome
-        find_supervisor(data_dir)
+        _check_running(data_dir, pid)
         time.sleep(POLL_INTERVAL_S)
     running = endpoints(data_dir)
     last = f" since it reported: {step}" if step else ""
@@ -283,6 +283,20 @@ def _request(
         f"process {pid} has not reported the outcome within {timeout_s:g} s{last}; it may still finish: "
         "`penstock events` will show it"
     )
+
+
+def _check_running(data_dir: Path, pid: int) -> None:
+    """Raise NotRunning if the process ``pid`` that was signalled, a supervisor or its parent ``up``, has ended."""
+    try:
+        find_supervisor(data_dir)
+    except NotRunning:
+        # `penstock up` starts a supervisor again that dies during its restart, and reports that.
+        if endpoints(data_dir).get("up") != pid:
+            raise
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            raise NotRunning(f"penstock up (process {pid}) has ended during the restart") from None
 
 
 def read_outcome(path: Path) -> Outcome | None:
