@@ -42,6 +42,8 @@ MAX_SILENT_CALLS = 2000
 """Limit: calls that have sent headers and no request yet, of all connections; about 15 KB each."""
 MAX_STREAMS = 4096
 """Limit: calls served by coroutines at once, of all connections; about 30 KB each."""
+STREAM_GRACE_S = 0.5
+"""Time for streams to end by themselves when the server stops, if none of their requests waits for its outcome."""
 NOTED_CALL_S = 0.5
 """The end of a call that takes longer counts as a call for the limit of connections."""
 _LOGGER = logging.getLogger(__name__)
@@ -89,6 +91,11 @@ class CallServer(CallQueue):
         """Accept no more calls; cancel calls that are still open after ``grace`` seconds."""
         if any(thread.is_alive() for thread in self._threads) and not self._stopping:
             self.shut_down()
+            if not await asyncio.to_thread(self._join_threads, min(grace, STREAM_GRACE_S)):
+                # Nothing is lost: these wait for a client that reads or sends nothing, and it continues where it is.
+                for stream in list(self._streams.values()):
+                    if not stream.unanswered:
+                        stream.cut_off("the server stops")
             if not await asyncio.to_thread(self._join_threads, grace):
                 # Calls that are still open after the grace period are cut off; appends that the log has are stored.
                 self.cancel_all()

@@ -18,6 +18,7 @@ from penstock.server.event_loop import LoopCalls
 
 UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])
 UNIMPLEMENTED = int(grpc.StatusCode.UNIMPLEMENTED.value[0])
+_UNAVAILABLE = int(grpc.StatusCode.UNAVAILABLE.value[0])
 _NO_FLAGS = 0
 _LOGGER = logging.getLogger(__name__)
 
@@ -77,6 +78,10 @@ class LoopCall:
             _LOGGER.exception("a call failed")
             with contextlib.suppress(CallEnded):
                 await self.end(UNKNOWN, "Internal error")
+
+    def cut_off(self, reason: str) -> None:
+        """End the call, whether the client reads or not; the client may repeat it. Thread-safe."""
+        self._call.cancel(_UNAVAILABLE, reason)
 
     async def _answer(self, handler: Any) -> None:
         request = self._requests(handler) if handler.request_streaming else await self._request(handler)

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from penstock.log.commit.committer_threads import Committers
 from penstock.process.servers.connection_limit import ConnectionLimit
+from penstock.server import servers
 from penstock.server.api.entries import READ_THREADS
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.grpc import call_server
@@ -213,3 +214,21 @@ def test_health_is_watched_until_the_server_stops(running: Running, channel: grp
         next(watching)
     stopping.join(30)
     assert not stopping.is_alive()
+
+
+@pytest.mark.timeout(120)
+def test_server_stops_without_waiting_for_a_client_that_does_not_read(
+    running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "GRACE_S", 600)
+    for _ in range(8):  # more than the windows of flow control hold
+        channel.unary_unary(SERVICE + "AppendLogs")(append(b"x" * (1 << 20)), timeout=20)
+    streaming = channel.unary_stream(SERVICE + "StreamLogs")
+    reading = streaming(pb.GetLogsRequest(topic="t").SerializeToString())
+    next(reading)
+    idle = channel.stream_stream(SERVICE + "AppendStream")(iter(threading.Event().wait, None))
+    running.stop()
+    for call in (reading, idle):
+        with pytest.raises(grpc.RpcError) as raised:
+            list(call)
+        assert raised.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
