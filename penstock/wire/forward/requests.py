@@ -40,7 +40,9 @@ BYTES_PER_UNIT = 2048
 MAX_FIELDS = 4
 """Limit: elements of a request."""
 DIGEST = re.compile(r"[0-9a-f]{32}")
-"""Form of Fluent Bit's chunk ids: hashes of the content, which are equal for equal messages of different hosts."""
+"""Form of Fluent Bit's older chunk ids: hashes of the content, which are equal for equal messages of two hosts."""
+FLUENT_SIGNAL = "fluent_signal"
+"""Option of Fluent Bit 2.1 and later. Its ids may be such hashes in base64, which look like Fluentd's random ids."""
 _ARRAYS = (*range(0x90, 0xA0), 0xDC, 0xDD)
 _STRINGS = (*range(0xA0, 0xC0), 0xD9, 0xDA, 0xDB, 0xC4, 0xC5, 0xC6)
 _MAPS = (*range(0x80, 0x90), 0xDE, 0xDF)
@@ -113,7 +115,7 @@ class RequestReader:
         chunk = option.get("chunk")
         self.chunk = chunk if isinstance(chunk, str | bytes | int) else None
         chunk_text = str(_as_text(chunk))
-        if self.chunk is not None and not DIGEST.fullmatch(chunk_text):
+        if self.chunk is not None and FLUENT_SIGNAL not in option and not DIGEST.fullmatch(chunk_text):
             self._uuid = MessageIdBuilder()
             self._uuid.add(chunk_text.encode("utf-8", "replace"))
         self._tag = tag.replace("\0", " ").encode()

@@ -143,6 +143,15 @@ def test_chunk_whose_id_is_a_hash_has_no_uuids() -> None:
     assert uuids(["app", packed(FIRST), {"chunk": "0123456789abcdef" * 2}]) == [None]
 
 
+def test_chunk_of_fluent_bit_5_has_no_uuids_because_its_id_is_a_hash_in_base64() -> None:
+    """Two hosts whose records are equal would be each other's duplicates."""
+    options = {"chunk": "uYCU63ui18WnSsFrGBKyUA==", "size": 1, "fluent_signal": 0}
+    events = [[[EVENT_TIME, {}], FIRST]]
+    assert uuids(["app", events, options], ["app", EVENT_TIME, FIRST, options]) == [None, None]
+    connection = read(["app", events, options])[1]
+    assert [msgpack.unpackb(each) for each in connection.acknowledgements] == [{"ack": options["chunk"]}]
+
+
 def test_events_without_a_chunk_have_no_uuid() -> None:
     assert uuids(["app", packed(FIRST)], ["app", 1, FIRST, {"size": 1}]) == [None, None]
 
