@@ -130,9 +130,16 @@ def rows_within(rows: pa.Table, runs: Mapping[str, Runs]) -> Mask:
 def mask_of_topics(folder: TablePath, file: TableFile, runs: Mapping[str, Runs]) -> Mask:
     """Return a mask of the rows of a file of any table that have an offset of the runs, by topic."""
     with open_rows(folder, file, ("topic",)) as rows:
-        keys = rows.read(["topic", "partition", "offset"])
-    topics = with_partitions(keys["topic"], keys["partition"])
-    return rows_within(pa.table({"topic": topics, "offset": keys["offset"]}), runs)
+        return mask_of_rows(rows.read(["topic", "partition", "offset"]), runs)
+
+
+def mask_of_rows(rows: pa.Table | pa.RecordBatch, runs: Mapping[str, Runs]) -> Mask:
+    """Return which rows with topic, partition and offset have an offset of the runs, by topic."""
+    topics = rows["topic"]
+    if not pa.types.is_dictionary(topics.type):
+        topics = topics.cast(pa.string()).dictionary_encode()
+    named = with_partitions(topics, rows["partition"])
+    return rows_within(pa.table({"topic": named, "offset": rows["offset"]}), runs)
 
 
 def offsets_of_rows(rows: pa.Table) -> dict[str, Runs]:

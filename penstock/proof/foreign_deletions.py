@@ -482,7 +482,7 @@ def typed_versions_seen(layout: Layout) -> dict[str, int]:
         return {}
 
 
-def may_hold_deleted_rows(layout: Layout, table: DeltaTable) -> bool:
+def may_hold_deleted_rows(layout: Layout, table: TableReader) -> bool:
     """Report whether a commit of another program may have brought deleted rows back: only then a row is deleted twice.
 
     Until the commits after the position are looked at, each of another program may be one.
@@ -490,6 +490,14 @@ def may_hold_deleted_rows(layout: Layout, table: DeltaTable) -> bool:
     # Fast path: the offsets of all deletions are read only for such tables.
     seen, newest = version_seen(layout, table), table.version()
     return has_brought_back(layout) or any(table.foreign_commit(v) is not None for v in range(seen + 1, newest + 1))
+
+
+def may_hold_returned_rows(layout: Layout, table: TableReader) -> bool:
+    """Report whether another program may have brought deleted rows back into ``landed`` or a typed table."""
+    if table.folder == layout.landed:
+        return may_hold_deleted_rows(layout, table)
+    first = typed_versions_seen(layout).get(str(table.folder.name), -1) + 1
+    return any(table.foreign_commit(version) is not None for version in range(first, table.version() + 1))
 
 
 def has_brought_back(layout: Layout) -> bool:
@@ -502,7 +510,7 @@ def has_brought_back(layout: Layout) -> bool:
         return True
 
 
-def version_seen(layout: Layout, table: DeltaTable) -> int:
+def version_seen(layout: Layout, table: TableReader) -> int:
     """Return the version up to which commits were looked at; before the first look, all that the log still has."""
     try:
         return int(read_document(layout.foreign)["version"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.files.file_system import sync_written
 from penstock.landing.event_rules import VIEWS
-from penstock.landing.offset_runs import PARTITION_MARK
+from penstock.landing.offset_runs import PARTITION_MARK, Runs
 from penstock.landing.requests.deletions import FOREIGN, DeletionRecord
 from penstock.landing.rows.engine import pc
 from penstock.landing.table.delta_table import ROW_KEY, DeltaTable
@@ -32,6 +32,8 @@ from penstock.landing.table_paths import TYPED_MARK, Layout, partition_value
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS, VIEW_COLUMNS
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, existing_typed_tables, read_starts
 from penstock.landing.writing.written_file import in_current_columns, with_partition_columns
+from penstock.proof.deleted_rows import mask_of_rows
+from penstock.proof.foreign_deletions import may_hold_returned_rows
 
 LANDED_VIEW = "landed"
 BATCH_COLUMN = "_batch"
@@ -112,6 +114,8 @@ class Source:
     schema: pa.Schema
     files: list[TableFile]
     kind: str = ""
+    deleted_before: Mapping[str, Runs] = field(default_factory=dict)
+    """Offsets by topic of deleted rows that another program may have brought back: they are no rows of the table."""
 
     def read(self, landed_at: frozenset[int] | None, names: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
         """Yield rows. ``landed_at``: only rows with one of these times; ``names``: only of these files."""
@@ -127,6 +131,8 @@ class Source:
             columns = [name for name in rows.columns if name in in_file]
             for batch in rows.batches(columns, READ_ROWS):
                 wanted = batch if landed_at is None else _rows_of_times(batch, landed_at)
+                if self.deleted_before:
+                    wanted = wanted.filter(pa.array(~mask_of_rows(wanted, self.deleted_before)))
                 if wanted.num_rows:
                     yield self._with_all_columns(wanted, file)
 
@@ -230,7 +236,10 @@ def read_changes(layout: Layout, view: str = LANDED_VIEW, since: Position | None
     since = since or Position()
     # Batches of earlier versions of Penstock do not state their time.
     is_complete = _needs_all_rows(since, newest, last_deletion, start, log) or 0 in times
-    source = Source(table, _columns_of(table, view), files, kind)
+    # The rows stay in a copy, which deletions up to the position do not reach any more.
+    is_suspect = is_complete and last_deletion > 0 and may_hold_returned_rows(layout, table)
+    deleted_before = record.readable_runs(by_penstock=True) if is_suspect else {}
+    source = Source(table, _columns_of(table, view), files, kind, deleted_before)
     names = added.names if added.is_complete else None
     deleted = DELETED.empty_table()
     if not is_complete:

@@ -7,6 +7,7 @@ import runpy
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
@@ -327,3 +328,15 @@ def test_python_function_returns_the_same_changes(life: typed_life.Life) -> None
     land(life, 2)
     second = penstock.tables.changes(life.layout.tables, "events", since=str(first.next))
     assert sorted(u for rows in second.added() for u in rows["uuid"].to_pylist()) == uuids(2)
+
+
+@pytest.mark.survives("merge, deletion, restore", "foreign writer")
+@pytest.mark.parametrize("view", ["landed", "events", "events_click"])
+def test_deleted_rows_that_another_program_brought_back_are_in_no_copy(life: typed_life.Life, view: str) -> None:
+    folder = str(life.layout.tables / ("events_click" if view == "events_click" else "landed"))
+    version = deltalake.DeltaTable(folder).version()
+    note_foreign_changes(life.layout)
+    delete(life.layout, "uuid = '0-1'")
+    deltalake.DeltaTable(folder).restore(version)
+    rows = pa.Table.from_batches(read_changes(life.layout, view).added())
+    assert sorted(uuid for uuid in rows["uuid"].to_pylist() if uuid) == [uuid for uuid in uuids(0, 1) if uuid != "0-1"]
