@@ -130,11 +130,11 @@ class Source:
                 return
             columns = [name for name in rows.columns if name in in_file]
             for batch in rows.batches(columns, READ_ROWS):
-                wanted = batch if landed_at is None else _rows_of_times(batch, landed_at)
+                matching = batch if landed_at is None else _rows_of_times(batch, landed_at)
                 if self.deleted_before:
-                    wanted = wanted.filter(pa.array(~mask_of_rows(wanted, self.deleted_before)))
-                if wanted.num_rows:
-                    yield self._with_all_columns(wanted, file)
+                    matching = matching.filter(pa.array(~mask_of_rows(matching, self.deleted_before)))
+                if matching.num_rows:
+                    yield self._with_all_columns(matching, file)
 
     def _with_all_columns(self, rows: pa.RecordBatch, file: TableFile) -> pa.RecordBatch:
         folders = [self.schema.field(name) for name in PARTITION_COLUMNS if name in self.schema.names]
