@@ -55,6 +55,8 @@ sys.exit(pipeline.main())
 """
 POINTS = [("events_order", "before"), ("landed", "after"), ("events_order", "after"), ("landed", "before")]
 """Commits before or after which pipelines are killed: two in the first batch, and two in the second one."""
+BETWEEN = POINTS[2:]
+"""The points at which typed tables have rows that `landed` has not: each kill is a start of Spark, 13 s of CPU."""
 EVENTS = 400
 
 
@@ -108,13 +110,19 @@ def read_rows(query: str, layout: Layout) -> list[tuple[Any, ...]]:
 @pytest.mark.survives("typed tables and contracts", "SIGKILL")
 @pytest.mark.spark
 @pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    "points", [pytest.param(BETWEEN, id="between"), pytest.param(POINTS, id="all", marks=pytest.mark.soak)]
+)
 def test_violations_are_counted_and_placed_exactly_after_kills_in_commits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    points: list[tuple[str, str]],
 ) -> None:
     chance, layout, sent = random.Random(40), Layout.for_tables(tmp_path / "tables"), list[bytes]()
     options = [word for option in OPTIONS for word in ("-o", option)]
     with daemon(tmp_path) as running:
-        for number, point in enumerate(POINTS):
+        for number, point in enumerate(points):
             batch = payloads(number * EVENTS, chance)
             append(running, batch)
             sent += batch

@@ -22,11 +22,14 @@ from tests.ingest.requests_life import Requests, requests_to
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
 SERVED_WITHIN_S = 1.0
 """Ten times the promise of 100 ms, as the machine that runs the tests is busy with other things."""
-EMPTY_RECORDS = ExportLogsServiceRequest(
-    resource_logs=[ResourceLogs(scope_logs=[ScopeLogs(log_records=[LogRecord()] * 1_000_000)])]
-)
 MORE_MEMORY = 600 << 20
 """Bytes by which the process may grow during an attack."""
+
+
+def empty_records() -> bytes:
+    records = [LogRecord()] * 1_000_000
+    request = ExportLogsServiceRequest(resource_logs=[ResourceLogs(scope_logs=[ScopeLogs(log_records=records)])])
+    return request.SerializeToString()
 
 
 @pytest.fixture
@@ -60,33 +63,33 @@ def resident_bytes() -> int:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "content_type"),
+    ("path", "make_body", "content_type"),
     [
-        ("/", b'{"a":1}\n' * 1_970_000, "application/json"),
-        ("/", b"[" + b"{}," * 1_970_000 + b"{}]", "application/json"),
-        ("/_bulk", b'{"index":{"_index":"i"}}\n{}\n' * 500_000, "application/x-ndjson"),
-        ("/services/collector/event", b'{"event":"a"}' * 1_000_000, "application/json"),
-        ("/services/collector/event", b'{"event":"a"}\n' * 1_000_000, "application/json"),
-        ("/services/collector/raw", b"a\n" * 5_000_000, "text/plain"),
+        ("/", lambda: b'{"a":1}\n' * 1_970_000, "application/json"),
+        ("/", lambda: b"[" + b"{}," * 1_970_000 + b"{}]", "application/json"),
+        ("/_bulk", lambda: b'{"index":{"_index":"i"}}\n{}\n' * 500_000, "application/x-ndjson"),
+        ("/services/collector/event", lambda: b'{"event":"a"}' * 1_000_000, "application/json"),
+        ("/services/collector/event", lambda: b'{"event":"a"}\n' * 1_000_000, "application/json"),
+        ("/services/collector/raw", lambda: b"a\n" * 5_000_000, "text/plain"),
         (
             "/loki/api/v1/push",
-            b'{"streams":[{"stream":{"a":"b"},"values":[' + b'["1","a"],' * 1_000_000 + b'["1","a"]]}]}',
+            lambda: b'{"streams":[{"stream":{"a":"b"},"values":[' + b'["1","a"],' * 1_000_000 + b'["1","a"]]}]}',
             "application/json",
         ),
         (
             "/v1/logs",
-            b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[' + b"{}," * 1_000_000 + b"{}]}]}]}",
+            lambda: b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[' + b"{}," * 1_000_000 + b"{}]}]}]}",
             "application/json",
         ),
-        ("/v1/logs", EMPTY_RECORDS.SerializeToString(), "application/x-protobuf"),
+        ("/v1/logs", empty_records, "application/x-protobuf"),
     ],
     ids=["json lines", "json array", "bulk", "hec", "hec lines", "hec raw", "loki", "otlp json", "otlp"],
 )
 def test_request_of_too_many_messages_is_refused_while_others_are_served(
-    web: tuple[Requests, str], path: str, body: bytes, content_type: str
+    web: tuple[Requests, str], path: str, make_body: Callable[[], bytes], content_type: str
 ) -> None:
     running, url = web
-    packed = gzip.compress(body, 1)
+    packed = gzip.compress(make_body(), 1)
     headers = {"content-type": content_type, "content-encoding": "gzip"}
     before = resident_bytes()
     answers, longest = answers_during(
@@ -126,60 +129,97 @@ def snappy(body: bytes) -> bytes:
     return bytes(pa.compress(body, codec="snappy", asbytes=True))
 
 
-OTLP_ATTRIBUTES = field(6, b"") * 16_000_000
-RESOURCE_ATTRIBUTES = field(1, b"") * 16_000_000
-CONTAINERS: dict[str, tuple[str, bytes, str, int]] = {
-    "otlp json resources": ("/v1/logs", repeated(b'{"resourceLogs":[', b"{},", b"{}]}"), JSON, 413),
-    "otlp json scopes": ("/v1/logs", repeated(b'{"resourceLogs":[', b'{"scopeLogs":[]},', b"{}]}"), JSON, 413),
-    "otlp json few resources": ("/v1/logs", b'{"resourceLogs":[%b{}]}' % (b"{}," * 300_000), JSON, 413),
-    "otlp json few scopes": ("/v1/logs", b'{"resourceLogs":[{"scopeLogs":[%b{}]}]}' % (b"{}," * 300_000), JSON, 413),
-    "otlp json attributes": ("/v1/logs", OTLP_RECORD % repeated(b'"attributes":[', b"{},", b"{}]"), JSON, 413),
-    "otlp json few attributes": ("/v1/logs", OTLP_RECORD % (b'"attributes":[%b{}]' % (b"{}," * 800_000)), JSON, 200),
-    "otlp json numbers": ("/v1/logs", repeated(b'{"resourceLogs":[],"x":[', b"1,", b"1]}"), JSON, 413),
-    "otlp resources": ("/v1/logs", field(1, b"") * 16_000_000, PROTOBUF, 413),
-    "otlp few resources": ("/v1/logs", field(1, b"") * 300_000, PROTOBUF, 413),
-    "otlp scopes": ("/v1/logs", field(1, field(2, b"") * 16_000_000), PROTOBUF, 413),
-    "otlp attributes": ("/v1/logs", field(1, field(2, field(2, OTLP_ATTRIBUTES))), PROTOBUF, 200),
-    "otlp array": ("/v1/logs", field(1, field(2, field(2, field(5, field(5, RESOURCE_ATTRIBUTES))))), PROTOBUF, 200),
-    "otlp resource": ("/v1/logs", field(1, field(1, RESOURCE_ATTRIBUTES) + field(2, field(2, b""))), PROTOBUF, 200),
-    "loki json streams": ("/loki/api/v1/push", repeated(b'{"streams":[', b'{"values":[]},', b"{}]}"), JSON, 413),
+OTLP_ATTRIBUTE, RESOURCE_ATTRIBUTE = field(6, b""), field(1, b"")
+CONTAINERS: dict[str, tuple[str, Callable[[], bytes], str, int]] = {
+    "otlp json resources": ("/v1/logs", lambda: repeated(b'{"resourceLogs":[', b"{},", b"{}]}"), JSON, 413),
+    "otlp json scopes": ("/v1/logs", lambda: repeated(b'{"resourceLogs":[', b'{"scopeLogs":[]},', b"{}]}"), JSON, 413),
+    "otlp json few resources": ("/v1/logs", lambda: b'{"resourceLogs":[%b{}]}' % (b"{}," * 300_000), JSON, 413),
+    "otlp json few scopes": (
+        "/v1/logs",
+        lambda: b'{"resourceLogs":[{"scopeLogs":[%b{}]}]}' % (b"{}," * 300_000),
+        JSON,
+        413,
+    ),
+    "otlp json attributes": ("/v1/logs", lambda: OTLP_RECORD % repeated(b'"attributes":[', b"{},", b"{}]"), JSON, 413),
+    "otlp json few attributes": (
+        "/v1/logs",
+        lambda: OTLP_RECORD % (b'"attributes":[%b{}]' % (b"{}," * 800_000)),
+        JSON,
+        200,
+    ),
+    "otlp json numbers": ("/v1/logs", lambda: repeated(b'{"resourceLogs":[],"x":[', b"1,", b"1]}"), JSON, 413),
+    "otlp resources": ("/v1/logs", lambda: field(1, b"") * 16_000_000, PROTOBUF, 413),
+    "otlp few resources": ("/v1/logs", lambda: field(1, b"") * 300_000, PROTOBUF, 413),
+    "otlp scopes": ("/v1/logs", lambda: field(1, field(2, b"") * 16_000_000), PROTOBUF, 413),
+    "otlp attributes": ("/v1/logs", lambda: field(1, field(2, field(2, OTLP_ATTRIBUTE * 16_000_000))), PROTOBUF, 200),
+    "otlp array": (
+        "/v1/logs",
+        lambda: field(1, field(2, field(2, field(5, field(5, RESOURCE_ATTRIBUTE * 16_000_000))))),
+        PROTOBUF,
+        200,
+    ),
+    "otlp resource": (
+        "/v1/logs",
+        lambda: field(1, field(1, RESOURCE_ATTRIBUTE * 16_000_000) + field(2, field(2, b""))),
+        PROTOBUF,
+        200,
+    ),
+    "loki json streams": (
+        "/loki/api/v1/push",
+        lambda: repeated(b'{"streams":[', b'{"values":[]},', b"{}]}"),
+        JSON,
+        413,
+    ),
     "loki json labels": (
         "/loki/api/v1/push",
-        b'{"streams":[{"stream":{%b},"values":[["1","a"]]}]}' % repeated(b'"":""', b',"":""', b"", 9 << 20),
+        lambda: b'{"streams":[{"stream":{%b},"values":[["1","a"]]}]}' % repeated(b'"":""', b',"":""', b"", 9 << 20),
         JSON,
         400,
     ),
     "loki labels of many": (
         "/loki/api/v1/push",
-        b'{"streams":[{"stream":{"a":"%b"},"values":[%b["1","a"]]}]}' % (b"a" * 1_100_000, b'["1","a"],' * 200_000),
+        lambda: (
+            b'{"streams":[{"stream":{"a":"%b"},"values":[%b["1","a"]]}]}' % (b"a" * 1_100_000, b'["1","a"],' * 200_000)
+        ),
         JSON,
         400,
     ),
-    "loki streams": ("/loki/api/v1/push", snappy(field(1, b"") * 16_000_000), PROTOBUF, 413),
+    "loki streams": ("/loki/api/v1/push", lambda: snappy(field(1, b"") * 16_000_000), PROTOBUF, 413),
     "loki labels": (
         "/loki/api/v1/push",
-        snappy(field(1, field(1, repeated(b"{", b'a="",', b"}", 31 << 20)))),
+        lambda: snappy(field(1, field(1, repeated(b"{", b'a="",', b"}", 31 << 20)))),
         PROTOBUF,
         413,
     ),
-    "loki metadata": ("/loki/api/v1/push", snappy(field(1, field(2, field(3, b"") * 8_000_000))), PROTOBUF, 413),
-    "hec array": ("/services/collector/event", repeated(b"[", b"0,", b"0]"), JSON, 413),
-    "hec fields": ("/services/collector/event", repeated(b'{"event":"a","fields":{', b'"":1,', b'"":1}}'), JSON, 413),
-    "hec repeated field": (
+    "loki metadata": (
+        "/loki/api/v1/push",
+        lambda: snappy(field(1, field(2, field(3, b"") * 8_000_000))),
+        PROTOBUF,
+        413,
+    ),
+    "hec array": ("/services/collector/event", lambda: repeated(b"[", b"0,", b"0]"), JSON, 413),
+    "hec fields": (
         "/services/collector/event",
-        repeated(b'{"event":"a","fields":{', b'"":1,', b'"":1}}', 4 << 20),
+        lambda: repeated(b'{"event":"a","fields":{', b'"":1,', b'"":1}}'),
         JSON,
         413,
     ),
-    "hec acks": ("/services/collector/ack?channel=c", repeated(b'{"acks":[', b"1,", b"1]}"), JSON, 413),
-    "hec few acks": ("/services/collector/ack?channel=c", b'{"acks":[%b1]}' % (b"1," * 300_000), JSON, 413),
-    "json nested": ("/", repeated(b"[[", b"[],", b"0]]"), JSON, 413),
-    "json document": ("/", repeated(b'{"a":[', b"[],", b"0]}"), JSON, 413),
-    "json empty lines": ("/", repeated(b"1", b"\n", b"1"), JSON, 200),
-    "bulk empty lines": ("/_bulk", repeated(b'{"index":{"_index":"i"}}\n{}', b"\n", b""), JSON, 200),
-    "bulk action": ("/_bulk", repeated(b'{"index":{"_index":"i"', b',"":1', b"}}\n{}"), JSON, 413),
-    "bulk document": ("/i/_doc", repeated(b'{"a":[', b"1,", b"1]}"), JSON, 413),
+    "hec repeated field": (
+        "/services/collector/event",
+        lambda: repeated(b'{"event":"a","fields":{', b'"":1,', b'"":1}}', 4 << 20),
+        JSON,
+        413,
+    ),
+    "hec acks": ("/services/collector/ack?channel=c", lambda: repeated(b'{"acks":[', b"1,", b"1]}"), JSON, 413),
+    "hec few acks": ("/services/collector/ack?channel=c", lambda: b'{"acks":[%b1]}' % (b"1," * 300_000), JSON, 413),
+    "json nested": ("/", lambda: repeated(b"[[", b"[],", b"0]]"), JSON, 413),
+    "json document": ("/", lambda: repeated(b'{"a":[', b"[],", b"0]}"), JSON, 413),
+    "json empty lines": ("/", lambda: repeated(b"1", b"\n", b"1"), JSON, 200),
+    "bulk empty lines": ("/_bulk", lambda: repeated(b'{"index":{"_index":"i"}}\n{}', b"\n", b""), JSON, 200),
+    "bulk action": ("/_bulk", lambda: repeated(b'{"index":{"_index":"i"', b',"":1', b"}}\n{}"), JSON, 413),
+    "bulk document": ("/i/_doc", lambda: repeated(b'{"a":[', b"1,", b"1]}"), JSON, 413),
 }
+"""Path, body (made by its test: all are a gigabyte), type, and status of the answer."""
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
@@ -187,7 +227,8 @@ def test_request_of_too_many_containers_is_refused_or_read_while_others_are_serv
     web: tuple[Requests, str], name: str
 ) -> None:
     running, url = web
-    path, body, content_type, status = CONTAINERS[name]
+    path, make_body, content_type, status = CONTAINERS[name]
+    body = make_body()
     headers = {"content-type": content_type, "content-encoding": "gzip"}
     if content_type == PROTOBUF and path != "/v1/logs":
         packed = body
