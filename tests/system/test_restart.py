@@ -194,3 +194,33 @@ def test_restart_refuses_a_version_that_cannot_take_over(tmp_path: Path) -> None
         assert pipe.endpoints()["pids"] == before
     finally:
         pipe.stop()
+
+
+def test_new_serve_that_dies_is_replaced_by_the_previous_version(tmp_path: Path) -> None:
+    old, new = (install(tmp_path / name, name) for name in ("old", "new"))
+    # After all that a trial runs.
+    order = "        # Order: one receiver at a time"
+    change_file(new, "supervise/supervisor.py", f"        os._exit(3)\n{order}", replaced=order)
+    pipe = Pipe(tmp_path, "log.flight=")
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+    with pipe.output.open("ab") as output:
+        words = [script_of(old), "up", "--no-spark", "--no-console", *pipe.options]
+        pipe.process = subprocess.Popen(words, stdout=output, stderr=output, env=environment, cwd=tmp_path)
+    try:
+        pipe.wait_ready()
+        failed = subprocess.run(
+            [script_of(new), "restart", *pipe.options], env=environment, capture_output=True, text=True
+        )
+        assert (failed.returncode, failed.stderr.splitlines()) == (
+            2,
+            [
+                "penstock: the new listeners and log daemon did not start: serve ended with status 3",
+                f"penstock: they are started again by version old ({old}); all other processes stay",
+            ],
+        )
+        pipe.wait_ready()
+        assert pipe.process
+        for pid in (pipe.process.pid, pipe.endpoints()["supervisor"]):
+            assert Path(f"/proc/{pid}/cmdline").read_bytes().startswith(bytes(tmp_path / "old" / "bin"))
+    finally:
+        pipe.stop()
