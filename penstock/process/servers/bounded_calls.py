@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 _EXHAUSTED = int(grpc.StatusCode.RESOURCE_EXHAUSTED.value[0])
+_UNAVAILABLE = int(grpc.StatusCode.UNAVAILABLE.value[0])
 
 
 class BoundedCalls:
@@ -56,6 +57,14 @@ class BoundedCalls:
         with self._lock:
             if id(call) in self._calls:
                 self._remove(id(call))
+
+    def cancel_all(self, reason: str) -> None:
+        """Cancel all calls, which their clients may repeat. On any thread."""
+        with self._lock:
+            calls = [call for call, _, _ in self._calls.values()]
+        for call in calls:
+            with contextlib.suppress(ValueError):  # it has just ended
+                call.cancel(_UNAVAILABLE, reason)
 
     def _remove(self, key: int) -> Any:
         call, peer, _ = self._calls.pop(key)

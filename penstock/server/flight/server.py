@@ -14,6 +14,7 @@ of the first batch. Each stored batch is answered by a JSON object: ``first`` (i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -38,7 +39,7 @@ from penstock.server.flight.batch_messages import BadFlightData, BatchEncoder, b
 from penstock.server.flight.puts import Puts
 from penstock.server.flight.tickets import Scan, Ticket, topic_of_path
 from penstock.server.grpc.call_errors import caller_of
-from penstock.server.grpc.call_server import CallServer
+from penstock.server.grpc.call_server import STREAM_GRACE_S, CallServer
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.pulled_answers import PAUSE, PulledAnswers
 from penstock.slogd.errors import ApiError, BadRequest, Code, Exhausted, Stopping
@@ -94,9 +95,12 @@ class FlightServer:
         await self.calls.start()
 
     async def stop(self, grace: float) -> None:
-        """End the streams at their next batch; those still open after ``grace`` seconds are cut off."""
+        """End the streams at their next batch; readers that do not take it, and puts after ``grace`` s, are cut off."""
         self._closing.set()
-        await self.calls.stop(grace)
+        stopping = asyncio.create_task(self.calls.stop(grace))
+        if not (await asyncio.wait((stopping,), timeout=min(grace, STREAM_GRACE_S)))[0]:
+            self._open_reads.cancel_all("the server stops")
+        await stopping
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _serve(self, method: Callable[[bytes, Principal], _Answers], request: bytes, call: Call) -> None:

@@ -93,8 +93,9 @@ class CallServer(CallQueue):
             self.shut_down()
             if not await asyncio.to_thread(self._join_threads, min(grace, STREAM_GRACE_S)):
                 # Nothing is lost: these wait for a client that reads or sends nothing, and it continues where it is.
+                silent_since = time.monotonic() - STREAM_GRACE_S
                 for stream in list(self._streams.values()):
-                    if not stream.unanswered:
+                    if not stream.unanswered and stream.last_message_s <= silent_since:
                         stream.cut_off("the server stops")
             if not await asyncio.to_thread(self._join_threads, grace):
                 # Calls that are still open after the grace period are cut off; appends that the log has are stored.

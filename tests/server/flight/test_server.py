@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -270,13 +269,12 @@ def code_of(stream: Any) -> grpc.StatusCode:
     return stream.code()
 
 
+@pytest.mark.timeout(120)
 def test_server_stops_despite_a_stalled_reader(running: Running, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.server.servers.GRACE_S", 0.3)
+    monkeypatch.setattr("penstock.server.servers.GRACE_S", 600)
     put_batches(client, "t", *[body([b"x" * 100_000] * 100)] * 4)
     reader = client.do_get(flight.Ticket(b'{"topic":"t"}'))
     reader.read_chunk()
-    began = time.monotonic()
     running.stop()
-    assert time.monotonic() - began < 10
     with contextlib.suppress(pa.ArrowException, OSError):  # what was on its way may still come whole
         reader.read_all()
