@@ -22,7 +22,7 @@ from penstock.process.servers.port_owner import describe_bind_error
 from penstock.process.tuning import release_freed_memory
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.server_tls import ServerTls
-from penstock.server.grpc.call_server import CallServer
+from penstock.server.grpc.call_server import STREAM_GRACE_S, CallServer
 from penstock.server.grpc.service import Rpc, create_server
 
 if TYPE_CHECKING:
@@ -128,8 +128,19 @@ async def _stop(
     closing: list[Awaitable[None]] = [flight.stop(GRACE_S)] if flight else []
     if kafka is not None:
         closing.append(kafka.close(GRACE_S))
+    cutting = asyncio.create_task(_cut_off_stalled(web))
     await asyncio.gather(rpc.server.stop(GRACE_S), served, *closing, return_exceptions=True)
+    cutting.cancel()
     api.release()
+
+
+async def _cut_off_stalled(web: uvicorn.Server) -> None:
+    """Close HTTP connections with an answer that the client does not read; it repeats the request."""
+    await asyncio.sleep(STREAM_GRACE_S)
+    for connection in list(web.server_state.connections):
+        transport = connection.transport
+        if transport is not None and transport.get_write_buffer_size():
+            transport.abort()
 
 
 class _Uvicorn(uvicorn.Server):

@@ -114,6 +114,11 @@ class Running:
             self._thread.join(30)
         self.log.close()
 
+    @property
+    def has_stopped(self) -> bool:
+        """The server has ended."""
+        return not self._thread.is_alive()
+
     def request(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], str]:

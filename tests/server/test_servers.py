@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from penstock.log import Log, TopicSettings
+from penstock.server import servers
 from penstock.server.api.entries import EntriesApi
 from penstock.server.http.application import create_app
 from penstock.server.http.routes import daemon_routes
@@ -80,3 +81,19 @@ def test_stopping_does_not_wait_for_streams(running: Running) -> None:
             next(call)
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
         assert time.monotonic() - began < 4
+
+
+def test_stopping_does_not_wait_for_an_http_client_that_does_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "GRACE_S", 600)
+    running = Running(tmp_path / "log")
+    with grpc.insecure_channel(running.bound.grpc) as channel:
+        for _ in range(16):  # more than the buffers of a connection hold
+            entries = [pb.LogEntry(raw_bytes=b"x" * (1 << 20))]
+            StructuredLogStub(channel).AppendLogs(pb.AppendRequest(topic="t", logs=entries), timeout=20)
+    with running.connection() as connection:
+        connection.request("GET", "/topic/t/logstream")
+        assert connection.getresponse().status == 200
+        running.stop()
+    assert running.has_stopped

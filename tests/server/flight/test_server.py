@@ -276,5 +276,6 @@ def test_server_stops_despite_a_stalled_reader(running: Running, client: Any, mo
     reader = client.do_get(flight.Ticket(b'{"topic":"t"}'))
     reader.read_chunk()
     running.stop()
+    assert running.has_stopped
     with contextlib.suppress(pa.ArrowException, OSError):  # what was on its way may still come whole
         reader.read_all()

@@ -228,6 +228,7 @@ def test_server_stops_without_waiting_for_a_client_that_does_not_read(
     next(reading)
     idle = channel.stream_stream(SERVICE + "AppendStream")(iter(threading.Event().wait, None))
     running.stop()
+    assert running.has_stopped
     for call in (reading, idle):
         with pytest.raises(grpc.RpcError) as raised:
             list(call)
