@@ -117,7 +117,8 @@ def test_restored_instance_has_the_balance_of_the_backup_under_load(
     restored.configure(CONFIGURATION)
     outcome = run_backup(pipe, str(tmp_path / "backup"), "--restore", str(restored.data_dir))
     assert outcome.returncode == 0, outcome.stderr
-    assert f"penstock up -o data_dir={restored.data_dir}" in outcome.stdout
+    file = tmp_path / "backup" / "penstock.toml"
+    assert f"penstock up --config {file} -o data_dir={restored.data_dir}\n" in outcome.stdout
     restored.start()
     try:
         balance = restored.settled()

@@ -14,20 +14,27 @@ from urllib.parse import quote
 import typer
 
 from penstock.cli.common import fail, query_daemon
-from penstock.cli.options import AsJson, Commands, Configured, DaemonConfigured
+from penstock.cli.options import AsJson, Commands, Configured, DaemonConfigured, load_daemon_keys
 from penstock.cli.tables.wait import parse_moment
 from penstock.config import ConfigError, parse_time
 from penstock.config.daemon_keys import DaemonKeys
 from penstock.files.change_log import local_user
 from penstock.process.terminal import visible
 
-alarms = Commands(no_args_is_help=True, help="List, acknowledge and mute alarms, and try their delivery.")
+alarms = Commands(invoke_without_command=True, help="List, acknowledge and mute alarms, and try their delivery.")
 Name = Annotated[str, typer.Argument(metavar="ALARM", help="Alarm, such as PenstockKernelDrops.")]
 WithLabels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="NAME=TEXT", help="Only alarms with this label, such as listener=web; repeatable."),
 ]
 Note = Annotated[str, typer.Option(help="Why, for others.")]
+
+
+@alarms.callback()
+def without_command(context: typer.Context) -> None:
+    """List, acknowledge and mute alarms, and try their delivery; without a command, list them."""
+    if context.invoked_subcommand is None:
+        list_(load_daemon_keys())
 
 
 @alarms.command("list")

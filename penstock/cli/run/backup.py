@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +36,7 @@ def backup(
     again. The balance is computed from the copy. The copy of the configuration is readable by its owner only. An
     interrupted backup or restore is repeated with the same command.
     """
-    from penstock.upkeep.backup import make_backup, restore_backup
+    from penstock.upkeep.backup import CONFIGURATION, make_backup, restore_backup
 
     if restore is not None:
         with errors.status("restoring"):
@@ -59,4 +60,7 @@ def backup(
     for line in (*document.left_out, *receipt_lines(dict(document.balance))):
         console.print(line, markup=False, soft_wrap=True)
     if restore:
-        console.print(f"start it with: penstock up -o data_dir={restore}", markup=False, soft_wrap=True)
+        configuration = folder / CONFIGURATION
+        with_file = f"--config {shlex.quote(str(configuration))} " if configuration.exists() else ""
+        data_dir = shlex.quote(f"data_dir={restore}")
+        console.print(f"start it with: penstock up {with_file}-o {data_dir}", markup=False, soft_wrap=True)

@@ -79,6 +79,14 @@ class Tour:
             )
         if syslog:
             console.print(f"         logger -n {syslog[0]} -P {syslog[1]} 'yipee!'", markup=False)
+        for listener in self._settings.listener:
+            if listener.protocol == "http" and (address := addresses.get(listener.name)):
+                body = '{"type": "hello", "uuid": "1", "timestamp": 1767225600000}'
+                secure = "https" if listener.tls_cert else "http"
+                host = f"[{address[0]}]" if ":" in address[0] else address[0]
+                console.print(
+                    f"         curl {secure}://{host}:{address[1]}/ -d '{body}'", markup=False, soft_wrap=True
+                )
         console.print(f"read:    penstock consume events --follow -o log.grpc={settings.log.grpc}", markup=False)
         console.print(f"balance: penstock balance -o log.http={settings.log.http}", markup=False)
         if self._spark:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ def trace(
         str,
         typer.Argument(
             metavar="UUID|TOPIC:OFFSET|TEXT",
-            help="Event uuid, topic and offset (Kafka: TOPIC/PARTITION:OFFSET), or a text in messages.",
+            help="Event uuid, topic and offset (Kafka: TOPIC/PARTITION:OFFSET), or whole words of messages.",
         ),
     ],
     as_json: AsJson = False,
@@ -97,13 +98,20 @@ def _trace_message(tracer: Tracer, message: str) -> TraceOutcome:
 
 
 def _search_text(settings: Settings, text: str) -> list[Match]:
-    """Return the newest messages that contain a text; none without DuckDB."""
+    """Return the newest messages that contain a text as whole words; none without DuckDB."""
     try:
         from penstock.sql.configured import tables_of
         from penstock.sql.search import containing
     except ModuleNotFoundError:
         return []
-    return containing(tables_of(settings), text, MAX_MATCHES)
+    is_word = re.compile(rf"(?<![\w-]){re.escape(text)}(?![\w-])").search
+    matches = containing(tables_of(settings), text, MAX_MATCHES)
+    # A part of a longer word of a payload is another message's uuid, as in `bad1` and `bad10`.
+    return [
+        match
+        for match in matches
+        if text not in (payload := match.payload.decode(errors="replace")) or is_word(payload)
+    ]
 
 
 def _print_matches(text: str, matches: list[Match]) -> None:

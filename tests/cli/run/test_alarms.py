@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 from penstock.cli.run.alarms import state_lines
+from penstock.testing.pipe import Pipe
 from tests.cli.command_line import run
 from tests.console.pages.test_alarms import RULE
+
+PENSTOCK = (sys.executable, "-m", "penstock.cli.main")
 
 
 def test_each_destination_gets_a_test_alarm_and_its_end(tmp_path: Path) -> None:
@@ -21,6 +25,17 @@ def test_each_destination_gets_a_test_alarm_and_its_end(tmp_path: Path) -> None:
         ("PenstockTest", "begins"),
         ("PenstockTest", "ends"),
     ]
+
+
+def test_alarms_without_a_command_are_listed(tmp_path: Path) -> None:
+    pipe = Pipe(tmp_path, "alarms.disk_free=0")  # a full disk here is an alarm, and a status of its own
+    pipe.start()
+    try:
+        lines = pipe.run(*PENSTOCK, "alarms").splitlines()
+        assert lines == pipe.run(*PENSTOCK, "alarms", "list").splitlines()
+    finally:
+        pipe.stop()
+    assert "PenstockKernelDrops" in [line.split()[0] for line in lines]
 
 
 def test_failing_destination_is_an_error(tmp_path: Path) -> None:

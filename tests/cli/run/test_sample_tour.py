@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from penstock.cli.balance_tables import show
-from penstock.cli.run.sample_tour import all_counts, growth, is_settled
+from penstock.cli.run.sample_tour import Tour, all_counts, growth, is_settled
+from penstock.config import load
 from penstock.counts import Counts
 from penstock.ledger.rebuild import differences
+from penstock.testing.pipe import Pipe
 
 TOPIC = {"topic": "events", "end": 3, "logged": 3, "fates": {"duplicate": 1, "landed.event": 2}, "pending": 0}
 ROUTE = {"source": "in", "handler": "log", "accepted": 4, "delivered": 3, "policy_drop": 1, "in_buffer": 0}
+LOG_HANDLER = '[[listener.handlers]]\ntype = "log"\ntopic = "web"\n'
 BALANCE: dict[str, Any] = {
     "unaccounted": 0,
     "pending": 0,
@@ -27,6 +34,19 @@ def render_balance(document: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=120)
     show(document, console.print)
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_directions_have_a_command_for_an_http_listener(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pipe = Pipe(tmp_path)
+    pipe.configure('[[listener]]\nname = "web"\nprotocol = "http"\nport = 0\n' + LOG_HANDLER)
+    pipe.start()
+    try:
+        Tour(load(pipe.config, pipe.overrides), spark=False).directions()
+        (command,) = (line for line in capfd.readouterr().out.splitlines() if "curl " in line)
+        answer = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    finally:
+        pipe.stop()
+    assert json.loads(answer.stdout) == {"accepted": 1, "refused": 0}
 
 
 def test_balance_shows_fates_of_messages() -> None:

@@ -51,6 +51,13 @@ def test_quarantine_groups_and_lists_messages(folder: Path) -> None:
     assert payload.startswith("    {")
 
 
+def test_reason_of_a_transformation_is_printed_once(tmp_path: Path) -> None:
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
+    row = {"topic": "t", "offset": 0, "kind": "quarantine", "reason": "too old", "payload": b"{}"}
+    table.commit({"t": 1}, [row])
+    assert invoke(tmp_path, "list").count("too old") == 1
+
+
 def test_unknown_reason_is_rejected(folder: Path) -> None:
     for command in ("list", "replay"):
         assert "the reasons are bad_json" in invoke(folder, command, "--where", "bad jsn", code=2)

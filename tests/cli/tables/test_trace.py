@@ -119,3 +119,11 @@ def test_trace_lists_messages_that_contain_a_text(data: Path) -> None:
     document = json.loads(run(data, "web-1", "--json")[1])
     assert (document["fate"], document["containing"]) == ("absent", ["t:2"])
     assert run(data, "not in any message")[0] == 1
+
+
+def test_trace_offers_no_message_with_a_longer_word(data: Path) -> None:
+    append(data / "topics", "t", [b'{"type": "a", "uuid": "bad10", "timestamp": 1}', b"bad2, said the log"])
+    status, text, err = run(data, "bad1")
+    assert (status, text, "no event with this uuid" in err) == (1, "", True)
+    status, text, _ = run(data, "bad2")
+    assert (status, text.split()[0]) == (0, "t:4")
