@@ -207,7 +207,11 @@ def test_missing_dependency_is_named_with_its_extra(
 
 @pytest.mark.parametrize(
     "command",
-    ["serve", "up --no-spark", "kafka start", "reload", "pipeline status", "pipeline query x", "balance --rebuild"],
+    [
+        *("serve", "up --no-spark", "kafka start", "reload", "pipeline status", "balance --rebuild"),
+        # Before Spark starts, which it does not do with so little memory.
+        "pipeline query x -o pipeline.spark.driver.memory=1k",
+    ],
 )
 def test_invalid_data_directory_is_one_error_line(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()

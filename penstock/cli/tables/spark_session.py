@@ -44,9 +44,13 @@ def tables_session(settings: Settings) -> Iterator[SparkSession]:
     require_spark()
     from pyspark.errors import PySparkException
 
+    from penstock.landing.table_paths import Layout
+    from penstock.landing.typed.typed_delta import existing_typed_tables
     from penstock.spark.session import build_session
     from penstock.spark.views import register_views
 
+    # Order: tables that cannot be read are an error at once, and not after five seconds in which Spark starts.
+    existing_typed_tables(Layout.for_tables(settings.tables))
     with tempfile.TemporaryFile() as jvm_output:
         try:
             session = build_session(settings.pipeline.spark, stderr=jvm_output.fileno())
