@@ -90,8 +90,7 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
 def _examine_typed(layout: Layout, *, everything: bool) -> tuple[dict[str, int], list[Complaint]]:
     seen = typed_versions_seen(layout)
     try:
-        with hold_upkeep_lock(layout):
-            typed, named = examine_typed_tables(layout, seen, everything=everything)
+        typed, named = examine_typed_tables(layout, seen, everything=everything)
     except (PenstockError, OSError) as error:
         _LOGGER.error("typed tables may have deleted rows again until they can be examined: %s", error)
         return seen, []

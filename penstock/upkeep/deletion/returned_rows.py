@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
+from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.offset_runs import Runs
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table.delta_table import DeltaTable
@@ -49,19 +51,24 @@ def examine_typed_tables(
 ) -> tuple[dict[str, int], list[Complaint]]:
     """Delete rows again that came back into typed tables; return the versions seen, and what other programs did.
 
-    ``seen``: the versions of an earlier call, by table. Requires the lock of upkeep. Raises VectorNotApplicable,
-    TableChanged, FeatureNotWritten, DamagedFile.
+    ``seen``: the versions of an earlier call, by table. ``everything``: also tables at a URL. Takes the lock of upkeep
+    if there is something to delete. Raises VectorNotApplicable, TableChanged, FeatureNotWritten, DamagedFile.
     """
     versions, complaints = dict(seen), list[Complaint]()
     runs: Mapping[str, Runs] | None = None
     for name in typed_names(layout):
         reader = TableReader(layout.table(name))
+        if not everything and not isinstance(reader.folder, Path):
+            # Limit: each look is a request to the store.
+            continue
         versions[name], commits = foreign_commits_since(reader, seen.get(name, -1) + 1, everything=everything)
         # An OPTIMIZE says that it changes no row.
         if commits := [commit for commit in commits if commit.names]:
             runs = DeletionRecord(layout).readable_runs(by_penstock=True) if runs is None else runs
             table = TypedDelta(layout.table(name))
-            back = delete_returned_rows(table, runs, partial(table.through, table_of(layout).newest()))
+            # Fast path: without such commits, nothing waits for a merge or a refill that runs for long.
+            with hold_upkeep_lock(layout):
+                back = delete_returned_rows(table, runs, partial(table.through, table_of(layout).newest()))
             complaints += [
                 _name_commit(table, commit, back) for commit in commits if back or commit.operation in RESTORES
             ]
