@@ -22,13 +22,15 @@ from penstock.config.keys.tree import Settings
 
 WIDTH = 110
 HEAD = """\
-# Configuration of Penstock. Every key has its default here: remove the first # of a line to change it.
+# Configuration of Penstock. A line that begins with # and a name is a key with its default: remove the # to change it.
+# Keys without a default, such as files of TLS, have an example. Lines that begin with # and a space explain.
 # `penstock config check` checks the file, `penstock reload` applies it to a running instance.
 # Sizes are written as "16MiB", times as "10s", "5m", "6h" or "7d".
 """
 ALL_KEYS = """\
 # The other keys of a listener. [defaults.udp], [defaults.tcp], [defaults.http] and [defaults.otlp_grpc] have the same
-# keys, for all listeners of that protocol. Those for tcp, http or otlp_grpc have no effect in this listener.
+# keys, for all listeners of that protocol. Brackets name the protocols or codecs for which a key has an effect.
+# A handler of the type log appends messages to a topic; docs/listeners.md has the others: kafka, console, discard.
 """
 SHOWN_KEYS = ("name", "protocol", "port", "codec", "handlers")
 """Keys of a listener that each [[listener]] of the file has."""

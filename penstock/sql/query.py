@@ -47,7 +47,7 @@ INTERRUPT_INTERVAL_S = 0.1
 TOPICS = "topics"
 """Schema whose tables are the topics of the log."""
 _TEXTS = re.compile(r"'(?:[^']|'')*'")
-MEMORY_BYTES, SPILLED_BYTES_PER_BYTE = 2_000_000_000, 4
+MEMORY_BYTES, SPILLED_BYTES_PER_BYTE = 2 << 30, 4
 """Limits of memory and scratch files for queries with a time limit: they come from other users."""
 ROWS_PER_BATCH = 2048
 """Rows that ``stream`` holds at once, as many as DuckDB computes at once."""

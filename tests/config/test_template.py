@@ -28,6 +28,14 @@ def test_template_has_the_default_settings(tmp_path: Path) -> None:
     assert load_text(tmp_path, template()) == load(environment={}, overrides=[])
 
 
+def test_template_says_which_lines_are_keys_and_names_the_other_handlers() -> None:
+    text = template()
+    assert "A line that begins with # and a name is a key with its default" in LINES[0]
+    for words in ("Keys without a default", "kafka, console, discard", "expire = drop old", "written and received = "):
+        assert words in text
+    assert "KiB" not in text, "sizes are in the unit in which a reader thinks"
+
+
 def test_each_key_of_the_template_can_be_uncommented(tmp_path: Path) -> None:
     defaults = load(environment={})
     for number in KEYS:

@@ -21,11 +21,17 @@ class TopicConfig(Section):
         0, description="Size of a topic above which its oldest segments are dropped; 0 = no limit."
     )
     retention_policy: Literal["expire", "keep"] = Field(
-        "expire", description="keep = never drop entries that a named cursor has not passed."
+        "expire",
+        description=(
+            "expire = drop old segments by age and size, keep = never drop entries that a named cursor has not passed."
+        ),
     )
     durability: Literal["received", "written", "synced"] = Field(
         "synced",
-        description="State of an entry when its append is acknowledged: synced = on disk, written = in the page cache.",
+        description=(
+            "State of an entry when its append is acknowledged: synced = on disk, written and received = in the "
+            "page cache."
+        ),
     )
     compression: Literal["none", "zstd"] = Field("none", description="Compression of closed segments.")
     timestamp_type: Literal["append", "create"] = Field(
@@ -43,7 +49,10 @@ class TransactionsConfig(Section):
     max_size: Size = Field(64 << 20, ge=1, description="Maximum size of the entries of one transaction.")
     max_open: int = Field(1000, ge=1, description="Maximum number of open transactions.")
     max_open_per_token: int = Field(100, ge=1, description="Maximum number of open transactions of one token.")
-    producer_memory: Seconds = Field(86400, description="Running time for which numbers of idle producers are kept.")
+    producer_memory: Seconds = Field(
+        86400,
+        description="Time for which a repeated append of an idle producer is recognised; counts while the daemon runs.",
+    )
 
 
 class LogConfig(Section):

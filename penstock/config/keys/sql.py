@@ -20,7 +20,7 @@ class SqlConfig(Section):
     max_queries: int = Field(4, ge=1, le=100, description="Maximum number of queries that run at once; others wait.")
     max_rows: int = Field(1_000_000, ge=1, description="Maximum number of rows of an answer; more are an error.")
     timeout: Seconds = Field(30, gt=0, description="Time limit of one query, with the fetching of its rows.")
-    memory: Size = Field(2_000_000_000, ge=64 << 20, description="Maximum memory of one query.")
+    memory: Size = Field(2 << 30, ge=64 << 20, description="Maximum memory of one query.")
 
     @property
     def addresses(self) -> dict[str, str]:
