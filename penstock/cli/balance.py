@@ -390,7 +390,9 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     losses = reasons(summary.losses_by_reason(), MAX_LOSSES, summary.skipped_bytes)
     lost = f"lost: {losses}" if summary.lost else ""
     silent = ", ".join(f"{process} silent for {s:.0f} s" for process, s in document.get("silent", {}).items())
-    for line in filter(None, (document.get("clock", ""), silent, unwritten_text(document))):
+    failure = document.get("landing_failure", {})
+    failed = f"{failure['text']}; next: {failure['advice']}" if failure else ""
+    for line in filter(None, (document.get("clock", ""), silent, failed, unwritten_text(document))):
         lines += textwrap.wrap(line, width)
     loss_lines = wrapped_terms(lost, ", ", width)
     lines += loss_lines

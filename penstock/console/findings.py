@@ -79,6 +79,7 @@ def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
         *_stopped(daemon),
         *_incomplete(daemon),
         *_disk(daemon),
+        *_landing(daemon),
         *_alarms(daemon),
         *_losses(daemon),
         *_missed_by_handlers(daemon),
@@ -155,6 +156,11 @@ def _disk(daemon: Daemon) -> Iterator[Finding]:
             yield Finding(BAD, event["text"][:1].upper() + event["text"][1:], FREE_DISK)
         elif event["kind"] == "disk" and event["until"] >= (time.time() - HOUR_S) * 1000:
             yield Finding(WARN, f"within the hour {event['text']}", FREE_DISK)
+
+
+def _landing(daemon: Daemon) -> Iterator[Finding]:
+    if failure := daemon.balance.get("landing_failure"):
+        yield Finding(BAD, failure["text"][:1].upper() + failure["text"][1:], failure["advice"])
 
 
 def _alarms(daemon: Daemon) -> Iterator[Finding]:

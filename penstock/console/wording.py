@@ -40,7 +40,6 @@ PART_COLOURS = {
     "deleted": "#9a8f86",
     "dropped": COLOURS["transformed.dropped"],
     "kept": COLOURS["logged"],
-    "starting": COLOURS["logged"],
     "sent_back": COLOURS["duplicate"],
     "handed_on": "#5f9e6e",
     "expired": COLOURS["expired"],

@@ -5,7 +5,7 @@ Read ``paths`` (names of the shared files), ``frames`` (the unit of the handover
 ``dropped_frames`` and ``sender_table`` (the receiver's side), ``sender_reading`` (what the ledger reads of that table)
 and ``stored_waits`` (acknowledgements of senders), ``reader`` (a reader's side), then ``drain`` (the log daemon's
 reader); ``held_frames`` saves claimed frames of a stopped daemon, ``heartbeat`` shows that a process is stopped,
-``disk_id`` identifies the data directory.
+``landing_failure`` why nothing lands; ``disk_id`` identifies the data directory.
 Imports ``records``, ``errors``, ``config``, ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``;
 every room of the pipe after it imports it.
 
@@ -55,4 +55,5 @@ __all__ = [  # noqa: RUF022 reading order
     "drain",
     "held_frames",
     "heartbeat",
+    "landing_failure",
 ]

@@ -116,6 +116,11 @@ class Layout:
         return self.tables / "_checkpoints" / "contracts.json"
 
     @property
+    def failure(self) -> Path:
+        """The page of the failure for which nothing lands (``handover.landing_failure``)."""
+        return self.tables / "_checkpoints" / "landed.failure"
+
+    @property
     def watermarks(self) -> Path:
         """Watermarks of the tables, as the ledger last reported them."""
         return self.tables / "_checkpoints" / "watermarks.json"

@@ -19,8 +19,9 @@ from dataclasses import dataclass, replace
 from penstock.counts import Counts, Name
 from penstock.errors import PenstockError
 from penstock.handover.heartbeat import Pulse
+from penstock.handover.landing_failure import LandingFailure
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.posts import DISK, EventPost
+from penstock.ledger.posts import DISK, LANDING, EventPost
 from penstock.ledger.receipt import MISSED_BY_LOG
 from penstock.log import Log, Swept
 
@@ -89,11 +90,17 @@ class EventRecorder:
     losses that are years apart.
     """
 
-    def __init__(self, ledger: Ledger, log: Log, pulses: Callable[[], Mapping[str, Pulse]] = dict) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        log: Log,
+        pulses: Callable[[], Mapping[str, Pulse]] = dict,
+        landing_failure: Callable[[], LandingFailure | None] = lambda: None,
+    ) -> None:
         """Create the recorder; ``pulses`` returns what heartbeats show, by process: ``receiver NAME`` or
-        ``forwarder NAME HANDLER``, with the listener's name, or ``pipeline``.
+        ``forwarder NAME HANDLER``, with the listener's name, or ``pipeline``; ``landing_failure`` why nothing lands.
         """
-        self._ledger, self._log, self._pulses = ledger, log, pulses
+        self._ledger, self._log, self._pulses, self._landing_failure = ledger, log, pulses, landing_failure
         self._stopped: dict[str, _Draft] = {}
         self._paused_at_s: dict[str, float] = {}
         self._drafts: dict[str, _Draft] = {}
@@ -135,6 +142,8 @@ class EventRecorder:
         self._record_state(DISK, self._log.recent_space_error(DISK_RECOVERY_S), now)
         for origin, grown in self._unreported_losses():
             self._record_loss(origin, grown, now)
+        failure = self._landing_failure()
+        self._record_state(LANDING, failure.cause if failure else "", now)
         state = self._log.clock.state()
         self._record_state("clock", "" if state.right else state.text().partition(":")[0], now)
         self._record_retention(now)

@@ -95,6 +95,12 @@ def _disk(event: Event) -> str:
     return f"the {full} is full{'' if cause in ('', NO_SPACE_TEXT) else f': {cause}'}{loss_text}"
 
 
+def _landing(event: Event) -> str:
+    if event["until"]:
+        return f"the pipeline failed for {duration_text(event)}: {event['cause']}"
+    return f"the pipeline fails, and messages wait: {event['cause']}"
+
+
 def _clock(event: Event) -> str:
     return f"{event['cause']}; believed again after {duration_text(event)}" if event["until"] else str(event["cause"])
 
@@ -117,6 +123,7 @@ _WORDS: dict[str, Callable[[Event], str]] = {
     "loss": _loss,
     "retention": _retention,
     "disk": _disk,
+    "landing": _landing,
     "clock": _clock,
     "start": _start,
     "stop": _stop,

@@ -91,7 +91,9 @@ LOSSES = "lost"
 """Key of an event's losses in its document."""
 DISK = "disk"
 """Kind of the event of a time in which the log refuses appends for lack of space."""
-EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", DISK, "retention", "clock", "loss", "foreign")
+LANDING = "landing"
+"""Kind of the event of a time in which the pipeline fails."""
+EVENT_KINDS = ("start", "stop", "restart", "stopped", "reload", DISK, LANDING, "retention", "clock", "loss", "foreign")
 
 
 @dataclass(frozen=True, slots=True)

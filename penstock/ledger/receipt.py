@@ -30,7 +30,6 @@ PARTS = {
     "deleted": "deleted",
     "dropped": "dropped by the transformation",
     "kept": "in the log only",
-    "starting": "waiting for the pipeline to start",
     "handed_on": "handed on",
     "expired": "expired in the log",
     "lost": "lost",
@@ -77,7 +76,7 @@ class Receipt:
 
     def visible_parts(self) -> dict[str, int]:
         """Return the parts to display: all that are not 0, and some in any case."""
-        always = ALWAYS_SHOWN if self.parts["kept"] or self.parts["starting"] else ("landed", *ALWAYS_SHOWN)
+        always = ALWAYS_SHOWN if self.parts["kept"] else ("landed", *ALWAYS_SHOWN)
         return {name: count for name in PARTS if (count := self.parts[name]) or name in always}
 
     def document(self) -> dict[str, Any]:
@@ -99,12 +98,15 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
     """Return the receipt of a balance.
 
     Two facts are local, and those who know them add them to the balance: ``pipeline_starts`` (a pipeline runs and has
-    reported nothing yet), and ``sent_back``, the resolved rows of the quarantine by topic and fate.
+    reported nothing yet, so that the rows of the log are on the way), and ``sent_back``, the resolved rows
+    of the quarantine by topic and fate.
     """
     losses = losses_of(balance)
     quarantined, sent_back = _split_quarantine(balance)
     in_log_only = sum(_in_log_only(topic) for topic in balance["topics"])
-    starts = bool(balance.get("pipeline_starts"))
+    # A pipeline that fails before its first batch is restarted, and so does not run all the time.
+    fails = "landing_failure" in balance and not any(topic["read_by_pipeline"] for topic in balance["topics"])
+    starts = fails or bool(balance.get("pipeline_starts"))
     fates = summed(topic["fates"] for topic in balance["topics"])
     main_routes = _main_routes(balance)
     parts = {
@@ -115,12 +117,11 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
         "deleted": fates.total(Name.DELETED) + fates[GAP_DELETED],
         "dropped": fates[Name.DROPPED],
         "kept": 0 if starts else in_log_only,
-        "starting": in_log_only if starts else 0,
         "handed_on": _handed_on(balance, main_routes),
         "expired": fates[EXPIRED_READ],
         "lost": sum(counts.total() for counts in losses.values()),
         "unaccounted": balance["unaccounted"],
-        "on_the_way": _on_the_way(balance, main_routes),
+        "on_the_way": _on_the_way(balance, main_routes) + (in_log_only if starts else 0),
     }
     listeners = balance["listeners"]
     return Receipt(

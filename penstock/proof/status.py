@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from penstock.counts import Counts
+from penstock.handover.landing_failure import read_landing_failure
 from penstock.landing.damaged_files import damaged_files
 from penstock.landing.history import TOTALS
 from penstock.landing.journal import Commit, latest
@@ -59,6 +60,8 @@ class Status:
     problem: str = ""
     stopped_pid: int = 0
     """The pipeline's process if it is stopped (SIGSTOP, a debugger), otherwise 0."""
+    failure: dict[str, Any] | None = None
+    """The failure for which nothing lands (``LandingFailure.document``); None if the newest attempt did not fail."""
 
     def document(self) -> dict[str, Any]:
         """Return JSON-ready fields."""
@@ -108,6 +111,7 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
         ],
         problem=_lost_position(layout, lost_batch) if lost_batch >= 0 else "",
         stopped_pid=pid if (pid := landing_process(layout)) and has_stopped(pid) else 0,
+        failure=failure.document() if (failure := read_landing_failure(layout.failure)) else None,
     )
 
 

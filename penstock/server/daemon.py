@@ -104,7 +104,7 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     sweeper, keeper, recorder = (
         Sweeper(log),
         CheckpointKeeper(ledger),
-        EventRecorder(ledger, log, reports.pulses),
+        EventRecorder(ledger, log, reports.pulses, reports.landing_failure),
     )
 
     def start_background_work(_: Bound) -> None:

@@ -33,7 +33,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -42,6 +42,7 @@ from penstock.errors import PenstockError
 from penstock.files.disk_space import describe_full, is_disk_full, wait_for_space
 from penstock.files.errors import DamagedFile
 from penstock.handover.heartbeat import publish_heartbeat
+from penstock.handover.landing_failure import WORKER_CAUSE, FailurePage
 from penstock.landing.daemon_connection import configured_connection
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import acquire_landing_lock
@@ -78,11 +79,12 @@ MEMORY_GROWTH_BYTES = 64 << 20
 """Growth of the driver between two releases of freed memory. A batch of a million events takes about as much, and the
 next one uses it again.
 """
-SLOW_WORKER = "failed to connect back"
-"""A part of Spark's error for a Python worker that took more than ten seconds to start. Restarting the query costs less
+MAX_QUERY_STARTS = 20
+"""Starts of the query after WORKER_CAUSE: a worker took more than ten seconds to start. Restarting the query costs less
 than restarting the JVM.
 """
-MAX_QUERY_STARTS = 20
+IDLE_MESSAGE = "Waiting for data to arrive"
+"""Spark's message after a trigger without input: all that waited has landed."""
 FEATURE_POLL_S = 10.0
 """Interval between checks whether a table has lost a feature that Penstock does not write; each reads its log."""
 
@@ -124,6 +126,8 @@ def run(
     handle = acquire_landing_lock(landing.layout, stop)
     lock = ExitStack()
     lock.callback(os.close, handle)
+    failures = FailurePage(landing.layout.failure)
+    lock.callback(failures.close)
     try:
         if heartbeats:
             try:
@@ -131,27 +135,39 @@ def run(
             except OSError as error:
                 _LOGGER.warning("the console cannot see whether the pipeline is stopped: %s", error)
         if landing.layout.store is not None:
-            retry_while_away(lambda: begin_table(landing.layout), stop)
+            retry_while_away(lambda: begin_table(landing.layout), stop, failures.record)
         clock = BelievedClock(landing.layout, ledger)
         with _background_work(landing, ledger, clock, lock, follow) as (proof_worker, maintenance):
             packages = package_settings(landing.packages)
             session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
             try:
-                return _land(session, landing, proof_worker, maintenance, clock, once, stop)
+                return _land(session, landing, proof_worker, maintenance, clock, failures, once, stop)
             finally:
                 session.stop()
     except TablesAway:
         if stop.is_set():
             return 0
         raise
-    except (OSError, Py4JError) as error:
-        if is_disk_full(error):
-            raise DiskFull(describe_full(_written_folders(landing, spark or {}))) from None
-        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
+    except Exception as error:
+        cause = _named(error, landing, spark or {})
+        if not stop.is_set():
+            failures.record(cause)
+        if cause is error:
             raise
-        raise SparkGone(f"Spark's Java process has ended: {error}") from None
+        raise cause from None
     finally:
         lock.close()
+
+
+def _named(error: Exception, landing: Landing, spark: Mapping[str, object]) -> Exception:
+    """Return the error to raise: a full disk and an end of Spark get errors of their own."""
+    if isinstance(error, OSError | Py4JError) and is_disk_full(error):
+        return DiskFull(describe_full(_written_folders(landing, spark)))
+    if isinstance(error, Py4JJavaError):
+        return SparkGone(f"Spark failed: {error}")
+    if isinstance(error, Py4JError | ConnectionError):
+        return SparkGone(f"Spark's Java process has ended: {error}")
+    return error
 
 
 @contextmanager
@@ -210,10 +226,11 @@ def _land(
     proof_worker: ProofWorker,
     maintenance: Maintenance,
     clock: BelievedClock,
+    failures: FailurePage,
     once: bool,
     stop: threading.Event,
 ) -> int:
-    running, error = _run_query(session, landing, proof_worker, maintenance, clock, once, stop)
+    running, error = _run_query(session, landing, proof_worker, maintenance, clock, failures, once, stop)
     maintenance.stop(SHUTDOWN_TIMEOUT_S)
     # Order: maintenance, query, then the last proofs: nothing is committed after the proof worker has stopped.
     _stop_query(running, landing.layout)
@@ -222,6 +239,10 @@ def _land(
     _LOGGER.info("%s", _report(proof_worker.progress))
     if is_disk_full(RuntimeError(error)):
         raise OSError(errno.ENOSPC, error)
+    if error:
+        failures.record(error)
+    elif once and not stop.is_set():
+        failures.clear()
     return 1 if error else 0
 
 
@@ -231,6 +252,7 @@ def _run_query(
     proof_worker: ProofWorker,
     maintenance: Maintenance,
     clock: BelievedClock,
+    failures: FailurePage,
     once: bool,
     stop: threading.Event,
 ) -> tuple[RunningLanding, str]:
@@ -245,16 +267,18 @@ def _run_query(
                 stop=stop,
                 under_way=proof_worker.under_way,
                 latest_time=clock.expected_micros,
+                failures=failures,
             )
             maintenance.attach(running.change_typed)
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
-            error = _watch_closely(session, running, proof_worker, stop)
-            if SLOW_WORKER not in error:
+            error = _watch_closely(session, running, proof_worker, failures, stop)
+            if WORKER_CAUSE not in error:
                 return running, error
             running.stop()
         except PySparkException as failure:
-            if SLOW_WORKER not in str(failure):
+            if WORKER_CAUSE not in str(failure):
                 raise
+        failures.record(WORKER_CAUSE)
         _LOGGER.warning("no Python worker started within 10 s because the machine is overloaded; restarting the query")
     raise MachineTooBusy(f"no Python worker started in {MAX_QUERY_STARTS} attempts")
 
@@ -271,12 +295,16 @@ def _source(landing: Landing) -> str:
 
 
 def _watch_closely(
-    session: SparkSession, running: RunningLanding, proof_worker: ProofWorker, stop: threading.Event
+    session: SparkSession,
+    running: RunningLanding,
+    proof_worker: ProofWorker,
+    failures: FailurePage,
+    stop: threading.Event,
 ) -> str:
     """Watch the query, and stop it before an error is raised: nothing may be committed after the error is reported."""
     try:
         with StallWatch(jvm_pid()) as stall_watch:
-            return _watch(session, running, proof_worker, stop, stall_watch)
+            return _watch(session, running, proof_worker, failures, stop, stall_watch)
     except BaseException:
         stop.set()
         running.stop()
@@ -287,6 +315,7 @@ def _watch(
     session: SparkSession,
     running: RunningLanding,
     proof_worker: ProofWorker,
+    failures: FailurePage,
     stop: threading.Event,
     stall_watch: StallWatch,
 ) -> str:
@@ -303,6 +332,8 @@ def _watch(
             stall_watch.note(
                 None if is_committing else batch_state(session.sparkContext, running.query, is_remote=is_remote)
             )
+            if failures.failure and not is_committing and running.query.status["message"] == IDLE_MESSAGE:
+                failures.clear()
         has_progress = proof_worker.progress.batch != reported_batch or proof_worker.progress.away
         if has_progress and time.monotonic() - reported_at >= REPORT_INTERVAL_S:
             progress, now = proof_worker.progress, time.monotonic()

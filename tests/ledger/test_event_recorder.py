@@ -11,6 +11,7 @@ import pytest
 
 from penstock.counts import Counts, Origin
 from penstock.handover.heartbeat import Pulse
+from penstock.handover.landing_failure import LandingFailure
 from penstock.ledger.book import checkpoint
 from penstock.ledger.book.book import MAX_EVENTS, Book
 from penstock.ledger.book.book_from_topics import load
@@ -349,3 +350,12 @@ def test_stopped_pipeline_is_in_the_timeline(watched: Watched) -> None:
     assert watched.check_again() == ["pipeline is stopped"]
     watched.pulses["pipeline"] = Pulse(paused_at_s=100.0, pause_s=12.4)
     assert watched.check_again() == ["pipeline was stopped for 12.4 s"]
+
+
+def test_failing_pipeline_is_an_event_until_it_lands_again(watched: Watched) -> None:
+    failure: list[LandingFailure | None] = [LandingFailure("Python worker failed to connect back", "", 1, 1)]
+    watched.recorder = EventRecorder(watched.ledger, watched.log, landing_failure=lambda: failure[0])
+    watched.recorder.look()
+    assert watched.texts() == ["the pipeline fails, and messages wait: Python worker failed to connect back"]
+    failure[0] = None
+    assert watched.check_again(12) == ["the pipeline failed for 12 s: Python worker failed to connect back"]

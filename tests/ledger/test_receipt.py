@@ -206,7 +206,9 @@ def test_unread_topics_wait_while_the_pipeline_starts() -> None:
     books = balance([], [], [topic(logged=9, read=False)])
     assert nonzero_parts(receipt(books)) == {"kept": 9}
     starting = receipt(books | {"pipeline_starts": True})
-    assert (nonzero_parts(starting), starting.sent) == ({"starting": 9}, 9)
+    assert (nonzero_parts(starting), starting.sent) == ({"on_the_way": 9}, 9)
+    failing = receipt(books | {"landing_failure": {"cause": "x"}})
+    assert nonzero_parts(failing) == {"on_the_way": 9}, "a pipeline that fails does not run all the time"
 
 
 def test_rows_that_were_sent_back_are_not_open() -> None:

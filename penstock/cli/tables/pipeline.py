@@ -109,7 +109,7 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(report.document() | {"silent": silent}, indent=2))
         return
-    running = "running" if report.running else "not running"
+    running = ("failing" if report.failure else "running") if report.running else "not running"
     if report.stopped_pid:
         running = f"stopped (continue it: kill -CONT {report.stopped_pid})"
     batch = f", last batch {report.last_batch}" if report.last_batch >= 0 else ""
@@ -117,6 +117,9 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     console.print(f"{running}{batch}{age}, {report.rate:,} rows/s", markup=False)
     for process, silent_s in silent.items():
         console.print(f"{process} stopped for {silent_s:.0f} s: its messages wait", markup=False)
+    if report.failure:
+        console.print(report.failure["text"], markup=False, soft_wrap=True)
+        console.print(f"next: {report.failure['advice']}", markup=False, soft_wrap=True)
     if report.problem:
         console.print(report.problem, markup=False, soft_wrap=True)
     console.print(

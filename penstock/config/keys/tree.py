@@ -153,6 +153,11 @@ class Settings(Section):
         return self._pipeline_state / "contracts.json"
 
     @property
+    def landing_failure(self) -> Path:
+        """The page of the failure for which nothing lands, which the pipeline writes."""
+        return self._pipeline_state / "landed.failure"
+
+    @property
     def _pipeline_state(self) -> Path:
         tables = self.tables
         return (tables.state if isinstance(tables, TablesUrl) else tables) / "_checkpoints"

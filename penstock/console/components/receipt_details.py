@@ -15,7 +15,7 @@ from penstock.console.components.theme import table
 from penstock.console.findings import remedy
 from penstock.console.wording import clock, exact, meaning
 from penstock.counts import EXPIRED_READ, GAP_DELETED, Name
-from penstock.ledger.receipt import PARTS, Receipt, count_of
+from penstock.ledger.receipt import PARTS, Receipt, count_of, receipt
 from penstock.ledger.receipt_words import share, verdict
 from penstock.upkeep.quarantine.send_back import Row
 
@@ -29,7 +29,6 @@ PART_MEANINGS = {
     "deleted": "landed rows that were deleted from the table, by request or by retention",
     "dropped": "messages that pipeline.transform dropped; the table records their offsets",
     "kept": "messages of topics that no pipeline reads: they stay in the log until retention drops them",
-    "starting": "messages in the log; the pipeline is starting and has not reported yet",
     "handed_on": "messages of listeners that send to other handlers than the log",
     "expired": "messages that retention dropped from the log after all readers, if there were any, had read them",
     "lost": "messages that no table, topic or handler has",
@@ -115,14 +114,18 @@ def _messages_by_origin(part: str, balance: Mapping[str, Any]) -> list[tuple[str
         ]
     if part == "on_the_way":
         buffers = [(f"log buffer of {route['source']}, for {route['handler']}", route["in_buffer"]) for route in routes]
-        return [*buffers, *((f"topic {topic['topic']}", topic["pending"]) for topic in topics)]
+        # While the first pipeline starts, or fails, the rows of the log wait for it.
+        awaits_pipeline = not receipt(balance).parts["kept"]
+        terms = {topic["topic"]: "pending" if topic["read_by_pipeline"] else "logged" for topic in topics}
+        waiting = {name: term if awaits_pipeline else "pending" for name, term in terms.items()}
+        return [*buffers, *((f"topic {topic['topic']}", topic[waiting[topic["topic"]]]) for topic in topics)]
     if part == "handed_on":
         return [
             (f"{route['source']} to {route['handler']}", route["delivered"])
             for route in routes
             if route["handler"] != "log"
         ]
-    if part in ("kept", "starting"):
+    if part == "kept":
         return [(topic["topic"], topic["logged"]) for topic in topics if not topic["read_by_pipeline"]]
     if part == "unaccounted":
         return [(f"topic {topic['topic']}", topic["unaccounted"]) for topic in topics]

@@ -33,7 +33,7 @@ WATERMARKS_INTERVAL_S = 5.0
 MAX_EVENTS = 12
 MAX_FINDINGS = 20
 MAX_WATERMARKS = 12
-BAD_EVENT_KINDS = ("restart", "stopped", "loss", "disk", "foreign")
+BAD_EVENT_KINDS = ("restart", "stopped", "loss", "disk", "landing", "foreign")
 
 
 def build(daemon: Daemon, settings: Settings) -> None:

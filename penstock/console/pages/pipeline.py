@@ -68,13 +68,14 @@ def build(daemon: Daemon, settings: Settings) -> None:
 
 def status_html(pipeline_status: Status) -> str:
     """Return the state of the pipeline as a row of numbers."""
+    failure = pipeline_status.failure
     last = ("none yet", "last batch")
     if pipeline_status.last_batch_age is not None:
         last = (f"{lasted(pipeline_status.last_batch_age)} ago", f"last batch, number {pipeline_status.last_batch}")
     elif pipeline_status.last_batch >= 0:
         last = (str(pipeline_status.last_batch), "last batch")
     pairs = (
-        ("running" if pipeline_status.running else "not running", "pipeline"),
+        (("failing" if failure else "running") if pipeline_status.running else "not running", "pipeline"),
         last,
         (f"{short(pipeline_status.rate)}/s", "rows, last minute"),
         (exact(pipeline_status.rows), "rows proved"),
@@ -87,8 +88,12 @@ def status_html(pipeline_status: Status) -> str:
     )
     advice = f'<p class="dim">Start the pipeline: {command_html(PIPELINE_COMMAND)}</p>'
     start = "" if pipeline_status.running else advice
-    problem = pipeline_status.problem
-    banner = f'<div class="finding warn-edge">{escape(problem)}</div>' if problem else ""
+    failed = f"{failure['text']}; {failure['advice']}" if failure else ""
+    banner = "".join(
+        f'<div class="finding {edge}-edge">{escape(text)}</div>'
+        for edge, text in (("bad", failed), ("warn", pipeline_status.problem))
+        if text
+    )
     return f'{banner}<div style="display:flex;flex-wrap:wrap;gap:14px 40px">{cells}</div>{start}'
 
 

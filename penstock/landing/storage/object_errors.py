@@ -129,8 +129,10 @@ def interpret_error(text: str, url: str) -> TablesAway | TablesRefused:
     return TablesAway(f"{url} cannot be reached: {(code[1] if code else lines[-1])[:200]}")
 
 
-def retry_while_away(call: Callable[[], T], stop: threading.Event) -> T:
-    """Call a function until the tables can be written. Raises TablesAway only after ``stop`` is set."""
+def retry_while_away(
+    call: Callable[[], T], stop: threading.Event, report: Callable[[TablesAway], None] = lambda _: None
+) -> T:
+    """Call a function until the tables can be written; ``report`` failures. Raises TablesAway only after ``stop``."""
     pause, is_logged = FIRST_PAUSE_S, False
     while True:
         try:
@@ -139,6 +141,7 @@ def retry_while_away(call: Callable[[], T], stop: threading.Event) -> T:
             if not is_logged:
                 _LOGGER.warning("landing waits, and nothing is lost: %s", error)
             is_logged = True
+            report(error)
             if stop.wait(pause):
                 raise
             pause = min(pause * 2, MAX_PAUSE_S)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
+from penstock.handover.landing_failure import FailurePage
 from penstock.landing.journal import CommitInProgress
 from penstock.landing.storage.object_errors import retry_while_away, translate_full_disk
 from penstock.landing.writing.batch_commit import BatchCommit
@@ -19,11 +20,13 @@ from penstock.landing.writing.part_writer import PartResult
 class BackgroundCommit:
     """A thread that commits written batches, and retries until ``stop`` is set if the store is unreachable or full.
 
-    ``under_way`` holds the batch, also after its commit has failed.
+    ``under_way`` holds the batch, also after its commit has failed; ``failures`` takes in failed attempts.
     """
 
-    def __init__(self, commit: BatchCommit, stop: Event, under_way: CommitInProgress) -> None:
-        self._commit, self._stop, self._under_way = commit, stop, under_way
+    def __init__(
+        self, commit: BatchCommit, stop: Event, under_way: CommitInProgress, failures: FailurePage | None = None
+    ) -> None:
+        self._commit, self._stop, self._under_way, self._failures = commit, stop, under_way, failures
         under_way.batch = None
         self._thread = ThreadPoolExecutor(1, "commit")
         self._last: Future[None] | None = None
@@ -35,15 +38,21 @@ class BackgroundCommit:
         """
         if self._last is None and self._commit.is_landed(batch):
             return
-        parts = retry_while_away(write, self._stop)
+        parts = retry_while_away(write, self._stop, self._report)
         # Order: one commit at a time, so that the table is at most one batch behind Spark.
         self.settle()
         self._under_way.batch = batch
         self._last = self._thread.submit(self._commit_parts, batch, parts)
 
     def _commit_parts(self, batch: int, parts: Sequence[PartResult]) -> None:
-        retry_while_away(lambda: self._commit_once(batch, parts), self._stop)
+        retry_while_away(lambda: self._commit_once(batch, parts), self._stop, self._report)
         self._under_way.batch = None
+        if self._failures is not None:
+            self._failures.clear()
+
+    def _report(self, error: BaseException) -> None:
+        if self._failures is not None:
+            self._failures.record(error)
 
     def _commit_once(self, batch: int, parts: Sequence[PartResult]) -> None:
         with translate_full_disk(self._commit.folder):

@@ -142,6 +142,14 @@ RULES = (
         advice="messages wait in the log; penstock pipeline status names the process: continue it with kill -CONT",
     ),
     Rule(
+        "PenstockPipelineFails",
+        "critical",
+        Above("penstock_pipeline_failing_seconds", (), 0),
+        "nothing has landed for {value} s because the pipeline fails",
+        MINUTE,
+        "penstock pipeline status names the cause and the next step; messages wait in the log until retention",
+    ),
+    Rule(
         "PenstockKernelDrops",
         "warning",
         Growth(COUNTS, LISTENER, "name", ("kernel_dropped",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.files.checked_document import read_document
 from penstock.files.disk_space import DiskSpace, local_disks
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
+from penstock.handover.landing_failure import LandingFailure, read_landing_failure
 from penstock.handover.paths import account_file, pipeline_state_files, relay_state_file, state_file
 from penstock.handover.sender_table import MAX_SENDERS
 from penstock.handover.state_page import PIPELINE_TEXTS, RELAY_TEXTS, STATISTICS, TEXTS, StatePage
@@ -108,8 +110,14 @@ class MonitoringApi:
         unwritten = unwritten_losses(events, 1000 * selected.start, 1000 * selected.stop)
         present = {"audits": audits, "clock": self._log.clock.state().text(), "silent": silent}
         present |= {"unwritten": unwritten} if unwritten else {}
+        if failure := self.landing_failure():
+            present["landing_failure"] = failure.document()
         present["low_disks"] = {str(disk.folder): disk.free for disk in self._disks() if disk.missing}
         return self._ledger.balance(within).document() | present
+
+    def landing_failure(self) -> LandingFailure | None:
+        """Return why nothing lands, as the pipeline on this machine reports it."""
+        return read_landing_failure(self.settings.landing_failure)
 
     def senders(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return senders by listener, the largest first, and their number; ``listener`` selects one.
@@ -215,6 +223,8 @@ class MonitoringApi:
             if SILENT in handler
         ]
         running = [pulse.silent_s for pulse in self._pipeline_pulses().values() if pulse.is_running]
+        failure = self.landing_failure()
+        failing_s = max(time.time() - failure.since / 1000, 1.0) if failure else 0.0
         topics = topic_families(self._log)
         relays = {
             relay.name: _published(relay_state_file(self.settings.data_dir, relay.name), RELAY_TEXTS)
@@ -235,6 +245,12 @@ class MonitoringApi:
                 "gauge",
                 "Time since the pipeline last reported",
                 [({}, round(max(running, default=0.0), 1))],
+            ),
+            Family(
+                "penstock_pipeline_failing_seconds",
+                "gauge",
+                "Time since the landing fails",
+                [({}, round(failing_s, 1))],
             ),
             *self._sender_families(),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),

@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.pipeline import IcebergConfig
 from penstock.config.syntax.tables_url import TablesPlace
+from penstock.handover.landing_failure import FailurePage
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
 from penstock.landing.journal import CommitInProgress
@@ -179,12 +180,14 @@ def start_landing(
     stop: Event | None = None,
     under_way: CommitInProgress | None = None,
     latest_time: Callable[[], int] = lambda: NO_LIMIT,
+    failures: FailurePage | None = None,
 ) -> RunningLanding:
     """Start the query from its checkpoint.
 
     ``available_now``: end when all messages have landed. ``stop``: ends the wait for an unavailable store.
     ``under_way``: kept up to date for the reader that enters commits in the journal. ``latest_time`` returns the
     plausible time in microseconds: rows with a later log time do not expire any key of duplicates.
+    ``failures`` takes in failed attempts to commit, and is cleared by a commit.
 
     Raises UnknownFormat (another version created the table), CheckpointLost, SchemaDiffers, TypedTableAhead,
     SourceDiffers (the table was landed from another source), BadTransform.
@@ -208,7 +211,7 @@ def start_landing(
         latest_time,
         partial(planned_ranges, layout.checkpoint),
     )
-    commits = BackgroundCommit(commit, stop or Event(), under_way or CommitInProgress())
+    commits = BackgroundCommit(commit, stop or Event(), under_way or CommitInProgress(), failures)
     frame, sources = _source_of_ranges(spark, landing)
     rules = landing.rules(spark)
 

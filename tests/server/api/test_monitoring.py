@@ -18,6 +18,7 @@ from penstock.config.keys.alarms import AlarmsConfig
 from penstock.counts import Origin
 from penstock.files.checked_document import write_document
 from penstock.handover.heartbeat import Heartbeat
+from penstock.handover.landing_failure import FailurePage
 from penstock.handover.paths import pipeline_state_files, senders_file
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import PIPELINE_TEXTS, STATISTICS, StatePage
@@ -293,6 +294,18 @@ def test_silent_host_fires_an_alarm_by_its_name(reports: MonitoringApi) -> None:
     assert firing(reports, "PenstockHostSilent") == [{"host": "db1"}]
     log.topic("web").append(body([b"m"]), Origin("db1/in", now, 0, 0)).result()
     assert firing(reports, "PenstockHostSilent") == []
+
+
+def test_failing_pipeline_is_in_the_balance_and_fires_an_alarm(reports: MonitoringApi) -> None:
+    assert "landing_failure" not in reports.balance({})
+    assert firing(reports, "PenstockPipelineFails") == []
+    page = FailurePage(reports.settings.landing_failure)
+    page.record("Python worker failed to connect back")
+    document = reports.balance({})["landing_failure"]
+    assert (document["cause"], document["times"]) == ("Python worker failed to connect back", 1)
+    assert firing(reports, "PenstockPipelineFails") == [{}]
+    page.clear()
+    assert firing(reports, "PenstockPipelineFails") == []
 
 
 def test_stopped_pipeline_is_in_the_balance_and_the_metrics(reports: MonitoringApi) -> None:
