@@ -100,8 +100,8 @@ def list_rows(
     for row in matches:
         header = f"{row.position}  {row.timestamp:%m-%d %H:%M:%S} UTC  {row.source or 'no source'}  {row.reason}"
         _print_entry(header, row.payload.decode(errors="replace"))
-        if row.fault.text != row.reason:
-            print(textwrap.fill(visible(row.fault.text), 80, initial_indent="    ", subsequent_indent="    "))
+        if details := row.fault.details(row.reason):
+            print(textwrap.fill(visible(details), 80, initial_indent="    ", subsequent_indent="    "))
     if not matches:
         print("the quarantine is empty")
 

@@ -173,7 +173,8 @@ def listing(rows: list[Row], selection: Selection, is_older_page: bool, state: S
             f'<span class="nw" title="{row.timestamp.isoformat()}">{row.timestamp.astimezone():%b %d %H:%M:%S}</span>',
             f'<span class="nw">{escape(row.source or "")}</span>',
             f'<a class="nw" href="/find?{urlencode({"q": row.position})}">{escape(row.position)}</a>',
-            f'<div><b class="nw">{escape(row.reason.replace("_", " "))}</b><br>{escape(row.fault.text)}</div>',
+            f'<div><b class="nw">{escape(row.reason.replace("_", " "))}</b>'
+            f"<br>{escape(row.fault.details(row.reason))}</div>",
             f"<code>{marked_payload(row.payload, row.fault)}</code>",
         ]
         for row in rows[:PAGE_ROWS]

@@ -46,6 +46,10 @@ class Fault:
     end: int | None = None
     character: int | None = None
 
+    def details(self, reason: str) -> str:
+        """Return what the text says beyond ``reason``; empty if it only repeats it."""
+        return "" if self.text == _fault_without_position(reason).text else self.text
+
     def document(self) -> dict[str, Any]:
         """Return the fault as a JSON document."""
         return {"text": self.text, "byte": None if self.begin is None else self.begin + 1, "character": self.character}

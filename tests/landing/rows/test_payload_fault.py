@@ -120,3 +120,8 @@ def test_any_quarantined_payload_has_a_fault_inside_it(document: dict[str, objec
         fault = find_fault(reason, payload)
         assert fault.text
         assert fault.begin is None or 0 <= fault.begin <= (fault.end or 0) <= len(payload)
+
+
+def test_details_are_empty_if_the_text_only_repeats_the_reason() -> None:
+    assert find_fault("too_old", b"{}").details("too_old") == ""
+    assert find_fault("bad_json", b"{,}").details("bad_json").startswith("not valid JSON")
