@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import re
 import shutil
@@ -24,6 +23,10 @@ FREED_BYTES, RETRY_S = 16 << 20, 300.0
 """Space that must become free before waiting ends, and the time after which it ends with PROBE_BYTES: a failed attempt
 returns what it wrote, so that some space is always free after it, and is not enough.
 """
+AMPLE_BYTES, AMPLE_SHARE = 1 << 30, 0.25
+"""Free space of a disk, in bytes or as a share of a smaller disk, that ends a wait at once: it was freed before."""
+AMPLE_PROBE_BYTES = 64 << 20
+"""Largest file that must fit then: a quota does not show in the free space."""
 _TEXT = re.compile(rf"{NO_SPACE_TEXT}|Disk quota exceeded|os error 28\b")
 """Texts of errors that have no number: of Java, and of delta-rs."""
 
@@ -69,15 +72,15 @@ def describe_full(folders: Mapping[str, Path]) -> str:
     return f"no space left on device in {named}"
 
 
-def has_space(folder: Path) -> bool:
-    """Report whether a file of PROBE_BYTES fits into a folder, which is created if it does not exist."""
+def has_space(folder: Path, probe_bytes: int = PROBE_BYTES) -> bool:
+    """Report whether a file of ``probe_bytes`` fits into a folder, which is created if it does not exist."""
     probe = folder / f"probe.{uuid4().hex}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # A quota does not show in statvfs, so space is allocated and given back.
         descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, PROBE_BYTES)
+            os.posix_fallocate(descriptor, 0, probe_bytes)
         finally:
             os.close(descriptor)
             probe.unlink()
@@ -93,16 +96,26 @@ def wait_for_space(
     freed_bytes: int = FREED_BYTES,
     retry_s: float = RETRY_S,
 ) -> bool:
-    """Wait until all folders have space and ``freed_bytes`` more than at the lowest, or ``retry_s`` have passed.
+    """Wait until each folder's disk has ample space, or ``freed_bytes`` more than at its lowest, or ``retry_s`` pass.
 
     Return False if ``stop`` is set before.
     """
-    deadline, lowest = time.monotonic() + retry_s, math.inf
+    deadline, lowest = time.monotonic() + retry_s, dict[int, int]()
     while True:
-        free = min((disk.free for disk in local_disks(folders.values(), 0, 0)), default=0)
-        lowest = min(lowest, free)
-        may_retry = free >= lowest + freed_bytes or time.monotonic() >= deadline
-        if may_retry and all(map(has_space, folders.values())):
+        is_last = time.monotonic() >= deadline
+        # Each folder is looked at: one without space must not hide the lowest space of the next.
+        ready = [_may_retry(folder, lowest, freed_bytes, is_last) for folder in folders.values()]
+        if all(ready):
             return True
         if stop.wait(interval_s):
             return False
+
+
+def _may_retry(folder: Path, lowest: dict[int, int], freed_bytes: int, is_last: bool) -> bool:
+    """Report whether a folder has space again; ``lowest`` has the least free bytes of each disk and is kept up."""
+    if not has_space(folder):
+        return False
+    device, (disk,) = folder.stat().st_dev, local_disks([folder], AMPLE_BYTES, AMPLE_SHARE)
+    lowest[device] = min(lowest.get(device, disk.free), disk.free)
+    is_ample = not disk.missing and has_space(folder, min(AMPLE_PROBE_BYTES, max(disk.limit // 2, PROBE_BYTES)))
+    return is_ample or is_last or disk.free >= lowest[device] + freed_bytes

@@ -10,6 +10,7 @@ that events report.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -34,7 +35,7 @@ which takes up to a tenth of a second on a busy machine.
 MAX_CPU_SHARE = 0.05
 """Limit for the recorder's CPU time, as a share of one core."""
 RESTART_GRACE_MS = 5_000
-"""Time after a restart in which a loss still belongs to it: the counts of its absence arrive late."""
+"""Time after a restart or a full disk in which a loss still belongs to it: the counts arrive late."""
 LOSS_PAUSE_MS = 60_000
 """Time without growth after which further losses start a new event."""
 MAX_EVENT_MS = 3_600_000
@@ -139,7 +140,8 @@ class EventRecorder:
         now = int(self._log.clock.expected() * 1000)
         # Order: before the losses, so that they find the pause or the full disk that caused them.
         self._record_stopped_processes(now)
-        self._record_state(DISK, self._log.recent_space_error(DISK_RECOVERY_S), now)
+        shortage = self._log.recent_space_error(DISK_RECOVERY_S)
+        self._record_state(DISK, str(shortage or ""), now, shortage.full if shortage else "")
         for origin, grown in self._unreported_losses():
             self._record_loss(origin, grown, now)
         failure = self._landing_failure()
@@ -235,7 +237,7 @@ class EventRecorder:
         """Return the losses of a time in which the log cannot be written, or could not until a moment ago."""
         for event in reversed([*self._ledger.events(), *(draft.event for draft in self._drafts.values())]):
             # Order: the counts of dropped messages are entered with the first frame that the log stores again.
-            if event.kind == DISK and (not event.until or abs(now - event.until) < LOSS_PAUSE_MS):
+            if event.kind == DISK and (not event.until or abs(now - event.until) < RESTART_GRACE_MS):
                 return self._draft_of_cause(event, origin, now)
         return None
 
@@ -259,14 +261,19 @@ class EventRecorder:
             self._drafts[event.id] = _Draft(event, written=posted.version if posted else -1)
         return self._drafts[event.id]
 
-    def _record_state(self, kind: str, cause: str, now: int) -> None:
+    def _record_state(self, kind: str, cause: str, now: int, what: str = "") -> None:
         """Open, continue or (with an empty ``cause``) close the event of a lasting state."""
         open_draft = next((d for d in self._drafts.values() if d.event.kind == kind and not d.event.until), None)
         # Only the first look may find an event that a predecessor left open: later ones are drafts of this daemon.
-        if not self._looks and (event := self._open_event_of_predecessor(kind)):
-            open_draft = self._draft(event)
+        if not self._looks and (left_open := self._open_events_of_predecessors(kind)):
+            open_draft = self._draft(left_open[-1])
+            for event, successor in itertools.pairwise(left_open):
+                # Crash: a daemon that could not post the end of an event on a full disk leaves it open.
+                self._draft(event).change(until=max(successor.at, event.at + 1))
         if cause and open_draft is None:
-            self._draft(EventPost(f"{kind} {now}", 0, kind, now, cause=cause)).noticed = self._log.clock.monotonic()
+            self._draft(
+                EventPost(f"{kind} {now}", 0, kind, now, what=what, cause=cause)
+            ).noticed = self._log.clock.monotonic()
         elif not cause and open_draft is not None:
             open_draft.change(until=self._end_of(open_draft, now))
 
@@ -278,9 +285,9 @@ class EventRecorder:
             return max(now, draft.event.at + 1)
         return draft.event.at + max(1, round((self._log.clock.monotonic() - draft.noticed) * 1000))
 
-    def _open_event_of_predecessor(self, kind: str) -> EventPost | None:
-        """Return the newest event of a state that an earlier daemon left open."""
-        return next((e for e in reversed(self._ledger.events()) if e.kind == kind and not e.until), None)
+    def _open_events_of_predecessors(self, kind: str) -> list[EventPost]:
+        """Return the events of a state that earlier daemons left open, the newest last."""
+        return sorted((e for e in self._ledger.events() if e.kind == kind and not e.until), key=lambda e: e.at)
 
     def _collect_sweeps(self, swept: list[Swept]) -> None:
         with self._lock:

@@ -86,7 +86,7 @@ def _retention(event: Event) -> str:
 
 
 def _disk(event: Event) -> str:
-    full, cause = full_part(event["cause"]), event["cause"]
+    full, cause = full_part(event), event["cause"]
     lost = sum(event["lost"].values())
     messages = f"{lost:,} message{'' if lost == 1 else 's'} lost"
     loss_text = f"; {messages} because the log could not be written" if lost else ""

@@ -204,11 +204,11 @@ def unwritten_losses(events: Iterable[Mapping[str, Any]], since_ms: float = 0, u
     losses: Losses = {}
     for event in events:
         if (state := states.get(event["during"])) and (count := event["lost"].get(MISSED_BY_LOG)):
-            losses.setdefault(event["place"], Counts())[UNWRITTEN[full_part(state["cause"])]] += count
+            losses.setdefault(event["place"], Counts())[UNWRITTEN[full_part(state)]] += count
     if not states:
         return {}
     newest = max(states.values(), key=lambda event: int(event["at"]))
-    return {"since": newest["at"], "until": newest["until"], "full": full_part(newest["cause"]), "lost": losses}
+    return {"since": newest["at"], "until": newest["until"], "full": full_part(newest), "lost": losses}
 
 
 def count_of(reason: str) -> str:
@@ -216,9 +216,12 @@ def count_of(reason: str) -> str:
     return MISSED_BY_LOG if reason in UNWRITTEN.values() else reason
 
 
-def full_part(cause: str) -> str:
-    """Return what was full by the error of a refused append: the ``disk``, or the ``log`` by its own limits."""
-    return "log" if cause.startswith(("log.max_bytes", "no file descriptor")) else "disk"
+def full_part(event: Mapping[str, Any]) -> str:
+    """Return what was full during an event of kind DISK: the ``disk``, or the ``log`` by its own limits."""
+    if event.get("what") in UNWRITTEN:
+        return str(event["what"])
+    # Events of earlier versions have only the text of the refusal.
+    return "log" if event["cause"].startswith(("log.max_bytes:", "no file descriptor is free:")) else "disk"
 
 
 def _main_routes(balance: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

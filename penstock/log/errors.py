@@ -7,6 +7,8 @@ from penstock.files import errors as file_errors
 from penstock.files.disk_space import NO_SPACE, NO_SPACE_TEXT
 from penstock.process.kernel import file_shortage
 
+DISK_PART, LOG_PART = "disk", "log"
+
 
 class LogError(PenstockError):
     """Base of all errors of the log."""
@@ -61,7 +63,14 @@ class MessageTooLarge(LogError):
 
 
 class LogFull(LogError):
-    """The disk is full, or a limit is reached. Nothing of the append is stored; a retry works when there is room."""
+    """The disk is full, or a limit is reached. Nothing of the append is stored; a retry works when there is room.
+
+    ``full``: the part without space, DISK_PART, or LOG_PART for a limit of the log or of its process.
+    """
+
+    def __init__(self, text: str, full: str = DISK_PART) -> None:
+        super().__init__(text)
+        self.full = full
 
 
 class WriteFailed(LogError):
@@ -88,7 +97,7 @@ class CorruptBatch(LogError):
 def write_error(error: OSError) -> LogError:
     """Return the LogError for a failed write. Its text reaches clients and therefore names no file."""
     if text := file_shortage(error):
-        return LogFull(text)
+        return LogFull(text, LOG_PART)
     if error.errno in NO_SPACE:
         return LogFull(error.strerror or NO_SPACE_TEXT)
     return WriteFailed(f"cannot write: {error.strerror or error}")

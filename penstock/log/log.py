@@ -22,6 +22,7 @@ from penstock.log.errors import (
     InvalidTopicName,
     LogClosed,
     LogError,
+    LogFull,
     LogLocked,
     TooManyTopics,
     TopicExists,
@@ -374,10 +375,10 @@ class Log:
         """Call ``observer`` after each sweep with what was dropped."""
         self._sweep_observers.append(observer)
 
-    def recent_space_error(self, within: float) -> str:
-        """Return why an append was refused for lack of space within the last seconds; empty if none was."""
-        time, reason = self._shared.refused
-        return reason if self.clock.monotonic() - time < within else ""
+    def recent_space_error(self, within: float) -> LogFull | None:
+        """Return the error of an append that was refused for lack of space within the last seconds; None without."""
+        time, error = self._shared.refused
+        return error if self.clock.monotonic() - time < within else None
 
     def close(self) -> None:
         """Commit all appends, then close all files. Later appends fail with LogClosed."""

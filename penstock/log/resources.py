@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from penstock.files.file_system import FileSystem
 from penstock.log.commit.committer_threads import Committers
-from penstock.log.errors import LogFull
+from penstock.log.errors import LOG_PART, LogFull
 from penstock.log.plausible_clock import PlausibleClock
 from penstock.process.kernel import file_shortage
 
@@ -121,7 +121,9 @@ class Budget:
     def check(self, size: int) -> None:
         """Raise LogFull if ``size`` more bytes exceed the limit."""
         if self.limit and self._used + size > self.limit:
-            raise LogFull(f"log.max_bytes: {self._used} of {self.limit} bytes are used, {size} more do not fit")
+            raise LogFull(
+                f"log.max_bytes: {self._used} of {self.limit} bytes are used, {size} more do not fit", LOG_PART
+            )
 
 
 class Reserve:
@@ -187,7 +189,7 @@ class SharedResources:
     budget: Budget = field(default_factory=Budget)
     handles: OpenFiles = field(default_factory=OpenFiles)
     producer_memory: float = PRODUCER_MEMORY_S
-    refused: tuple[float, str] = (-math.inf, "")
-    """Monotonic time and reason of the last append that was refused for lack of space."""
+    refused: tuple[float, LogFull | None] = (-math.inf, None)
+    """Monotonic time and error of the last append that was refused for lack of space."""
     recovered: list[Callable[[str, int], None]] = field(default_factory=list)
     """Called with name and end of a recovered topic, before anything is appended to it."""

@@ -204,7 +204,7 @@ class Topic:
                 self.writer.write(appends)
             except Exception as error:  # noqa: BLE001 - every append that waits gets an answer
                 if isinstance(error, LogFull):
-                    self._shared.refused = (self._shared.clock.monotonic(), str(error))
+                    self._shared.refused = (self._shared.clock.monotonic(), error)
                 _fail(appends, error)
             self.announce()
             # Durability ``written``: the sync follows the answers.

@@ -334,8 +334,8 @@ def _watch(
             )
             if failures.failure and not is_committing and running.query.status["message"] == IDLE_MESSAGE:
                 failures.clear()
-        has_progress = proof_worker.progress.batch != reported_batch or proof_worker.progress.away
-        if has_progress and time.monotonic() - reported_at >= REPORT_INTERVAL_S:
+        # The proof worker itself logs that proofs are delayed, once for each reason.
+        if proof_worker.progress.batch != reported_batch and time.monotonic() - reported_at >= REPORT_INTERVAL_S:
             progress, now = proof_worker.progress, time.monotonic()
             # Spark's own rate counts planned ranges of offsets, of which a batch has one or a few per topic.
             rate = f", {(progress.rows - reported_rows) / (now - reported_at):,.0f} rows/s"

@@ -77,6 +77,16 @@ def test_wait_needs_more_space_than_a_failed_attempt_has_left(tmp_path: Path) ->
         assert wait_for_space({"the table": folder}, stop, 0.01)
 
 
+def test_wait_ends_at_once_if_the_space_was_freed_before(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "disk", "64m") as freed, small_file_system(tmp_path / "other", "64m") as other:
+        stop = threading.Event()
+        stop.set()
+        folders = {"the table": freed, "Spark's scratch": other}
+        assert wait_for_space(folders, stop, freed_bytes=1 << 40)
+        (other / "ballast").write_bytes(bytes(59 << 20))
+        assert not wait_for_space(folders, stop, freed_bytes=1 << 40), "of each disk"
+
+
 def test_each_disk_is_listed_once_with_the_smaller_limit(tmp_path: Path) -> None:
     total = shutil.disk_usage(tmp_path).total
     (tmp_path / "a").mkdir()

@@ -18,9 +18,10 @@ from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.event_recorder import LOSS_PAUSE_MS, EventRecorder
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.posts import EventPost
+from penstock.ledger.posts import DISK, EventPost
 from penstock.ledger.receipt import receipt
 from penstock.log import Log, Swept, TopicSettings
+from penstock.log.errors import LogFull
 from penstock.log.plausible_clock import STEADY_AFTER_S
 from penstock.records import EMPTY_BODY, body
 from penstock.testing import FakeClock
@@ -359,3 +360,23 @@ def test_failing_pipeline_is_an_event_until_it_lands_again(watched: Watched) -> 
     assert watched.texts() == ["the pipeline fails, and messages wait: Python worker failed to connect back"]
     failure[0] = None
     assert watched.check_again(12) == ["the pipeline failed for 12 s: Python worker failed to connect back"]
+
+
+@pytest.mark.survives("alarms", "full disk")
+def test_each_event_that_earlier_daemons_left_open_is_closed(watched: Watched) -> None:
+    started = int(watched.clock.now * 1000)
+    for age_ms in (60_000, 20_000):
+        at = started - age_ms
+        watched.ledger.post(EventPost(f"disk {at}", 0, DISK, at, what="log", cause="a text").document())
+    watched.reopen()
+    assert watched.texts() == ["the log was full for 20 s", "the log was full for 40 s"]
+
+
+@pytest.mark.survives("alarms", "full disk")
+def test_loss_after_the_grace_of_a_full_disk_is_no_part_of_it(watched: Watched) -> None:
+    watched.log._shared.refused = (watched.clock.monotonic(), LogFull("log.max_bytes.of_a_user is wrong"))
+    assert watched.check_again() == ["the disk is full: log.max_bytes.of_a_user is wrong"]
+    watched.check_again(11)
+    watched.check_again(10)
+    watched.lose(policy_drop__log=3)
+    assert watched.check_again() == ["in: 3 too fast for handler log", "the disk was full for 11 s"]

@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -176,7 +177,7 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     require_spark()
     from penstock.handover.paths import pipeline_state_files
     from penstock.proof.posts.ledger_client import LedgerClient
-    from penstock.spark.pipeline import landing_of, wait_until_useful
+    from penstock.spark.pipeline import DiskFull, landing_of, wait_until_useful
     from penstock.spark.pipeline import run as run_landing
     from penstock.upkeep.maintenance import Follow
 
@@ -195,11 +196,14 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     except (RuntimeError, ValueError, OSError) as error:
         if isinstance(error, OSError) and not is_disk_full(error):
             raise
-        if not is_child:
+        if not is_child and (once or not isinstance(error, DiskFull)):
             fail(error)
         logging.getLogger(__name__).critical("%s", error)
         wait_until_useful(error, settings, stop)
-        return 1
+        if not is_child and not stop.is_set():
+            # As the supervisor does: a new process, as Spark and its Java process start once in each.
+            os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this command itself
+        return 0 if stop.is_set() and not is_child else 1
 
 
 def main() -> None:

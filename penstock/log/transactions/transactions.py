@@ -18,7 +18,7 @@ from penstock.counts import Origin
 from penstock.files.file_system import Clock, FileSystem
 from penstock.log.commit.batching import Appended, PreparedBatch, QueuedAppend, resolve
 from penstock.log.commit.writer import Writer
-from penstock.log.errors import ForeignTransaction, LogFull, TransactionTimedOut, UnknownTransaction
+from penstock.log.errors import LOG_PART, ForeignTransaction, LogFull, TransactionTimedOut, UnknownTransaction
 from penstock.log.resources import PRODUCER_MEMORY_S
 from penstock.log.settings import TopicSettings
 from penstock.log.store.producers import ProducerSequence
@@ -121,11 +121,14 @@ class Transactions:
 
     def _check_room(self, owner: str) -> None:
         if len(self._open) >= self.limits.max_open:
-            raise LogFull(f"transactions.max_open: {len(self._open)} transactions are open; retry when some have ended")
+            raise LogFull(
+                f"transactions.max_open: {len(self._open)} transactions are open; retry when some have ended", LOG_PART
+            )
         open_of_owner = sum(staged.owner == owner for staged in self._open.values()) if owner else 0
         if open_of_owner >= self.limits.max_open_per_owner:
             raise LogFull(
-                f"transactions.max_open_per_token: {open_of_owner} transactions of {owner} are open; end some first"
+                f"transactions.max_open_per_token: {open_of_owner} transactions of {owner} are open; end some first",
+                LOG_PART,
             )
 
     def append(
