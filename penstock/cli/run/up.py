@@ -446,7 +446,8 @@ class Up:
                 text = f"{self._successor.command[0]}: {error.strerror}"
                 self._refuse_restart(Outcome(self._restart_began, error=text, restart=True, remaining=remaining))
         elif self._has_started:
-            os.replace(data_dir / SERVE_RESTARTED, data_dir / OUTCOME)
+            with contextlib.suppress(OSError):  # a `serve` that ends removes it
+                os.replace(data_dir / SERVE_RESTARTED, data_dir / OUTCOME)
 
     def _succeed_children(self, pids: Mapping[str, int]) -> None:
         """Replace the inherited children other than ``serve``, which restarts itself and keeps its sockets open."""
