@@ -18,7 +18,8 @@ def install(folder: Path, version: str) -> Path:
     source, package = Path(penstock.__file__).parent, site_packages / "penstock"
     package.mkdir()
     for path in source.iterdir():
-        if path.name != "__init__.py":
+        # Bytecode of `__init__` is shared otherwise, and that of another version has the same length and second.
+        if path.name not in ("__init__.py", "__pycache__"):
             (package / path.name).symlink_to(path)
     text = (source / "__init__.py").read_text()
     (package / "__init__.py").write_text(text.replace(penstock.__version__, version))
