@@ -285,6 +285,11 @@ def landed_by_minute(landed: Mapping[str, TopicFates], since: Mapping[str, int])
     return _by_minute(landed, is_partition, lambda name: name not in (Name.REDACTED, Name.SEGMENT), since)
 
 
+def duplicates_by_minute(landed: Mapping[str, TopicFates], since: Mapping[str, int]) -> dict[str, dict[int, int]]:
+    """Return those of ``landed_by_minute`` that have landed before."""
+    return _by_minute(landed, is_partition, lambda name: name == Name.DUPLICATE, since)
+
+
 def promoted_by_minute(landed: Mapping[str, TopicFates], sources: Iterable[str]) -> dict[str, dict[int, int]]:
     """Return the relayed messages that were copied from the log to Kafka, by HOST/LISTENER and minute."""
     since = dict.fromkeys(sources, 0)

@@ -23,6 +23,7 @@ from penstock.ledger.balance import (
     Balance,
     UnlandedTail,
     Within,
+    duplicates_by_minute,
     landed_by_minute,
     promoted_by_minute,
     with_hosts,
@@ -324,7 +325,10 @@ class Ledger:
         since = over_kafka.separate_since(kafka_hosts_states, pages.rolled)
         promoted = promoted_by_minute(pages.landed, since)
         arrived = landed_by_minute(pages.landed, since | dict.fromkeys(promoted, 0))
-        compared = over_kafka.compare(kafka_hosts_states, arrived, pages.rolled, promoted)
+        # Only of a host that has lost a disk: of others a duplicate is an arrived message as any.
+        former = {f"{name}/{listener}" for name, host in kafka_hosts_states.items() for listener in host.closed}
+        duplicates = duplicates_by_minute(pages.landed, {name: since[name] for name in former})
+        compared = over_kafka.compare(kafka_hosts_states, arrived, pages.rolled, promoted, duplicates)
         return with_kafka_hosts(with_hosts(total, self.hosts.states), compared)
 
     def losses(self) -> Losses:

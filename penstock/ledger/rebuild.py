@@ -43,7 +43,7 @@ def rebuild_balance(
     in_buffer = waiting(buffers, all_listeners(buffers, listeners), partial(_stored_position, topics))
     document = balance_of(book.snapshot(), topics, in_buffer, within, buffers).document()
     # A daemon whose balance changed during the computation cannot be compared.
-    settled = before is not None and without_posts_of_hosts(before) == without_posts_of_hosts(running())
+    settled = before is not None and _books(before) == _books(running())
     return document | {"differs": [*(differences(before or {}, document) if settled else []), *checkpoint]}
 
 
@@ -57,9 +57,12 @@ def _stored_position(topics: Path, topic: str, buffer: str) -> int:
         return 0
 
 
-def without_posts_of_hosts(document: Document | None) -> Document:
-    """Return a balance without what hosts post every few seconds, also while nothing arrives."""
-    return {name: part for name, part in (document or {}).items() if name != "hosts"}
+def _books(document: Document | None) -> Document:
+    """Return the counts of a balance that arriving messages change.
+
+    Not the posts of hosts, nor the state of processes and disks, which change while nothing arrives.
+    """
+    return {part: (document or {}).get(part) for part in ("listeners", "routes", "topics")}
 
 
 def _rolled(topics: Path, ledger: Document | None) -> int:

@@ -53,11 +53,15 @@ def test_table_with_missing_rows_differs_from_the_ledger(ledger: Ledger, tmp_pat
     )
 
 
-def test_posts_of_hosts_do_not_prevent_the_comparison(ledger: Ledger, tmp_path: Path) -> None:
+def test_posts_of_hosts_and_states_of_disks_and_processes_do_not_prevent_the_comparison(
+    ledger: Ledger, tmp_path: Path
+) -> None:
     now, posts = ledger.balance().document(), iter(range(2))
 
     def running() -> dict[str, Any]:
-        return now | {"hosts": [{"host": "a", "way": "relay", "fates": {}, "reported_at": next(posts)}]}
+        number = next(posts)
+        hosts = [{"host": "a", "way": "relay", "fates": {}, "reported_at": number}]
+        return now | {"hosts": hosts, "low_disks": {"/data": number}, "silent": {"receiver": number}}
 
     rebuilt = rebuild_balance(tmp_path / "topics", tmp_path, [], [], running)
     assert len(rebuilt["differs"]) == 1

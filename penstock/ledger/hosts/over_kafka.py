@@ -69,10 +69,12 @@ def compare(
     arrived: Mapping[str, Arrived],
     rolled: int = 0,
     promoted: Mapping[str, Arrived] | None = None,
+    duplicates: Mapping[str, Arrived] | None = None,
 ) -> dict[tuple[str, str], OverKafka]:
     """Return the listeners of all hosts; ``arrived`` has by HOST/LISTENER the landed messages of each minute.
 
-    ``promoted`` has the relayed messages that were copied from the log to Kafka. Minutes before ``rolled``
+    ``promoted`` has the relayed messages that were copied from the log to Kafka, ``duplicates`` those of ``arrived``
+    with this fate. Minutes before ``rolled``
     are summed by day. Order: ``arrived`` is read after the hosts: the messages of their settled posts must be in it.
     """
     compared = {}
@@ -80,11 +82,14 @@ def compare(
         for listener in sorted({*host.post.listeners, *host.closed}):
             source = f"{name}/{listener}"
             landed, copies = arrived.get(source, {}), (promoted or {}).get(source, {})
-            compared[name, listener] = _compare(host, listener, landed, copies, rolled)
+            duplicates_of_source = (duplicates or {}).get(source, {})
+            compared[name, listener] = _compare(host, listener, landed, copies, duplicates_of_source, rolled)
     return compared
 
 
-def _compare(host: KafkaHost, listener: str, arrived: Arrived, promoted: Arrived, rolled: int) -> OverKafka:
+def _compare(
+    host: KafkaHost, listener: str, arrived: Arrived, promoted: Arrived, duplicates: Arrived, rolled: int
+) -> OverKafka:
     closed = host.closed.get(listener)
     report = host.post.listeners.get(listener, KafkaReport())
     total = closed.report.plus(report) if closed else report
@@ -104,9 +109,12 @@ def _compare(host: KafkaHost, listener: str, arrived: Arrived, promoted: Arrived
         surplus = max(landed - forwarded, 0)
         of_failed = min(surplus, failed)
         failed_landed, surplus = failed_landed + of_failed, surplus - of_failed
-        if surplus and closed and _may_be_of_former_disk(closed, minute, oldest):
-            credited += surplus
-        elif surplus and (minute < newest or (minute == newest and is_idle)):
+        if closed and _may_be_of_former_disk(closed, minute, oldest):
+            # A handler that was killed before the disk was lost has sent its last batch twice. As messages that had
+            # waited there, its duplicates would hide as many lost ones.
+            of_disk = max(surplus - _of_minute(duplicates, minute, oldest), 0)
+            credited, surplus = credited + of_disk, surplus - of_disk
+        if surplus and (minute < newest or (minute == newest and is_idle)):
             doubled += surplus
             doubled_minutes += [minute] if minute >= 0 else []
         else:
@@ -146,6 +154,11 @@ def _may_be_of_former_disk(closed: Closed, minute: int, oldest: int) -> bool:
     disk.
     """
     return closed.since < oldest if minute < 0 else closed.since <= minute <= closed.until
+
+
+def _of_minute(counts: Arrived, minute: int, oldest: int) -> int:
+    """Return the count of a minute, -1 for all before ``oldest``."""
+    return counts.get(minute, 0) if minute >= 0 else sum(n for each, n in counts.items() if each < oldest)
 
 
 def _without_promoted(report: KafkaReport, arrived: Arrived, promoted: Arrived, rolled: int) -> dict[int, int]:

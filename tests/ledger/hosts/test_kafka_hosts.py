@@ -69,9 +69,11 @@ class Central:
         self.now += 11
         return self.register.post_ends({"ends": ends, "age_ms": 1, "pipeline": pipeline})
 
-    def compare(self, rolled: int = 0, promoted: Mapping[int, int] | None = None) -> OverKafka:
-        arrived, copies = {"web1/udp": self.arrived}, {"web1/udp": promoted or {}}
-        return over_kafka.compare(self.register.states(), arrived, rolled, copies)["web1", "udp"]
+    def compare(
+        self, rolled: int = 0, promoted: Mapping[int, int] | None = None, duplicates: Mapping[int, int] | None = None
+    ) -> OverKafka:
+        arrived, copies, repeated = ({"web1/udp": counts or {}} for counts in (self.arrived, promoted, duplicates))
+        return over_kafka.compare(self.register.states(), arrived, rolled, copies, repeated)["web1", "udp"]
 
 
 def sums_close(compared: OverKafka) -> bool:
@@ -152,6 +154,19 @@ def test_host_with_a_new_disk_keeps_the_counts_of_the_former_one_and_names_what_
     compared = central.compare()
     assert (compared.accepted, compared.forwarded, compared.lost_with_disk) == (23, 17, 4)
     assert (compared.missing, compared.doubled, compared.pending) == (0, 0, 0)
+    assert sums_close(compared)
+
+
+def test_duplicates_of_a_killed_handler_hide_no_message_that_was_lost_with_a_disk(tmp_path: Path) -> None:
+    central = Central(tmp_path)
+    minute = int(central.now) // 60 * 60
+    central.post({minute: (4, 0)}, pending=6)
+    central.now += 30
+    central.post({minute: (3, 0), minute + 60: (1, 0)}, disk="new")
+    central.land({minute: 12, minute + 60: 1}, 13)  # two of the pending ones, and three sent twice
+    compared = central.compare(duplicates={minute: 3})
+    assert (compared.accepted, compared.forwarded, compared.lost_with_disk) == (14, 8, 4)
+    assert (compared.doubled, compared.unposted, compared.missing) == (3, 2, 0)
     assert sums_close(compared)
 
 
