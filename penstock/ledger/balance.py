@@ -286,7 +286,7 @@ def landed_by_minute(landed: Mapping[str, TopicFates], since: Mapping[str, int])
 
 
 def duplicates_by_minute(landed: Mapping[str, TopicFates], since: Mapping[str, int]) -> dict[str, dict[int, int]]:
-    """Return those of ``landed_by_minute`` that have landed before."""
+    """Return the messages in ``landed_by_minute`` whose uuid had landed before."""
     return _by_minute(landed, is_partition, lambda name: name == Name.DUPLICATE, since)
 
 

@@ -41,16 +41,19 @@ class Host:
         folder.mkdir()
         with self.inside():
             self.pipe = Pipe(folder)
-        self.pipe.configure(
-            SMALL
-            + listener("events-udp", "udp", 'defrag.max_size = "16KiB"', topic="events")
-            + listener("events-tcp", "tcp", topic="events")
-            + f'[[relay]]\nname = "up"\nto = "{network.address_from(number)}"\nhost = "{self.name}"\n'
-            'topic = ["events", "orders", "large"]\n'
-        )
+        self.pipe.configure(SMALL + self.configuration(network.address_from(number)))
         self.acknowledged: set[bytes] = set()
         self._ends = threading.Event()
         self._threads: list[threading.Thread] = []
+
+    def configuration(self, central: str) -> str:
+        """Return the listeners, and the relay to the central instance (``host:port``), as TOML."""
+        return (
+            listener("events-udp", "udp", 'defrag.max_size = "16KiB"', topic="events")
+            + listener("events-tcp", "tcp", topic="events")
+            + f'[[relay]]\nname = "up"\nto = "{central}"\nhost = "{self.name}"\n'
+            'topic = ["events", "orders", "large"]\n'
+        )
 
     def inside(self) -> contextlib.AbstractContextManager[None]:
         return self._network.inside(self._number)
@@ -59,13 +62,19 @@ class Host:
         with self.inside():
             self.pipe.start(wait=False)
 
+    def kill(self) -> None:
+        """Kill all processes, and start them again."""
+        with self.inside():
+            self.pipe.kill_all()
+        self.start()
+
     def wait_ready(self) -> None:
         with self.inside():
             wait_until(self.pipe.answers, WAIT_S, f"{self.name} answers")
             self.pipe.wait_ready()
 
     def begin_sending(self) -> None:
-        for send in (self._append, self._send_datagrams, self._send_lines):
+        for send in (self._send_acknowledged, self._send_datagrams, self._send_lines):
             thread = threading.Thread(target=self._run, args=(send,))
             thread.start()
             self._threads.append(thread)
@@ -99,7 +108,7 @@ class Host:
             wait_until(append, WAIT_S, f"{self.name} appends to {topic}")
         self.acknowledged.update(payloads)
 
-    def _append(self) -> None:
+    def _send_acknowledged(self) -> None:
         producer, sequence = uuid.uuid4().hex, 0
         while not self._ends.is_set():
             numbers = range(5 * sequence, 5 * sequence + 5)
@@ -108,16 +117,17 @@ class Host:
             self._ends.wait(self.pause_s)
 
     def _send_datagrams(self) -> None:
-        for number in self._numbers():
+        for number in self.numbers():
             with contextlib.suppress(OSError, ValueError):
                 self.pipe.datagrams(self.payload("datagram", number))
 
     def _send_lines(self) -> None:
-        for number in self._numbers():
+        for number in self.numbers():
             with contextlib.suppress(OSError, ValueError):
                 self.pipe.lines(self.payload("line", number) + b"\n")
 
-    def _numbers(self) -> Iterator[int]:
+    def numbers(self) -> Iterator[int]:
+        """Yield the numbers of further messages until the senders end."""
         number = 0
         while not self._ends.wait(self.pause_s):
             yield number
@@ -251,9 +261,7 @@ def test_entries_of_hosts_arrive_once_through_partitions_kills_and_a_lost_disk(s
         wait_until(lambda: len(payloads_of(scene.central, "orders")) > 20, WAIT_S, "entries arrive")
         scene.network.cut(0)
         acknowledged = len(first.acknowledged)
-        with second.inside():
-            second.pipe.kill_all()
-        second.start()
+        second.kill()
         with scene.at_central():
             scene.central.kill_all()
         scene.start_central()

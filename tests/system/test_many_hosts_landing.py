@@ -57,11 +57,6 @@ class LandingScene(Scene):
             fates.update(row["fates"])
         return fates
 
-    def kill_host(self, host: Host) -> None:
-        with host.inside():
-            host.pipe.kill_all()
-        host.start()
-
     def kill_central(self) -> None:
         with self.at_central():
             self.central.kill_all()
@@ -99,7 +94,7 @@ def test_entries_of_hosts_are_in_the_table_once_through_partitions_kills_and_a_l
             scene.network.cut(number)
         cut_at = time.monotonic()
         for host in scene.hosts[half:]:
-            scene.kill_host(host)
+            host.kill()
         scene.driver.kill()
         scene.kill_central()
         scene.restart_pipeline()
@@ -108,7 +103,7 @@ def test_entries_of_hosts_are_in_the_table_once_through_partitions_kills_and_a_l
             scene.network.restore(number)
         # Also the hosts that were cut off: their positions are those of appends whose answers did not come.
         for host in scene.hosts[:half]:
-            scene.kill_host(host)
+            host.kill()
         for host in scene.hosts:
             host.wait_ready()
     finally:

@@ -20,8 +20,8 @@ from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 
 JSON, PROTOBUF = "application/json", "application/x-protobuf"
-SERVED_WITHIN_S = 1.0
-"""Ten times the promise of 100 ms, as the machine that runs the tests is busy with other things."""
+SERVED_WITHIN_S = 3.0
+"""The promise is 100 ms. A machine with ten waiting processes for each core, as in a run of all tests, took 1.9 s."""
 MORE_MEMORY = 600 << 20
 """Bytes by which the process may grow during an attack."""
 
