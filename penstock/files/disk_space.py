@@ -95,27 +95,31 @@ def wait_for_space(
     interval_s: float = POLL_INTERVAL_S,
     freed_bytes: int = FREED_BYTES,
     retry_s: float = RETRY_S,
+    ample_is_enough: bool = True,
 ) -> bool:
-    """Wait until each folder's disk has ample space, or ``freed_bytes`` more than at its lowest, or ``retry_s`` pass.
+    """Wait until each folder's disk has ``freed_bytes`` more than at its lowest, or ``retry_s`` pass.
 
-    Return False if ``stop`` is set before.
+    Ample space ends the wait, too, if ``ample_is_enough``. Return False if ``stop`` is set before.
     """
     deadline, lowest = time.monotonic() + retry_s, dict[int, int]()
     while True:
         is_last = time.monotonic() >= deadline
         # Each folder is looked at: one without space must not hide the lowest space of the next.
-        ready = [_may_retry(folder, lowest, freed_bytes, is_last) for folder in folders.values()]
+        ready = [_may_retry(folder, lowest, freed_bytes, ample_is_enough, is_last) for folder in folders.values()]
         if all(ready):
             return True
         if stop.wait(interval_s):
             return False
 
 
-def _may_retry(folder: Path, lowest: dict[int, int], freed_bytes: int, is_last: bool) -> bool:
+def _may_retry(folder: Path, lowest: dict[int, int], freed_bytes: int, ample_is_enough: bool, is_last: bool) -> bool:
     """Report whether a folder has space again; ``lowest`` has the least free bytes of each disk and is kept up."""
     if not has_space(folder):
         return False
-    device, (disk,) = folder.stat().st_dev, local_disks([folder], AMPLE_BYTES, AMPLE_SHARE)
+    try:
+        device, (disk,) = folder.stat().st_dev, local_disks([folder], AMPLE_BYTES, AMPLE_SHARE)
+    except (OSError, ValueError):  # it cannot be looked at: the next attempt names the reason
+        return is_last
     lowest[device] = min(lowest.get(device, disk.free), disk.free)
     is_ample = not disk.missing and has_space(folder, min(AMPLE_PROBE_BYTES, max(disk.limit // 2, PROBE_BYTES)))
-    return is_ample or is_last or disk.free >= lowest[device] + freed_bytes
+    return (ample_is_enough and is_ample) or is_last or disk.free >= lowest[device] + freed_bytes

@@ -18,7 +18,7 @@ def module_command(module: str, *arguments: str) -> list[str]:
 def python_command(*words: str) -> list[str]:
     """Return the command of a Python that finds modules where this process does."""
     # In a checkout, `python -m penstock.cli.main` may find this package by the working folder alone.
-    options = [] if _prefers_working_folder() else ["-P"]
+    options = [] if prefers_working_folder() else ["-P"]
     return [sys.executable, *options, *words]
 
 
@@ -29,7 +29,8 @@ def add_working_folder() -> None:
         sys.path.append(folder)
 
 
-def _prefers_working_folder() -> bool:
+def prefers_working_folder() -> bool:
+    """Report whether this process searches the working folder first, as ``python -m`` does in a checkout."""
     return not sys.flags.safe_path and sys.path[0] in ("", _working_folder())
 
 

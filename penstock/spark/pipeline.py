@@ -32,6 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
@@ -42,7 +43,7 @@ from penstock.errors import PenstockError
 from penstock.files.disk_space import describe_full, is_disk_full, wait_for_space
 from penstock.files.errors import DamagedFile
 from penstock.handover.heartbeat import publish_heartbeat
-from penstock.handover.landing_failure import WORKER_CAUSE, FailurePage
+from penstock.handover.landing_failure import WORKER_CAUSE, FailurePage, read_landing_failure
 from penstock.landing.daemon_connection import configured_connection
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import acquire_landing_lock
@@ -83,8 +84,8 @@ MAX_QUERY_STARTS = 20
 """Starts of the query after WORKER_CAUSE: a worker took more than ten seconds to start. Restarting the query costs less
 than restarting the JVM.
 """
-IDLE_MESSAGE = "Waiting for data to arrive"
-"""Spark's message after a trigger without input: all that waited has landed."""
+IDLE_MESSAGES = ("Waiting for data to arrive", "Waiting for next trigger")
+"""Spark's messages between two triggers: without data that is available, all that waited has landed."""
 FEATURE_POLL_S = 10.0
 """Interval between checks whether a table has lost a feature that Penstock does not write; each reads its log."""
 
@@ -257,6 +258,7 @@ def _run_query(
     stop: threading.Event,
 ) -> tuple[RunningLanding, str]:
     """Run the query until it ends or ``stop`` is set; return it, and why it failed ("" if it did not)."""
+    halt = threading.Event()
     for _ in range(MAX_QUERY_STARTS):
         maintenance.attach(None)
         try:
@@ -264,14 +266,14 @@ def _run_query(
                 session,
                 replace(landing, typed=maintenance.typed),
                 available_now=once,
-                stop=stop,
+                stop=halt,
                 under_way=proof_worker.under_way,
                 latest_time=clock.expected_micros,
                 failures=failures,
             )
             maintenance.attach(running.change_typed)
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
-            error = _watch_closely(session, running, proof_worker, failures, stop)
+            error = _watch_closely(session, running, proof_worker, failures, stop, halt)
             if WORKER_CAUSE not in error:
                 return running, error
             running.stop()
@@ -300,15 +302,23 @@ def _watch_closely(
     proof_worker: ProofWorker,
     failures: FailurePage,
     stop: threading.Event,
+    halt: threading.Event,
 ) -> str:
-    """Watch the query, and stop it before an error is raised: nothing may be committed after the error is reported."""
+    """Watch the query, and stop it before an error is raised: nothing may be committed after the error is reported.
+
+    ``halt`` ends the wait of a commit for an unavailable store. It is not ``stop``, which says that the pipeline is to
+    end: an error is recorded and waited for.
+    """
     try:
         with StallWatch(jvm_pid()) as stall_watch:
             return _watch(session, running, proof_worker, failures, stop, stall_watch)
     except BaseException:
-        stop.set()
+        halt.set()
         running.stop()
         raise
+    finally:
+        if stop.is_set():
+            halt.set()
 
 
 def _watch(
@@ -332,7 +342,7 @@ def _watch(
             stall_watch.note(
                 None if is_committing else batch_state(session.sparkContext, running.query, is_remote=is_remote)
             )
-            if failures.failure and not is_committing and running.query.status["message"] == IDLE_MESSAGE:
+            if failures.failure and not is_committing and _is_idle(running.query.status):
                 failures.clear()
         # The proof worker itself logs that proofs are delayed, once for each reason.
         if proof_worker.progress.batch != reported_batch and time.monotonic() - reported_at >= REPORT_INTERVAL_S:
@@ -347,6 +357,10 @@ def _watch(
     if not is_disk_full(error):
         _LOGGER.error("the landing query failed: %s", str(error)[:2000])
     return str(error) or type(error).__name__
+
+
+def _is_idle(status: Mapping[str, Any]) -> bool:
+    return status["message"] in IDLE_MESSAGES and not status["isDataAvailable"]
 
 
 def _written_folders(landing: Landing, spark: Mapping[str, object]) -> dict[str, Path]:
@@ -454,7 +468,11 @@ def wait_until_useful(error: Exception, settings: config.Settings, stop: threadi
     """Wait until a restart after ``error`` can help: a supervisor would start a JVM each time, in vain."""
     if is_disk_full(error) or isinstance(error, DiskFull):
         _LOGGER.warning("the pipeline waits for space on the disk, and starts again then; nothing is lost")
-        wait_for_space(_written_folders(landing_of(settings), settings.pipeline.spark), stop)
+        failure = read_landing_failure(Layout.for_tables(settings.tables).failure)
+        # A disk may be full in another way than its free bytes show: inodes, or a quota.
+        is_repeated = failure is not None and failure.times > 1
+        folders = _written_folders(landing_of(settings), settings.pipeline.spark)
+        wait_for_space(folders, stop, ample_is_enough=not is_repeated)
     if isinstance(error, FeatureNotWritten):
         _wait_for_features(Layout.for_tables(settings.tables), stop)
 

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from penstock.config.keys.pipeline import check_master
 from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder, find_java
+from penstock.process.module_search import prefers_working_folder
 from penstock.spark import worker_daemon
 from penstock.spark.class_archive import ClassArchive
 from penstock.spark.package_zip import package_zip
@@ -237,7 +238,7 @@ def _prepare_environment(master: str, python: str | None, is_local: bool) -> Non
     )
     os.environ["PYSPARK_PYTHON"] = python or default_python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    if sys.flags.safe_path:  # Spark starts the Python workers itself
+    if not prefers_working_folder():  # Spark starts the Python workers itself
         os.environ["PYTHONSAFEPATH"] = "1"
     if _IN_PROCESS.fullmatch(master) and os.environ["PYSPARK_PYTHON"] == sys.executable:
         _set_home()

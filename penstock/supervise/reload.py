@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ from types import FrameType
 from penstock.config import ConfigError, Settings
 from penstock.config.reloadable import restart_reason
 from penstock.errors import PenstockError
+from penstock.files.disk_space import has_space
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.json_values import parse_object
 from penstock.supervise.endpoints import endpoints
@@ -248,7 +250,10 @@ def request_restart(data_dir: Path, timeout_s: float, show: Callable[[str], None
         running = Installation.from_document(endpoints(data_dir).get("installation"))
     except ValueError:
         raise NoAnswer(f"the running penstock cannot change to another installation: {NEXT_STEP}") from None
-    # Order: the request is complete before the signal. The usual restart needs none, so it works on a full disk.
+    if not has_space(data_dir):
+        # The processes note their steps and the outcome there: on a full disk nobody would learn of them.
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(data_dir))
+    # Order: the request is complete before the signal. The usual restart needs none.
     if running.is_replaced_by(installation):
         write_request(data_dir, installation)
     else:

@@ -87,6 +87,22 @@ def test_wait_ends_at_once_if_the_space_was_freed_before(tmp_path: Path) -> None
         assert not wait_for_space(folders, stop, freed_bytes=1 << 40), "of each disk"
 
 
+def test_ample_space_is_not_enough_after_a_repeated_failure(tmp_path: Path) -> None:
+    """The disk may be full in another way than its free bytes show."""
+    with small_file_system(tmp_path / "disk", "64m") as folder:
+        stop = threading.Event()
+        threading.Timer(0.2, stop.set).start()
+        folders = {"the table": folder}
+        assert not wait_for_space(folders, stop, 0.01, freed_bytes=1 << 40, ample_is_enough=False)
+        assert wait_for_space(folders, stop, 0.01, retry_s=0, ample_is_enough=False)
+
+
+def test_folder_that_cannot_be_looked_at_is_tried_again_after_the_wait(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    stop, folders = threading.Event(), {"the table": tmp_path / "file" / "folder"}
+    assert wait_for_space(folders, stop, 0.01, retry_s=0.05)
+
+
 def test_each_disk_is_listed_once_with_the_smaller_limit(tmp_path: Path) -> None:
     total = shutil.disk_usage(tmp_path).total
     (tmp_path / "a").mkdir()

@@ -64,7 +64,7 @@ def test_failure_survives_its_process_and_counts_until_it_is_cleared(tmp_path: P
     assert ", 2 times: xxx" in failure.document()["text"]
     again.clear()
     assert (read_landing_failure(path), again.failure) == (None, None)
-    again.record("anew")
+    again.record("later")
     assert (again.failure.times if again.failure else 0) == 1
     again.close()
     path.write_bytes(b"torn")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -97,3 +99,27 @@ def test_stopping_does_not_wait_for_an_http_client_that_does_not_read(
         assert connection.getresponse().status == 200
         running.stop()
     assert running.has_stopped
+
+
+def test_client_that_reads_slowly_gets_its_answer_while_the_server_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "GRACE_S", 600)
+    running = Running(tmp_path / "log")
+    with grpc.insecure_channel(running.bound.grpc) as channel:
+        for _ in range(8):
+            entries = [pb.LogEntry(raw_bytes=b"x" * (1 << 20))]
+            StructuredLogStub(channel).AppendLogs(pb.AppendRequest(topic="t", logs=entries), timeout=20)
+    with running.connection() as connection:
+        connection.connect()
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 10)  # most of it waits in the server
+        connection.request("GET", "/topic/t/logs")
+        response, content = connection.getresponse(), bytearray()
+        stopping = threading.Thread(target=running.stop)
+        stopping.start()
+        while part := response.read(64 << 10):
+            content += part
+            time.sleep(0.05)
+        stopping.join()
+    assert len(json.loads(content)["logs"]) > 1
+    assert len(content) > 2 << 20

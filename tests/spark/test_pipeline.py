@@ -22,6 +22,7 @@ import pytest
 from bench.sustained import events
 from penstock.config import load
 from penstock.counts import Origin
+from penstock.handover.landing_failure import read_landing_failure
 from penstock.landing import landing_lock
 from penstock.landing.journal import read_journal
 from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock, landing_process
@@ -326,6 +327,7 @@ def test_a_batch_without_progress_is_reported_and_ends_the_pipeline(tmp_path: Pa
         assert "s Spark is ended and the pipeline starts again" in stderr, stderr
         assert "Spark is ended, so that the pipeline starts again" in stderr, stderr
         wait_for(lambda: not Path(f"/proc/{java}").exists())
+        assert read_landing_failure(layout.failure) is not None
 
     append(running, 0, 10)
     process, java = begin(13)
@@ -344,6 +346,7 @@ def test_a_batch_without_progress_is_reported_and_ends_the_pipeline(tmp_path: Pa
     stderr = last.communicate(timeout=PATIENCE)[1]
     assert last.returncode == 0, stderr
     assert proved_to(layout) == 52
+    assert read_landing_failure(layout.failure) is None
 
 
 SLOW_COMMIT = """

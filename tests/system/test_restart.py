@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from penstock.client.send_many import DatagramBatch
 from penstock.ingest.sockets import granted_buffer, request_buffer
 from penstock.supervise.installation import Installation
 from penstock.testing.pipe import Pipe, free_ports, wait_until
+from tests.small_disk import small_file_system
 from tests.system.virtual_environment import change_file, install, script_of
 
 RATE = 50_000
@@ -194,6 +196,26 @@ def test_restart_refuses_a_version_that_cannot_take_over(tmp_path: Path) -> None
         assert pipe.endpoints()["pids"] == before
     finally:
         pipe.stop()
+
+
+def test_restart_of_up_on_a_full_disk_is_refused(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "disk", "80m") as disk:
+        pipe = Pipe(disk, "log.flight=")
+        pipe.command = ["up", "--no-spark", "--no-console"]
+        pipe.start()
+        try:
+            before = pipe.endpoints()["pids"]
+            with contextlib.suppress(OSError), (disk / "ballast").open("wb", buffering=0) as ballast:
+                while True:
+                    ballast.write(bytes(4096))
+            command = [sys.executable, "-m", "penstock.cli.main", "restart", *pipe.options]
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
+            error = f"penstock: {pipe.data_dir}: No space left on device; the running penstock is unchanged\n"
+            assert (refused.returncode, refused.stderr) == (1, error)
+            assert pipe.endpoints()["pids"] == before
+        finally:
+            (disk / "ballast").unlink()
+            pipe.stop()
 
 
 def test_new_serve_that_dies_is_replaced_by_the_previous_version(tmp_path: Path) -> None:

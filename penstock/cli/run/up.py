@@ -31,6 +31,7 @@ from penstock.cli.tables.spark_session import missing_spark
 from penstock.config import ConfigError, Settings, load
 from penstock.config.daemon_access import Access
 from penstock.config.reloadable import in_force
+from penstock.files.disk_space import describe_full, has_space
 from penstock.ingest.sockets import CannotListen, check_address, check_listener
 from penstock.process.child import Child
 from penstock.process.module_search import python_command
@@ -336,7 +337,8 @@ class Up:
             os.kill(self._serve.pid, signal.SIGHUP)
         if self._signals.take_restart():
             self._restart()
-        if self._serve.pid is None and not self._has_started:
+        # An inherited `serve` had started before: it is started again like any other process.
+        if self._serve.pid is None and not self._has_started and not self._inheritance:
             # The process has printed the reason.
             raise typer.Exit(1)
         self._follow_reload()
@@ -410,6 +412,11 @@ class Up:
                     check_address(key, address)
             if not self._serve.pid:
                 raise ConfigError("the listeners and the log daemon are just being started again: try again")
+            # `serve` notes its restart in a file: without it the other processes would stay on the old version.
+            if not has_space(data_dir):
+                raise ConfigError(
+                    f"{describe_full({'data_dir': data_dir})}: free some (penstock cleanup), then restart"
+                )
             (data_dir / SERVE_RESTARTED).unlink(missing_ok=True)
             os.kill(self._serve.pid, signal.SIGUSR2)
             self._successor = program
@@ -420,7 +427,7 @@ class Up:
         self._successor = None
         _LOGGER.error("%s", "; ".join(outcome.lines))
         discard_request(self._settings.data_dir)
-        # Order: a reload that ended meanwhile has its outcome in the same file.
+        # Order: a reload that has ended since has its outcome in the same file.
         self._follow_reload()
         write_outcome(self._settings.data_dir / OUTCOME, outcome)
         self._reloaded_at = outcome.began

@@ -45,6 +45,8 @@ SILENT = "silent_s"
 """Key of the seconds since a process last published."""
 FORWARDER_TEXTS = 2
 """Texts in the page of a forwarder."""
+MAX_FAILURE_AGE_S = 86_400.0
+"""Age from which the failure of a pipeline that does not run is forgotten. One that waits for space does not run."""
 MAX_AUDITS = 1000
 """Limit: recorded audits that have metrics."""
 AUDIT_SEVERITY = (1, 2, 0)
@@ -116,8 +118,14 @@ class MonitoringApi:
         return self._ledger.balance(within).document() | present
 
     def landing_failure(self) -> LandingFailure | None:
-        """Return why nothing lands, as the pipeline on this machine reports it."""
-        return read_landing_failure(self.settings.landing_failure)
+        """Return why nothing lands, as the pipeline on this machine reports it.
+
+        The failure of a pipeline that has ended, and is not started again, is forgotten after MAX_FAILURE_AGE_S.
+        """
+        failure = read_landing_failure(self.settings.landing_failure)
+        if failure is None or time.time() - failure.newest / 1000 <= MAX_FAILURE_AGE_S:
+            return failure
+        return failure if any(pulse.is_running for pulse in self._pipeline_pulses().values()) else None
 
     def senders(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return senders by listener, the largest first, and their number; ``listener`` selects one.

@@ -122,6 +122,8 @@ class LoopCall:
         """Send one of several answers. Raises CallEnded."""
         self.last_message_s = time.monotonic()
         await self._send(self._message(answer))
+        # Also once it is sent: a large answer takes a slow client longer than a silent one may.
+        self.last_message_s = time.monotonic()
 
     async def send_initial_metadata(self, _: Any) -> None:
         """Tell the client that the call is being served. Raises CallEnded."""

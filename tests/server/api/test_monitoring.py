@@ -308,6 +308,18 @@ def test_failing_pipeline_is_in_the_balance_and_fires_an_alarm(reports: Monitori
     assert firing(reports, "PenstockPipelineFails") == []
 
 
+def test_old_failure_of_a_pipeline_that_does_not_run_is_forgotten(reports: MonitoringApi) -> None:
+    page = FailurePage(reports.settings.landing_failure, lambda: (time.time_ns() // 1000) - 86_460_000_000)
+    page.record("a trial")
+    assert "landing_failure" not in reports.balance({})
+    pipeline = StatePage(
+        next(iter(pipeline_state_files(reports.settings.data_dir).values())), PIPELINE_TEXTS, claim=True
+    )
+    pipeline.write(STATISTICS, Heartbeat().beat())
+    assert reports.balance({})["landing_failure"]["cause"] == "a trial"
+    pipeline.close()
+
+
 def test_stopped_pipeline_is_in_the_balance_and_the_metrics(reports: MonitoringApi) -> None:
     first, second, *_ = pipeline_state_files(reports.settings.data_dir).values()
     page = StatePage(first, PIPELINE_TEXTS, claim=True)
