@@ -42,6 +42,8 @@ CHANGED = "~"
 """Mark of a complaint instead of its file: another program changed the uuid of rows. It is for log and timeline."""
 COMPLAINTS, TYPED_COMPLAINTS = "complaints", "typed_complaints"
 """Keys of the noted complaints about commits to ``landed``, and to typed tables."""
+AWAITS_DELETION = "awaits_deletion"
+"""Key of whether rows that came back wait to be deleted again."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -504,6 +506,16 @@ def has_brought_back(layout: Layout) -> bool:
     """Return whether a commit that was looked at had brought deleted rows back; True if that is unknown."""
     try:
         return bool(read_document(layout.foreign).get("has_brought_back", False))
+    except FileNotFoundError:
+        return False
+    except (DamagedFile, AttributeError):
+        return True
+
+
+def awaits_deletion(layout: Layout) -> bool:
+    """Return whether rows that came back to ``landed`` could not be deleted again yet; True if that is unknown."""
+    try:
+        return bool(read_document(layout.foreign).get(AWAITS_DELETION, False))
     except FileNotFoundError:
         return False
     except (DamagedFile, AttributeError):

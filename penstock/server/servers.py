@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import contextlib
 import fcntl
 import logging
 import socket
-import sys
 import termios
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -156,8 +156,9 @@ def _unread_bytes(transport: asyncio.Transport) -> int:
     if not (waiting := transport.get_write_buffer_size()):
         return 0
     # The kernel takes more only when a third of its buffer, of up to 4 MB, is free: its part shows a slow reader.
-    in_kernel = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
-    return waiting + int.from_bytes(in_kernel, sys.byteorder)
+    in_kernel = array.array("i", [0])
+    fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, in_kernel)
+    return waiting + in_kernel[0]
 
 
 class _Uvicorn(uvicorn.Server):

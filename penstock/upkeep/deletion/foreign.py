@@ -18,11 +18,13 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import (
+    AWAITS_DELETION,
     COMPLAINTS,
     INSERTED,
     TYPED_COMPLAINTS,
     UNREADABLE,
     Complaint,
+    awaits_deletion,
     examine_changes,
     has_brought_back,
     noted_complaints,
@@ -43,7 +45,8 @@ _LOGGER = logging.getLogger(__name__)
 def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     """Request the accounting of rows that others deleted since the last call; return the number of such commits.
 
-    ``retry``: also look again at earlier commits of which the files could not be read.
+    ``retry``: also look again at earlier commits of which the files could not be read, and delete again what could not
+    be deleted.
 
     One process at a time: the pipeline, or the holder of its lock.
     """
@@ -55,7 +58,8 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     noted = noted_complaints(layout)
     unreadable = {complaint.version for complaint in noted if complaint.file == UNREADABLE}
     versions = [*(sorted(unreadable) if retry else ()), *range(examined + 1, newest + 1)]
-    if not versions and not named:
+    is_due = retry and awaits_deletion(layout)
+    if not versions and not named and not is_due:
         return 0
     # A request for an unreadable commit was carried out without rows: its rows are requested again.
     requested = {
@@ -80,10 +84,10 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
-    if any(not fault.file and fault not in noted for fault in complaints):
-        _delete_returned(layout, table)
+    is_due |= any(not fault.file and fault not in noted for fault in complaints)
+    has_failed = not _delete_returned(layout, table) if is_due else awaits_deletion(layout)
     # Order: the requests and deletions first, see above.
-    _write(layout, max(newest, examined), complaints, brought_back, typed, named, filled)
+    _write(layout, max(newest, examined), complaints, brought_back, typed, named, filled, has_failed)
     return changes
 
 
@@ -99,16 +103,20 @@ def _examine_typed(layout: Layout, *, everything: bool) -> tuple[dict[str, int],
     return typed, named
 
 
-def _delete_returned(layout: Layout, table: DeltaTable) -> None:
-    """Delete rows again that came back to ``landed``; the complaint about them holds until they are gone."""
+def _delete_returned(layout: Layout, table: DeltaTable) -> bool:
+    """Delete rows again that came back to ``landed``, and report whether none is left.
+
+    The complaint about them holds until they are gone.
+    """
     try:
         with hold_upkeep_lock(layout):
             rows = delete_returned_rows(table, DeletionRecord(layout).readable_runs(by_penstock=True), table.active)
     except (PenstockError, OSError) as error:
-        _LOGGER.error("%s: deleted rows that are back stay until `penstock tables delete`: %s", layout.landed, error)
-        return
+        _LOGGER.error("%s: deleted rows that are back stay until a later attempt: %s", layout.landed, error)
+        return False
     if rows:
         _LOGGER.warning("%s: %d rows that had come back are deleted again", layout.landed, rows)
+    return True
 
 
 def note_unreadable(layout: Layout, commit: ForeignCommit, error: str) -> None:
@@ -127,10 +135,11 @@ def _write(
     typed: Mapping[str, int] | None = None,
     named: Sequence[Complaint] = (),
     filled: Mapping[str, Runs] | None = None,
+    has_failed: bool | None = None,
 ) -> None:
     """Write what was looked at; ``typed``: versions of typed tables, None: as noted; ``named``: their complaints.
 
-    ``filled``: see ``filled_offsets``; None: as noted.
+    ``filled``: see ``filled_offsets``; ``has_failed``: whether returned rows wait to be deleted; None: as noted.
     """
     parts = {COMPLAINTS: complaints, TYPED_COMPLAINTS: [*noted_complaints(layout, TYPED_COMPLAINTS), *named]}
     noted = {
@@ -141,6 +150,7 @@ def _write(
     runs = noted_filled_offsets(layout) if filled is None else filled
     pairs = {topic: part[-MAX_FILLED_RUNS:].tolist() for topic, part in [*runs.items()][:MAX_FILLED_TOPICS]}
     document = {"version": version, **noted, "has_brought_back": brought_back, "typed": versions, "filled": pairs}
+    document[AWAITS_DELETION] = awaits_deletion(layout) if has_failed is None else has_failed
     write_document(layout.foreign, document)
 
 

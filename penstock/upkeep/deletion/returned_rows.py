@@ -32,7 +32,8 @@ def foreign_commits_since(table: TableReader, first: int, *, everything: bool) -
     ``everything``: also behind versions that the log no longer has.
     """
     if everything and not _has_version(table, first):
-        first = max(first, table.first_version())
+        # A table that was made again, or put back from a copy, has begun at lower versions.
+        first = max(first if first <= table.version() + 1 else 0, table.first_version())
     commits, version = list[ForeignCommit](), first
     # Fast path: looking for the next commit costs less than to let delta-rs read the log.
     while _has_version(table, version):

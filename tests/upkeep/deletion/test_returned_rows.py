@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import TYPED_COMPLAINTS, current_complaints, noted_complaints
 from penstock.upkeep.compaction.typed_compaction import compact_all
+from penstock.upkeep.deletion import foreign
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from tests.landing.typed.typed_life import WINDOW, Life, event, uuids
@@ -116,5 +119,40 @@ def test_typed_table_whose_log_was_cleaned_up_is_examined_from_its_oldest_versio
     for path in sorted((folder / "_delta_log").glob("*.json"))[:-1]:
         path.unlink()
     layout.foreign.unlink()
+    note_foreign_changes(layout)
+    assert "a1" not in uuids(folder)
+
+
+def test_deletion_of_returned_rows_that_fails_is_tried_again(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = deltalake.DeltaTable(str(layout.landed))
+    version = table.version()
+    delete(layout, "uuid = 'a1'")
+    deltalake.DeltaTable(str(layout.landed)).restore(version)
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(foreign, "delete_returned_rows", fail)
+        note_foreign_changes(layout, retry=False)
+        note_foreign_changes(layout)
+    assert "a1" in uuids(layout.landed)
+    note_foreign_changes(layout, retry=False)
+    assert "a1" in uuids(layout.landed)
+    note_foreign_changes(layout)
+    assert "a1" not in uuids(layout.landed)
+
+
+def test_typed_table_that_was_put_back_from_a_copy_is_examined(layout: Layout, tmp_path: Path) -> None:
+    folder = layout.tables / "events_click"
+    delete(layout, "uuid = 'a1'")
+    shutil.copytree(folder, tmp_path / "copy")
+    deltalake.DeltaTable(str(tmp_path / "copy")).restore(1)
+    for _ in range(5):
+        deltalake.DeltaTable(str(folder)).delete("uuid = 'none'")
+        deltalake.write_deltalake(str(folder), deltalake.DeltaTable(str(folder)).to_pyarrow_table(), mode="overwrite")
+    note_foreign_changes(layout)
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder)
     note_foreign_changes(layout)
     assert "a1" not in uuids(folder)
