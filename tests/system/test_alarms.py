@@ -26,18 +26,30 @@ def test_datagrams_dropped_by_the_kernel_raise_one_alarm(pipes: Callable[..., Pi
     pipe.signal("receiver events-udp", signal.SIGSTOP)
     pipe.datagrams(*[b"x" * 1000] * 3000)
     pipe.signal("receiver events-udp", signal.SIGCONT)
-    wait_until(lambda: alarm_file.exists() and alarm_file.read_text().endswith("}"), 60, "the command is told")
+    wait_until(lambda: begun_alarms(alarm_file), 60, "the command is told")
     pipe.settled()
-    alarm, _ = json.JSONDecoder().raw_decode(alarm_file.read_text())
-    assert (alarm["alarm"], alarm["state"]) == ("PenstockKernelDrops", "begins")
+    (alarm,) = begun_alarms(alarm_file)
+    assert alarm["alarm"] == "PenstockKernelDrops"
     assert alarm["labels"] == {"listener": "events-udp"}
     assert "dropped by the kernel" in alarm["receipt"]
-    assert alarm_file.read_text().count('"begins"') == 1
     acknowledge_by_console_and_command(pipe)
     pipe.kill("log daemon")
     (firing,) = rule_of(pipe)["firing"]
     assert (firing["acknowledged"]["note"], firing["delivered"]) == ("larger buffer", True)
-    assert alarm_file.read_text().count('"begins"') == 1
+    assert len(begun_alarms(alarm_file)) == 1
+
+
+def begun_alarms(file: Path) -> list[dict[str, Any]]:
+    """Return the alarms that a command was told to begin, but not that this machine's disk is nearly full."""
+    text, alarms = file.read_text() if file.exists() else "", list[dict[str, Any]]()
+    while text:
+        try:
+            alarm, end = json.JSONDecoder().raw_decode(text)
+        except json.JSONDecodeError:  # the last one is being written
+            break
+        text = text[end:].lstrip()
+        alarms.append(alarm)
+    return [alarm for alarm in alarms if alarm["state"] == "begins" and alarm["alarm"] != "PenstockDiskLow"]
 
 
 def acknowledge_by_console_and_command(pipe: Pipe) -> None:

@@ -51,6 +51,11 @@ SCROLLABLE_AREAS_ARE_MARKED = """[...document.querySelectorAll(".wide, .tail, .s
 
 COLORS_HAVE_CHANGED = "document.getAnimations().every(animation => !(animation instanceof CSSTransition))"
 
+HAS_FADED_IN = """document.getAnimations().every(
+    animation => animation.playState !== "running" || animation.effect.getComputedTiming().iterations === Infinity
+)"""
+"""A dialog that still appears has pale colors."""
+
 COLOR_RULES = ("color-contrast", "link-in-text-block")
 """The rules whose findings depend on colors: a page in the other theme needs no others."""
 
@@ -133,6 +138,7 @@ def violations(page: Page, *disabled: str, only: tuple[str, ...] = ()) -> list[s
 
 
 def check_in_both_themes(site: Site, page: Page) -> None:
+    page.wait_for_function(HAS_FADED_IN, timeout=WAIT)
     assert "\n".join(violations(page)) == ""
     with site.darkened(page):
         assert "\n".join(violations(page, only=COLOR_RULES)) == ""
