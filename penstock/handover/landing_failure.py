@@ -10,7 +10,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -50,15 +50,10 @@ class LandingFailure:
     times: int = 1
 
     def document(self) -> dict[str, Any]:
-        """Return the failure as a JSON-ready mapping with its text."""
-        return asdict(self) | {"text": failure_text(asdict(self))}
-
-
-def failure_text(failure: Mapping[str, Any]) -> str:
-    """Return a failure in one line, without the next step."""
-    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(failure["since"] / 1000))
-    times = failure["times"]
-    return f"landing fails since {since}, {times:,} time{'' if times == 1 else 's'}: {failure['cause']}"
+        """Return the failure as a JSON-ready mapping, with ``text``: one line without the next step."""
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since / 1000))
+        times = f"{self.times:,} time{'' if self.times == 1 else 's'}"
+        return asdict(self) | {"text": f"landing fails since {since}, {times}: {self.cause}"}
 
 
 def read_landing_failure(page: Path) -> LandingFailure | None:

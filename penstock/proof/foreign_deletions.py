@@ -42,8 +42,8 @@ CHANGED = "~"
 """Mark of a complaint instead of its file: another program changed the uuid of rows. It is for log and timeline."""
 COMPLAINTS, TYPED_COMPLAINTS = "complaints", "typed_complaints"
 """Keys of the noted complaints about commits to ``landed``, and to typed tables."""
-AWAITS_DELETION = "awaits_deletion"
-"""Key of whether rows that came back wait to be deleted again."""
+HAS_BROUGHT_BACK, AWAITS_DELETION = "has_brought_back", "awaits_deletion"
+"""Keys of whether a commit brought deleted rows back, and whether rows that came back wait to be deleted again."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -504,18 +504,17 @@ def may_hold_returned_rows(layout: Layout, table: TableReader) -> bool:
 
 def has_brought_back(layout: Layout) -> bool:
     """Return whether a commit that was looked at had brought deleted rows back; True if that is unknown."""
-    try:
-        return bool(read_document(layout.foreign).get("has_brought_back", False))
-    except FileNotFoundError:
-        return False
-    except (DamagedFile, AttributeError):
-        return True
+    return _is_noted(layout, HAS_BROUGHT_BACK)
 
 
 def awaits_deletion(layout: Layout) -> bool:
     """Return whether rows that came back to ``landed`` could not be deleted again yet; True if that is unknown."""
+    return _is_noted(layout, AWAITS_DELETION)
+
+
+def _is_noted(layout: Layout, key: str) -> bool:
     try:
-        return bool(read_document(layout.foreign).get(AWAITS_DELETION, False))
+        return bool(read_document(layout.foreign).get(key, False))
     except FileNotFoundError:
         return False
     except (DamagedFile, AttributeError):

@@ -85,37 +85,33 @@ def test_stopping_does_not_wait_for_streams(running: Running) -> None:
         assert time.monotonic() - began < 4
 
 
-def test_stopping_does_not_wait_for_an_http_client_that_does_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
+    """A server with much grace, and with 16 MiB of entries: more than the buffers of a connection hold."""
     monkeypatch.setattr(servers, "GRACE_S", 600)
     running = Running(tmp_path / "log")
     with grpc.insecure_channel(running.bound.grpc) as channel:
-        for _ in range(16):  # more than the buffers of a connection hold
+        for _ in range(16):
             entries = [pb.LogEntry(raw_bytes=b"x" * (1 << 20))]
             StructuredLogStub(channel).AppendLogs(pb.AppendRequest(topic="t", logs=entries), timeout=20)
-    with running.connection() as connection:
+    return running
+
+
+def test_stopping_does_not_wait_for_an_http_client_that_does_not_read(patient: Running) -> None:
+    with patient.connection() as connection:
         connection.request("GET", "/topic/t/logstream")
         assert connection.getresponse().status == 200
-        running.stop()
-    assert running.has_stopped
+        patient.stop()
+    assert patient.has_stopped
 
 
-def test_client_that_reads_slowly_gets_its_answer_while_the_server_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(servers, "GRACE_S", 600)
-    running = Running(tmp_path / "log")
-    with grpc.insecure_channel(running.bound.grpc) as channel:
-        for _ in range(8):
-            entries = [pb.LogEntry(raw_bytes=b"x" * (1 << 20))]
-            StructuredLogStub(channel).AppendLogs(pb.AppendRequest(topic="t", logs=entries), timeout=20)
-    with running.connection() as connection:
+def test_client_that_reads_slowly_gets_its_answer_while_the_server_stops(patient: Running) -> None:
+    with patient.connection() as connection:
         connection.connect()
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32 << 10)  # most of it waits in the server
         connection.request("GET", "/topic/t/logs")
         response, content = connection.getresponse(), bytearray()
-        stopping = threading.Thread(target=running.stop)
+        stopping = threading.Thread(target=patient.stop)
         stopping.start()
         while part := response.read(64 << 10):
             content += part

@@ -12,7 +12,7 @@ import threading
 import uuid
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -137,19 +137,18 @@ class Host:
         return payloads_of(self.pipe, topic)
 
 
-class Scene:
+class Fleet:
     """A central instance and its hosts."""
 
-    host_type: ClassVar[type[Host]] = Host
+    hosts: Sequence[Host]
 
-    def __init__(self, network: HostNetwork, hosts: int, folder: Path) -> None:
+    def __init__(self, network: HostNetwork, folder: Path, topics: str = "") -> None:
+        """Create the central instance; ``topics``: settings of its topics as TOML."""
         self.network = network
         (folder / CENTRAL).mkdir()
         with self.at_central():
             self.central = Pipe(folder / CENTRAL, "security.insecure=true", f"log.grpc={network.central_address}")
-        small_topic = '[topic.large]\nmessage_size_limit = "1KiB"\n'
-        self.central.configure(SMALL + listener("own", "tcp") + small_topic)
-        self.hosts = [self.host_type(network, number, folder / f"web{number}") for number in range(hosts)]
+        self.central.configure(SMALL + listener("own", "tcp") + topics)
 
     def at_central(self) -> contextlib.AbstractContextManager[None]:
         return self.network.inside(CENTRAL)
@@ -165,6 +164,28 @@ class Scene:
             host.start()
         for host in self.hosts:
             host.wait_ready()
+
+    def stop(self) -> None:
+        for pipe in (*(host.pipe for host in self.hosts), self.central):
+            if pipe.process is not None:
+                pipe.process.terminate()
+        for host in self.hosts:
+            with host.inside():
+                host.pipe.stop()
+        with self.at_central():
+            self.central.stop()
+        self.network.close()
+
+
+class Scene(Fleet):
+    """A central instance, and hosts that relay to it."""
+
+    host_type: ClassVar[type[Host]] = Host
+    hosts: list[Host]
+
+    def __init__(self, network: HostNetwork, hosts: int, folder: Path) -> None:
+        super().__init__(network, folder, '[topic.large]\nmessage_size_limit = "1KiB"\n')
+        self.hosts = [self.host_type(network, number, folder / f"web{number}") for number in range(hosts)]
 
     def lose_disk(self) -> tuple[int, Counter[bytes]]:
         """Let entries wait on the last host, then delete its disk; it starts again and appends an order.
@@ -210,17 +231,6 @@ class Scene:
         assert lost == {(self.hosts[-1].name, "http"): lost_with_disk}
         with self.at_central():
             assert self.central.balance()["unaccounted"] == 0
-
-    def stop(self) -> None:
-        for pipe in (*(host.pipe for host in self.hosts), self.central):
-            if pipe.process is not None:
-                pipe.process.terminate()
-        for host in self.hosts:
-            with host.inside():
-                host.pipe.stop()
-        with self.at_central():
-            self.central.stop()
-        self.network.close()
 
     def rows(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Return the rows of ``penstock balance --hosts`` by host and listener, of hosts that have registered."""

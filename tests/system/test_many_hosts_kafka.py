@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +19,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.kafka.broker import HOST, Broker
-from penstock.testing.pipe import Pipe, free_ports, wait_until
+from penstock.testing.pipe import free_ports, wait_until
 from tests.spark.spark_helpers import event
-from tests.system.configured_pipe import SMALL, listener
-from tests.system.host_network import CENTRAL, HostNetwork, Namespaces, host_network
-from tests.system.landing import Driver, landed_rows
+from tests.system.host_network import HostNetwork, Namespaces, host_network
 from tests.system.test_many_hosts import WAIT_S, Host
-from tests.system.test_many_hosts_landing import LANDING_WAIT_S
+from tests.system.test_many_hosts_landing import LANDING_WAIT_S, LandingFleet
 
 TOPIC = "events"
 LINES = 7
@@ -78,57 +75,43 @@ class ForwardingHost(Host):
             self.post("request", number)
 
 
-class Scene:
+class Scene(LandingFleet):
     """A central instance with a broker and a pipeline, and its hosts."""
 
+    hosts: list[ForwardingHost]
+
     def __init__(self, network: HostNetwork, hosts: int, folder: Path) -> None:
-        self.network = network
-        (folder / CENTRAL).mkdir()
+        super().__init__(network, folder)
+        address = network.central_address.partition(":")[0] if isinstance(network, Namespaces) else HOST
         with self.at_central():
-            self.central = Pipe(folder / CENTRAL, "security.insecure=true", f"log.grpc={network.central_address}")
-            address = network.central_address.partition(":")[0] if isinstance(network, Namespaces) else HOST
             self.broker = Broker(folder / "broker", host=address, port=free_ports(1)[0])
-        self.central.configure(SMALL + listener("own", "tcp"))
         kafka = self.broker.address
         self.hosts = [ForwardingHost(network, number, folder / f"web{number}", kafka) for number in range(hosts)]
-        settings = ["pipeline.source=kafka", f'pipeline.topics=["{TOPIC}"]', "pipeline.spark.driver.memory=1g"]
-        settings += ["pipeline.target_lag=1s", f"pipeline.kafka.bootstrap.servers={kafka}"]
-        self.driver = Driver(self.central, *(part for setting in settings for part in ("-o", setting)))
-
-    def at_central(self) -> contextlib.AbstractContextManager[None]:
-        return self.network.inside(CENTRAL)
+        topics = f'pipeline.topics=["{TOPIC}"]'
+        self.land_with("pipeline.source=kafka", topics, f"pipeline.kafka.bootstrap.servers={kafka}")
 
     def start(self) -> None:
         self.start_broker()
         with self.at_central():
             admin = AdminClient({"bootstrap.servers": self.broker.address})
             admin.create_topics([NewTopic(TOPIC, 3, 1)])[TOPIC].result(30)
-        self.start_central()
-        for host in self.hosts:
-            host.start()
-        for host in self.hosts:
-            host.wait_ready()
+        super().start()
 
     def start_broker(self) -> None:
         with self.at_central():
             self.broker.start()
 
-    def start_central(self) -> None:
-        with self.at_central():
-            self.central.start(wait=False)
-            wait_until(self.central.answers, WAIT_S, "the central instance answers")
-            self.driver.start()
-
-    def kill_central(self) -> None:
-        """Kill the pipeline, the central instance and the broker."""
-        self.driver.kill()
-        with self.at_central():
-            self.central.kill_all()
+    def kill_services(self) -> None:
+        super().kill_services()
         self.broker.kill()
 
-    def landed(self) -> Counter[str]:
-        """Return the uuids of the table."""
-        return Counter(row["uuid"] for row in landed_rows(self.central.data_dir / "tables"))
+    def start_services(self) -> None:
+        self.start_broker()
+        super().start_services()
+
+    def stop(self) -> None:
+        super().stop()
+        self.broker.stop()
 
     def rows(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Return the comparison of each listener of a host with the table, by host and listener."""
@@ -158,19 +141,6 @@ class Scene:
         last.wait_ready()
         last.post("request of the new disk", 0)
 
-    def stop(self) -> None:
-        self.driver.stop()
-        for pipe in (*(host.pipe for host in self.hosts), self.central):
-            if pipe.process is not None:
-                pipe.process.terminate()
-        for host in self.hosts:
-            with host.inside():
-                host.pipe.stop()
-        with self.at_central():
-            self.central.stop()
-        self.broker.stop()
-        self.network.close()
-
 
 @pytest.fixture
 def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
@@ -191,31 +161,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
 def test_events_of_hosts_are_in_the_table_once_through_kafka_partitions_kills_and_a_lost_disk(
     scene: Scene, partition_s: float
 ) -> None:
-    half = len(scene.hosts) // 2
-    for host in scene.hosts:
-        host.begin_sending()
-    try:
-        wait_until(lambda: scene.landed().total() > 20, LANDING_WAIT_S, "events land")
-        for number in range(half):
-            scene.network.cut(number)
-        cut_at = time.monotonic()
-        for host in scene.hosts[half:]:
-            host.kill()
-        scene.kill_central()
-        scene.start_broker()
-        scene.start_central()
-        time.sleep(max(cut_at + partition_s - time.monotonic(), 0))
-        for number in range(half):
-            scene.network.restore(number)
-        # Also the hosts that were cut off: their handlers wait for the answers to what they sent.
-        for host in scene.hosts[:half]:
-            host.kill()
-        for host in scene.hosts:
-            host.wait_ready()
-    finally:
-        for host in scene.hosts:
-            host.end_sending()
-
+    scene.send_through_faults(partition_s)
     scene.lose_disk()
     acknowledged = {json.loads(payload)["uuid"] for host in scene.hosts for payload in host.acknowledged}
     wait_until(lambda: scene.landed().keys() >= acknowledged, LANDING_WAIT_S, "the acknowledged events land", pause=1)

@@ -74,8 +74,8 @@ def compare(
     """Return the listeners of all hosts; ``arrived`` has by HOST/LISTENER the landed messages of each minute.
 
     ``promoted`` has the relayed messages that were copied from the log to Kafka, ``duplicates`` the part of ``arrived``
-    with this fate. Minutes before ``rolled``
-    are summed by day. Order: ``arrived`` is read after the hosts: the messages of their settled posts must be in it.
+    with this fate. Minutes before ``rolled`` are summed by day. Order: ``arrived`` is read after the hosts: the
+    messages of their settled posts must be in it.
     """
     compared = {}
     for name, host in hosts.items():

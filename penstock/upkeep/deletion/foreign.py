@@ -20,6 +20,7 @@ from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import (
     AWAITS_DELETION,
     COMPLAINTS,
+    HAS_BROUGHT_BACK,
     INSERTED,
     TYPED_COMPLAINTS,
     UNREADABLE,
@@ -149,8 +150,11 @@ def _write(
     versions = typed_versions_seen(layout) if typed is None else dict(typed)
     runs = noted_filled_offsets(layout) if filled is None else filled
     pairs = {topic: part[-MAX_FILLED_RUNS:].tolist() for topic, part in [*runs.items()][:MAX_FILLED_TOPICS]}
-    document = {"version": version, **noted, "has_brought_back": brought_back, "typed": versions, "filled": pairs}
-    document[AWAITS_DELETION] = awaits_deletion(layout) if has_failed is None else has_failed
+    flags = {
+        HAS_BROUGHT_BACK: brought_back,
+        AWAITS_DELETION: awaits_deletion(layout) if has_failed is None else has_failed,
+    }
+    document = {"version": version, **noted, **flags, "typed": versions, "filled": pairs}
     write_document(layout.foreign, document)
 
 

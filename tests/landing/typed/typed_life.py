@@ -21,7 +21,7 @@ from penstock.landing.typed.columns import TypedTable, strict_tables
 from penstock.landing.typed.typed_tables import TypedTables
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
-from tests.landing.writing.messages import AT
+from tests.landing.writing.messages import AT, source
 
 WINDOW = 600_000_000
 CLICK = TypedTable("click", "click", (Column("path", "string", "path"), Column("ms", "int", "ms")))
@@ -73,6 +73,16 @@ def read(folder: Path) -> list[dict[str, Any]]:
     system = SubTreeFileSystem(str(folder), LocalFileSystem())
     rows: list[dict[str, Any]] = deltalake.DeltaTable(str(folder)).to_pyarrow_table(filesystem=system).to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"] or 0, row["offset"]))
+
+
+def land_pairs(tables: Path, topics: Sequence[str]) -> Layout:
+    """Land a batch of two events from each of these topics, ``a0`` and ``b0`` from the first one."""
+    layout = Layout.for_tables(tables)
+    life = Life(layout)
+    for batch, topic in enumerate(topics):
+        rows = [(2 * batch + index, event(f"{name}{batch}")) for index, name in enumerate("ab")]
+        life.land(batch, [source(rows, topic=topic)])
+    return layout
 
 
 def uuids(folder: Path, kind: str = "click") -> list[str]:

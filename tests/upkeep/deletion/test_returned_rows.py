@@ -20,8 +20,7 @@ from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion import foreign
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
-from tests.landing.typed.typed_life import WINDOW, Life, event, uuids
-from tests.landing.writing.messages import source
+from tests.landing.typed.typed_life import WINDOW, land_pairs, uuids
 
 ALL = ["a0", "a1", "a2", "b0", "b1", "b2"]
 Foreign = Callable[[Path, int, pa.Table], object]
@@ -30,11 +29,7 @@ Foreign = Callable[[Path, int, pa.Table], object]
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
     """Three batches of two events, each also in a typed table."""
-    layout = Layout.for_tables(tmp_path / "tables")
-    life = Life(layout)
-    for batch in range(3):
-        rows = [(2 * batch + index, event(f"{name}{batch}")) for index, name in enumerate("ab")]
-        life.land(batch, [source(rows, topic="t")])
+    layout = land_pairs(tmp_path / "tables", ("t", "t", "t"))
     note_foreign_changes(layout)
     return layout
 

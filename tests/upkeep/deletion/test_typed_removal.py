@@ -14,18 +14,13 @@ from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from penstock.upkeep.deletion.removal import execute_deletions, request_expired
 from tests.landing.typed.test_typed_tables import kill_before_landed
-from tests.landing.typed.typed_life import WINDOW, Life, event, uuids
+from tests.landing.typed.typed_life import WINDOW, Life, event, land_pairs, uuids
 from tests.landing.writing.messages import AT, source
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    layout = Layout.for_tables(tmp_path / "tables")
-    life = Life(layout)
-    for batch in range(3):
-        rows = [(2 * batch + index, event(f"{name}{batch}")) for index, name in enumerate("ab")]
-        life.land(batch, [source(rows, topic=f"t{batch % 2}")])
-    return layout
+    return land_pairs(tmp_path / "tables", ("t0", "t1", "t0"))
 
 
 def equal_uuids(layout: Layout) -> list[str]:
