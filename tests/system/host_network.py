@@ -15,6 +15,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -162,10 +163,13 @@ class LoopbackLinks:
 
 
 class Link:
-    """A proxy of TCP connections to a loopback port; while it is cut, bytes wait like in retransmissions."""
+    """A proxy of TCP connections to a loopback port; while it is cut, bytes wait like in retransmissions.
 
-    def __init__(self, ip: str, port: int) -> None:
-        self._port = port
+    ``bytes_per_s``: what it carries at most, in both directions together; 0 for no limit.
+    """
+
+    def __init__(self, ip: str, port: int, bytes_per_s: int = 0) -> None:
+        self._port, self._bytes_per_s = port, bytes_per_s
         self._server = socket.create_server((ip, 0))
         self.address = f"{ip}:{self._server.getsockname()[1]}"
         self.is_up = threading.Event()
@@ -204,6 +208,8 @@ class Link:
                         self.is_up.wait()
                         source = key.fileobj
                         assert isinstance(source, socket.socket)
-                        if not (data := source.recv(1 << 16)):
+                        if not (data := source.recv(self._bytes_per_s // 20 or 1 << 16)):
                             return
+                        if self._bytes_per_s:
+                            time.sleep(len(data) / self._bytes_per_s)
                         key.data.sendall(data)

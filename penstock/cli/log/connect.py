@@ -56,9 +56,11 @@ class DaemonOptions:
         """Return the daemon of the configuration, for a command without options for another daemon."""
         return replace(cls.from_options(config, override), token_hint=CONFIG_HINT)
 
-    def client(self, retry_for: float = RETRY_FOR) -> Log:
+    def client(self, retry_for: float = RETRY_FOR, *, watched: bool = False) -> Log:
         """Return a client, whether the daemon runs or not."""
-        return Log(self.rpc, retry_for=retry_for, token=self.token, tls=self.tls, on_retry=_report_retry)
+        return Log(
+            self.rpc, retry_for=retry_for, token=self.token, tls=self.tls, on_retry=_report_retry, watched=watched
+        )
 
     @contextlib.contextmanager
     def connect(self, retry_for: float = RETRY_FOR) -> Iterator[Log]:

@@ -102,7 +102,12 @@ def tail(
         signal.signal(number, end)
     default_state = daemon.settings.data_dir / "tail" / (f"{topic}.journal.json" if journal else f"{topic}.json")
     annotations = parse_annotations(annotate or ())
-    with errors_in_one_line(), daemon.client(math.inf) as log, Progress(f"following into {topic}") as progress:
+    # Watched, so that an append of a MiB has the time that a slow link needs.
+    with (
+        errors_in_one_line(),
+        daemon.client(math.inf, watched=True) as log,
+        Progress(f"following into {topic}") as progress,
+    ):
 
         def append(batch: pa.RecordBatch, producer: tuple[str, int]) -> None:
             log.append_batch(topic, batch, producer)

@@ -29,7 +29,8 @@ class Log(Blocking[Operations]):
     away; a retry stores nothing twice. ``on_retry`` is called if that takes longer than a second. ``token``: a bearer
     token. ``tls``: the trusted authorities, if the daemon speaks TLS. ``flight``: the daemon's Flight address;
     ``batches`` and ``table`` read over it. ``watched``: give up a connection that carries nothing during a call, as
-    after a partition, within 15 seconds. The methods are documented in ``Operations``.
+    after a partition, within 15 seconds; a call may then take a second longer for each 8 KiB that it sends. The methods
+    are documented in ``Operations``.
     """
 
     def __init__(

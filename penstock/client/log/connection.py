@@ -23,6 +23,8 @@ TIMEOUT = 30.0
 """Default time-out of a call in seconds."""
 RETRY_FOR = 30.0
 """Default for how many seconds a call is retried while the server is away."""
+SLOWEST_UPLOAD = 8 << 10
+"""Bytes a second that the time-out of a call leaves for its request on a watched connection: 64 kbit/s."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 TELL_AFTER = 1.0
 OPTIONS: list[tuple[str, Any]] = [
@@ -54,6 +56,14 @@ class Endpoint:
     flight: str | None = None
     is_watched: bool = False
     """Whether a connection that carries nothing during a call is given up (``WATCHED``)."""
+
+    def upload_time(self, size: int) -> float:
+        """Return the seconds that a request of ``size`` bytes may take besides the time-out of its call.
+
+        Without it, a large request over a slow link would end at its time-out and be repeated for ever. A connection
+        that is not watched has none: there the time-out is what notices a partition.
+        """
+        return size / SLOWEST_UPLOAD if self.is_watched else 0.0
 
     @property
     def metadata(self) -> Metadata:

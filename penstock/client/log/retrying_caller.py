@@ -37,9 +37,10 @@ class RetryingCaller:
 
     async def attempt(self, call: Call[T], patience: RetryBackoff) -> T:
         """Return the answer of a call; retry it for as long as ``patience`` lasts."""
+        timeout = (call.timeout or self._timeout) + self.link.upload_time(len(call.request))
         while True:
             try:
-                answer = await self._channel.call(call.method, call.request, call.timeout or self._timeout)
+                answer = await self._channel.call(call.method, call.request, timeout)
             except grpc.RpcError as error:
                 await self.pause(patience, self._typed(error, call))
             else:
@@ -47,8 +48,9 @@ class RetryingCaller:
 
     async def pipeline(self, method: str, requests: Sequence[bytes]) -> AsyncGenerator[bytes]:
         """Yield the answers to requests that are sent one behind the other. Raises ClientError; nothing is retried."""
+        timeout = self._timeout + self.link.upload_time(sum(map(len, requests)))
         try:
-            async with aclosing(self._channel.pipeline(method, requests, self._timeout)) as answers:
+            async with aclosing(self._channel.pipeline(method, requests, timeout)) as answers:
                 async for answer in answers:
                     yield answer
         except grpc.RpcError as error:

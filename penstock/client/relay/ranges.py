@@ -16,6 +16,10 @@ from penstock.records import BODY, concatenated
 
 MAX_BYTES = 4 << 20
 """Limit: of the rows that travel together, far below the 64 MiB that a request may have."""
+MIN_BYTES = 64 << 10
+"""The same on a slow link, where as many bytes travel together as it carried in ``ROUND_S``."""
+ROUND_S = 5.0
+"""Seconds that a round trip over a slow link takes, so that counts are posted and other topics have their turn."""
 MAX_BATCHES = 256
 """Limit: of the batches that travel together, so that their appends are made within milliseconds."""
 MAX_RANGES = 64
@@ -32,10 +36,16 @@ class Range:
     origin: Origin
 
 
-def next_ranges(reader: TopicReader, offset: int, limit: int = MAX_RANGES) -> list[Range]:
+def bytes_for_link(sent: int, seconds: float) -> int:
+    """Return how many bytes may travel together over a link that carried ``sent`` bytes in a time."""
+    return int(min(max(sent / max(seconds, 1e-6) * ROUND_S, MIN_BYTES), MAX_BYTES))
+
+
+def next_ranges(reader: TopicReader, offset: int, limit: int = MAX_RANGES, max_bytes: int = MAX_BYTES) -> list[Range]:
     """Return the first ranges from ``offset`` on that travel together, at most ``limit``; none at the topic's end.
 
-    Raises CorruptBatch for a damaged batch that is not a gap yet.
+    ``max_bytes``: of their rows; a single row may have more. Raises CorruptBatch for a damaged batch that is not a gap
+    yet.
     """
     ranges: list[list[StoredBatch]] = []
     size = 0
@@ -43,7 +53,7 @@ def next_ranges(reader: TopicReader, offset: int, limit: int = MAX_RANGES) -> li
         size += stored.batch.nbytes
         last = ranges[-1][-1] if ranges else None
         # Without a gap in between, the rows of a range are as many as its offsets.
-        if last is not None and (stored.base != last.end or size > MAX_BYTES or count == MAX_BATCHES):
+        if last is not None and (stored.base != last.end or size > max_bytes or count == MAX_BATCHES):
             break
         if last is None or stored.origin.shared != last.origin.shared:
             if len(ranges) == limit:
@@ -51,7 +61,7 @@ def next_ranges(reader: TopicReader, offset: int, limit: int = MAX_RANGES) -> li
             ranges.append([])
         ranges[-1].append(stored)
     joined = [_join(batches) for batches in ranges]
-    return [_fitting(joined[0])] if len(joined) == 1 else joined
+    return [_fitting(joined[0], max_bytes)] if len(joined) == 1 else joined
 
 
 def reread_range(reader: TopicReader, begin: int, end: int) -> Range | None:
@@ -68,9 +78,9 @@ def _join(batches: Sequence[StoredBatch]) -> Range:
     return Range(batches[0].base, batches[-1].end, concatenated(bodies), origin)
 
 
-def _fitting(joined: Range) -> Range:
+def _fitting(joined: Range, max_bytes: int) -> Range:
     """Return the first rows of a range that fit into one append; a single row always does."""
     rows = joined.rows
-    while rows.nbytes > MAX_BYTES and rows.num_rows > 1:
+    while rows.nbytes > max_bytes and rows.num_rows > 1:
         rows = rows.slice(0, rows.num_rows // 2)
     return replace(joined, end=joined.begin + rows.num_rows, rows=rows)

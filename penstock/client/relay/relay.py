@@ -31,7 +31,7 @@ from penstock.client.log.client import Log
 from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready, Unavailable
 from penstock.client.relay.clients import Credentials, local_client, remote_client
 from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositionFile
-from penstock.client.relay.ranges import Range, next_ranges, reread_range
+from penstock.client.relay.ranges import MAX_RANGES, MIN_BYTES, Range, bytes_for_link, next_ranges, reread_range
 from penstock.client.relay.registration import Registration
 from penstock.client.relay.tally import TopicTally, relayed_listener, relayed_origin
 from penstock.config import RelayConfig, Settings
@@ -126,6 +126,8 @@ class TopicRelay:
         self._pending: list[RelayPosition] = []
         """The ranges that are not acknowledged yet, the last ones of the file."""
         self._may_be_stored = False
+        self._max_bytes = MIN_BYTES
+        """Bytes that travel together: as many as the link carries in a few seconds."""
         self._tally = TopicTally(self._host)
         self.statistics = TopicStatistics()
         self.is_away = False
@@ -205,7 +207,7 @@ class TopicRelay:
             first = self._pending[0]
             return self._send(reader, first, reread_range(reader, first.begin, first.end))
         # Order: the end before the entries. Without one up to it, all are gone.
-        end, ranges = reader.end, next_ranges(reader, self._next)
+        end, ranges = reader.end, next_ranges(reader, self._next, MAX_RANGES, self._max_bytes)
         begin = ranges[0].begin if ranges else end
         if begin > self._next:
             text = "topic %s: the entries [%d, %d) were gone before they were relayed"
@@ -314,8 +316,11 @@ class TopicRelay:
             for pending, batches in zip(self._pending, ranges, strict=True)
         ]
         answers: list[list[int]] = []
+        began = time.monotonic()
         with contextlib.suppress(OutOfSequence), self._noting_outcome():
             answers = self._remote.append_batches(self._target, appends)
+        if len(answers) == len(ranges):
+            self._note_speed(sum(batches.rows.nbytes for batches in ranges), began)
         self._acknowledge(reader, [(batches, batches.rows.num_rows) for batches in ranges[: len(answers)]])
         return True
 
@@ -401,8 +406,14 @@ class TopicRelay:
         return 0
 
     def _append_rows(self, rows: pa.RecordBatch, number: tuple[str, int], origin: Origin) -> list[int]:
+        began = time.monotonic()
         with self._noting_outcome():
-            return self._remote.append_batch(self._target, rows, number, origin)
+            offsets = self._remote.append_batch(self._target, rows, number, origin)
+        self._note_speed(rows.nbytes, began)
+        return offsets
+
+    def _note_speed(self, sent: int, began: float) -> None:
+        self._max_bytes = bytes_for_link(sent, time.monotonic() - began)
 
     @contextlib.contextmanager
     def _noting_outcome(self) -> Iterator[None]:

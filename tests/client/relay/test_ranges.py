@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.client.relay import ranges
-from penstock.client.relay.ranges import next_ranges, reread_range
+from penstock.client.relay.ranges import MAX_BYTES, MIN_BYTES, bytes_for_link, next_ranges, reread_range
 from penstock.counts import Origin
 from penstock.log import Log, Topic, TopicSettings
 from penstock.records import body
@@ -42,7 +41,6 @@ def test_batches_of_one_source_and_minute_are_joined(topic: Topic) -> None:
 
 
 def test_ranges_that_follow_each_other_travel_together(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "MAX_BYTES", 5000)
     for source in ("udp", "tcp", "tcp", "udp"):
         store(topic, b"x", source=source)
     reader = topic.reader()
@@ -52,21 +50,27 @@ def test_ranges_that_follow_each_other_travel_together(topic: Topic, monkeypatch
     assert [each.end for each in next_ranges(reader, 2)] == [3, 4]
     assert next_ranges(reader, 4) == []
     store(topic, b"x" * 6000, source="tcp")
-    assert [each.end for each in next_ranges(reader, 0)] == [1, 3, 4]
+    assert [each.end for each in next_ranges(reader, 0, max_bytes=5000)] == [1, 3, 4]
     assert [each.end for each in next_ranges(reader, 4)] == [5]
 
 
-def test_large_batches_are_cut(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranges, "MAX_BYTES", 500)
+def test_large_batches_are_cut(topic: Topic) -> None:
     store(topic, *[b"x" * 100] * 8, b"y" * 1000)
     reader, ends, offset = topic.reader(), [], 0
-    while batches := next(iter(next_ranges(reader, offset, 1)), None):
+    while batches := next(iter(next_ranges(reader, offset, 1, 500)), None):
         assert batches.rows.num_rows == batches.end - batches.begin
         assert batches.rows.nbytes <= 500 or batches.rows.num_rows == 1
         offset = batches.end
         ends.append(offset)
     assert ends[-1] == 9
     assert len(ends) > 2
+
+
+def test_slow_link_gets_as_many_bytes_as_it_carries_in_five_seconds() -> None:
+    assert bytes_for_link(100_000, 1.0) == 500_000
+    assert bytes_for_link(4 << 20, 80.0) == 262_144
+    assert bytes_for_link(100, 0.3) == MIN_BYTES
+    assert bytes_for_link(1 << 20, 0.01) == bytes_for_link(1 << 20, 0.0) == MAX_BYTES
 
 
 def test_earlier_range_is_read_again(topic: Topic) -> None:

@@ -45,6 +45,7 @@ from penstock.records import BODY, body
 from penstock.testing.pipe import free_ports, wait_until
 from tests.server import certificates
 from tests.server.running import Running
+from tests.system.host_network import Link
 
 DECODE_RELAYED = calls.decode_relayed
 TOKENS = {
@@ -70,13 +71,13 @@ class Pair:
             "name": "up", "topic": "t", "to_topic": "central-t", "host": "web1", "to": self.central.bound.grpc,
             "token_file": self.token, "tls_ca": pair.cert,
         }  # fmt: skip
-        self._remotes: list[Log] = []
+        self.remotes: list[Log] = []
         self.file = RelayPositionFile(folder / "host" / RELAYS_FOLDER / "up" / "t.json")
 
     def relay(self, **changes: Any) -> TopicRelay:
         config = RelayConfig(**{**self._keys, **changes})
-        self._remotes.append(remote_client(config))
-        return TopicRelay(config, "t", self._settings, self.local, self._remotes[-1])
+        self.remotes.append(remote_client(config))
+        return TopicRelay(config, "t", self._settings, self.local, self.remotes[-1])
 
     def store(self, *payloads: bytes, rows: pa.RecordBatch | None = None, origin: Origin = ORIGIN) -> None:
         """Append entries on the host as a listener does."""
@@ -100,7 +101,7 @@ class Pair:
         return {cursor.name: cursor.offset for cursor in self.local.cursors("t")}.get("relay-up")
 
     def close(self) -> None:
-        for client in (self.local, *self._remotes):
+        for client in (self.local, *self.remotes):
             client.close()
         self.host.stop()
         self.central.stop()
@@ -228,6 +229,21 @@ def test_entries_bytes_retries_and_refusals_are_published(pair: Pair, tmp_path: 
     page.publish_if_due([refused], is_connected=True)
     assert published_statistics(tmp_path / "state")["connected"]
     assert "heartbeat" in published_statistics(tmp_path / "state")
+
+
+def test_entries_pass_a_link_on_which_a_request_takes_longer_than_a_call_may(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A call of 4 MiB took longer than its 30 s on a link of less than 1.1 Mbit/s, and was repeated for ever."""
+    link = Link("127.0.0.1", int(pair.central.bound.grpc.rpartition(":")[2]), bytes_per_s=200_000)
+    payloads = [b"%03d" % number * 333 for number in range(200)]
+    pair.store(*payloads)
+    relay = pair.relay(to=link.address)
+    monkeypatch.setattr(pair.remotes[-1]._caller, "_timeout", 0.1)
+    relay_all(relay)
+    link.close()
+    assert (pair.arrived, lines(caplog)) == (payloads, [])
+    assert len(pair.batches()) > 1
 
 
 def test_statistics_of_many_topics_fit_into_the_page(pair: Pair, tmp_path: Path) -> None:
