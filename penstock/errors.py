@@ -118,7 +118,9 @@ PenstockError
         UnknownTopic
         UnknownTransaction
         WriteFailed
+            OutcomeInDoubt
         BadFilter  (log.read.filter_syntax)
+    NotCut  (log.errors)
     LogBufferError  (logbuffer.errors)
         NotAReaderPosition  (handover.positions.position)
         Busy
@@ -164,6 +166,7 @@ PenstockError
         TooSlow
         Unauthenticated
         Unavailable
+            InDoubt
             Stopping
     DiskFull  (spark.pipeline)
     MachineTooBusy  (spark.pipeline)

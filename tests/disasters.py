@@ -67,7 +67,7 @@ UNMARKED: dict[str, dict[str, str]] = {
         "foreign writer": _ONLY_WRITER,
     },
     "transactions": {
-        **dict.fromkeys(("SIGSTOP", "failing disk", "slow peer", "flood", "changed configuration"), _DAEMON),
+        **dict.fromkeys(("SIGSTOP", "slow peer", "flood", "changed configuration"), _DAEMON),
         "foreign writer": _ONLY_WRITER,
     },
     "cursors": {

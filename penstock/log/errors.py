@@ -77,6 +77,13 @@ class WriteFailed(LogError):
     """The file system refused the write. Nothing of the append is visible."""
 
 
+class OutcomeInDoubt(WriteFailed):
+    """The file system refused the write and the removal of what was written: a crash may store the append.
+
+    No reader sees it before. A repetition under the producer's number is stored once.
+    """
+
+
 class LogClosed(LogError):
     """The log was closed."""
 
@@ -94,10 +101,21 @@ class CorruptBatch(LogError):
         self.end = end
 
 
+class NotCut(PenstockError, OSError):
+    """The bytes of a refused append could not be cut off durably: after a crash, recovery may keep them."""
+
+
 def write_error(error: OSError) -> LogError:
     """Return the LogError for a failed write. Its text reaches clients and therefore names no file."""
+    if isinstance(error, NotCut):
+        return in_doubt(error)
     if text := file_shortage(error):
         return LogFull(text, LOG_PART)
     if error.errno in NO_SPACE:
         return LogFull(error.strerror or NO_SPACE_TEXT)
     return WriteFailed(f"cannot write: {error.strerror or error}")
+
+
+def in_doubt(error: OSError) -> OutcomeInDoubt:
+    """Return the LogError for a refused append that could not be cut off."""
+    return OutcomeInDoubt(f"cannot write, nor remove what was written: {error.strerror}; a crash may store it")

@@ -150,8 +150,8 @@ class Topic:
         empty body becomes a row of nulls in an internal topic, so that its counts have an offset; elsewhere it stores
         nothing and must have no counts.
 
-        The future fails with MessageTooLarge, OutOfSequence, LogFull, WriteFailed, LogClosed or, if the topic is
-        deleted during the wait, UnknownTopic. Raises ValueError for a body of another schema.
+        The future fails with MessageTooLarge, OutOfSequence, LogFull, WriteFailed, OutcomeInDoubt, LogClosed or, if
+        the topic is deleted during the wait, UnknownTopic. Raises ValueError for a body of another schema.
         """
         future: Future[Appended] = Future()
         if isinstance(body, pa.RecordBatch) and not body.schema.equals(records.BODY):
@@ -301,8 +301,7 @@ class Topic:
 
     def _roll_and_expire(self) -> list[Swept]:
         with self._writing:
-            if not self.writer.flushed:  # a sync failed, and no later append repeated it
-                self._flush()
+            self._flush()  # a sync, or the cut of a refused append, failed, and no later append repeated it
             self.writer.retire()
             self.announce()
         return self._maintenance.expire()

@@ -152,6 +152,10 @@ class Unavailable(ApiError):
     code = Code.UNAVAILABLE
 
 
+class InDoubt(Unavailable):
+    """The disk failed during the request, which may be stored. The caller must repeat it under its number."""
+
+
 class Stopping(Unavailable):
     """The server is stopping."""
 

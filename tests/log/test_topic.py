@@ -1,13 +1,26 @@
 """Appends to a topic: offsets, timestamps, groups, limits, full disks."""
 
+import errno
+import os
 import threading
+from collections.abc import Container
 from concurrent.futures import Future, wait
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.log import Appended, LogClosed, LogFull, MessageTooLarge, TopicSettings, WriteFailed
+from penstock.log import (
+    Appended,
+    LogClosed,
+    LogFull,
+    MessageTooLarge,
+    OutcomeInDoubt,
+    ProducerSequence,
+    TopicSettings,
+    WriteFailed,
+)
 from penstock.log.read.segment_view import timestamps
 from penstock.log.settings import COMMIT_BYTES
 from penstock.records import EMPTY_BODY
@@ -238,6 +251,85 @@ def test_failed_sync_is_undone_and_reported(tmp_path):
         fs.failures.clear()
         fill(topic, [b"b"])
         assert payloads(topic) == [b"a", b"b"]
+
+
+class FailingFiles(CrashingFileSystem):
+    """Fails the next operations with these numbers."""
+
+    failing: Container[int] = ()
+    number = 0
+
+    def check(self, era, operation):
+        super().check(era, operation)
+        self.number += 1
+        if self.number - 1 in self.failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def fail(self, operations):
+        self.failing, self.number = operations, 0
+
+
+def refusal(topic, payload):
+    """The kind of the error of an append under a producer's number, or None."""
+    future = topic.append(rows(payload), origin(), producer=ProducerSequence("p", 0))
+    return type(error) if (error := future.exception(10)) else None
+
+
+@pytest.mark.survives("log", "failing disk")
+def test_refused_append_never_comes_back_and_one_in_doubt_may(tmp_path):
+    outcomes = set()
+    for begin, length, seed in product(range(10), (1, 2, 3, 50), range(5)):
+        folder = tmp_path / f"{begin}-{length}-{seed}"
+        folder.mkdir()
+        fs = FailingFiles(folder, seed)
+        with opened(folder, fs=fs) as topic:
+            fill(topic, [b"a"])
+            fs.fail(range(begin, begin + length))
+            answer = refusal(topic, b"b")
+            fs.stop_after = 0
+        fs.fail(())
+        fs.crash()
+        with opened(folder, fs=fs) as topic:
+            assert topic.gaps() == []
+            stored = payloads(topic)
+            assert stored[:1] == [b"a"]
+            outcomes.add((answer, b"b" in stored))
+            assert refusal(topic, b"b") is None
+            assert payloads(topic) == [b"a", b"b"]
+    assert outcomes == {(None, True), (WriteFailed, False), (OutcomeInDoubt, True), (OutcomeInDoubt, False)}
+
+
+def test_append_behind_one_in_doubt_is_refused_without_doubt(tmp_path):
+    fs = FailingFiles(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+        fill(topic, [b"a"])
+        fs.fail(range(1000))
+        assert [refusal(topic, payload) for payload in (b"in doubt", b"not written")] == [OutcomeInDoubt, WriteFailed]
+        fs.fail(())
+        assert refusal(topic, b"b") is None
+        assert payloads(topic) == [b"a", b"b"]
+
+
+def test_append_that_a_full_disk_tears_is_in_doubt_if_it_cannot_be_cut(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+        fill(topic, [b"a"])
+        fs.free, fs.failures = 700, {"truncate": errno.EIO}
+        assert refusal(topic, b"x" * 5000) is OutcomeInDoubt
+        fs.free, fs.failures = 700, {}
+        assert refusal(topic, b"x" * 5000) is LogFull
+
+
+def test_sweep_cuts_an_append_in_doubt(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+        fill(topic, [b"a"])
+        fs.failures["sync"] = errno.EIO
+        assert refusal(topic, b"in doubt") is OutcomeInDoubt
+        fs.failures.clear()
+        assert not topic.writer.active().clean
+        topic.sweep()
+        assert topic.writer.active().clean
 
 
 def test_later_frames_of_a_buffer_fail_until_the_failed_frame_is_retried(tmp_path):

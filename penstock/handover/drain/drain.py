@@ -34,7 +34,7 @@ from penstock.handover.positions.lost_position import carried_floor, frames_in_f
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
-from penstock.log import Log, LogError, LogFull, Topic
+from penstock.log import Log, LogError, LogFull, OutcomeInDoubt, Topic
 from penstock.log.commit.committer_threads import Work
 from penstock.logbuffer import Frame
 from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
@@ -211,9 +211,10 @@ class Drain(FrameReader):
             # Waits for all, also after an error: a future that completes later would advance a position that was given
             # back.
             self._wait_for([future for _, _, futures in appended for future in futures], [])
-            # A frame may be stored behind a refused one, as in another requested topic: dropped, it would count twice.
-            stored_ends = [end for end, _, futures in appended if any(not future.exception() for future in futures)]
-            self._uncertain_end = max([self._uncertain_end, *stored_ends])
+            # A frame may be stored behind a refused one, as in another requested topic, or by a crash after a failed
+            # append. Dropped, it would count twice.
+            kept_ends = [end for end, _, futures in appended if any(map(_may_be_stored, futures))]
+            self._uncertain_end = max([self._uncertain_end, *kept_ends])
         for end, total, futures in appended:
             for future in futures:
                 future.result()
@@ -366,6 +367,11 @@ def entered_counts(lost: Iterable[LostCounts], listener: str, stored_position: S
         ):
             entered.absorb(counts)
     return entered
+
+
+def _may_be_stored(append: Future[Any]) -> bool:
+    error = append.exception()
+    return error is None or isinstance(error, OutcomeInDoubt)
 
 
 def _grouped(frames: Iterable[Frame], limit_bytes: int) -> Iterator[list[Frame]]:

@@ -1,12 +1,11 @@
 """The writer of a topic: turns waiting appends into synced, published batches of the active segment.
 
 Invariant: an append is answered only after its rows are as durable as the topic's settings promise, and a refused
-append leaves no rows. Start at `Writer.write`.
+append leaves no rows. An append whose rows could not be cut is answered as in doubt. Start at `Writer.write`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from pathlib import Path
 from penstock.counts import advance_positions
 from penstock.log.commit.batching import PreparedBatch, QueuedAppend, group_appends, prepare, resolve
 from penstock.log.commit.deduplication import Deduplicator, answer_duplicates
-from penstock.log.errors import LogError, write_error
+from penstock.log.errors import LogError, in_doubt, write_error
 from penstock.log.plausible_clock import MAX_DRIFT_S
 from penstock.log.resources import SharedResources
 from penstock.log.settings import Durability, TopicSettings
@@ -63,13 +62,19 @@ class Writer:
     def active(self) -> Segment:
         """Return the active segment; the first call runs the recovery. Raises LogError."""
         try:
-            if self.pending_rollback is not None:
-                # Order: rows of an aborted transaction are cut before the next append could follow them.
-                self.pending_rollback()
-                self.pending_rollback = None
+            self._finish_pending_rollback()
             return self._segment or self._shared.handles.retry_with_room(self, self._recover)
         except OSError as error:
             raise write_error(error) from error
+
+    def _finish_pending_rollback(self) -> None:
+        """Cut the rows of an aborted transaction, before an append could follow them or a flush publish them.
+
+        Raises OSError.
+        """
+        if self.pending_rollback is not None:
+            self.pending_rollback()
+            self.pending_rollback = None
 
     def _recover(self) -> Segment:
         # A recovery that failed halfway may have filled them in part.
@@ -135,7 +140,7 @@ class Writer:
                 self.publish()
             except OSError as error:
                 # Crash: a failed sync may have written some of the pages. The rows are cut, because their senders are
-                # told that they failed and will send them again.
+                # told that they failed and will send them again. If the cut fails too, they learn that.
                 self.roll_back(before)
                 raise write_error(error) from error
         self.enter(stored)
@@ -164,12 +169,21 @@ class Writer:
         self._unpublished += prepared
         return prepared
 
+    def forget_unpublished(self) -> None:
+        """Announce none of the appends that are not published: a transaction that failed has written them."""
+        self._unpublished = []
+
     def roll_back(self, before: SegmentState) -> None:
-        """Discard the appends behind ``before``; if that fails, the segment repeats it before the next write."""
+        """Discard the appends behind ``before``.
+
+        Raises OutcomeInDoubt if a crash may still store them; the segment repeats the cut before the next write.
+        """
         self._unpublished = [batch for batch in self._unpublished if batch.message.base < before.end]
         if self._segment is not None:
-            with contextlib.suppress(OSError):
+            try:
                 self._segment.roll_back(before)
+            except OSError as error:
+                raise in_doubt(error) from error
 
     def enter(self, batches: list[PreparedBatch]) -> None:
         """Record the log buffer positions and producer numbers of stored batches."""
@@ -194,6 +208,7 @@ class Writer:
         if self._segment is None or self._segment.clean:
             return
         try:
+            self._finish_pending_rollback()
             self._segment.sync()
             self.publish()
         except OSError as error:

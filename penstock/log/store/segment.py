@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.files.file_system import Bytes, File, FileSystem, replace_durably
+from penstock.log.errors import NotCut
 from penstock.log.store import index
 from penstock.log.store.batch_format import PREAMBLE
 from penstock.log.store.segment_files import (
@@ -97,13 +98,14 @@ class Segment:
     def append(self, parts: Sequence[Bytes], records: Sequence[index.Record], copies: bytes = b"") -> None:
         """Write whole messages, with their ``records`` and ``copies`` kept for `sync`.
 
-        Raises OSError; then no byte of them remains visible, and `undo_failure` runs again before the next write.
+        Raises OSError; then no byte of them remains visible. Raises NotCut if some remain on the disk; `undo_failure`
+        runs again before the next write.
         """
+        self.undo_failure()
+        # Limit: while the disk refuses to sync, unsynced parts must not accumulate in memory.
+        if self._sync_failed:
+            self.sync()
         try:
-            self.undo_failure()
-            # Limit: while the disk refuses to sync, unsynced parts must not accumulate in memory.
-            if self._sync_failed:
-                self.sync()
             # Order: the flag first. If the write fails halfway, the bytes behind the state's length must be cut before
             # anything else is written, or a torn message could be read as a stored one.
             self._dirty = True
@@ -111,8 +113,12 @@ class Segment:
             self._dirty = False
             self._preallocate(written)
         except OSError:
-            with contextlib.suppress(OSError):
+            try:
                 self.undo_failure()
+            except OSError as error:
+                # Crash: neither the synced length nor the index is synced, so that nothing on the disk tells these
+                # bytes from acknowledged ones. Recovery keeps them if they are whole.
+                raise NotCut(error.errno, error.strerror) from error
             raise
         first, last = records[0], records[-1]
         self._unwritten_records.append((first.base, b"".join([record.packed() for record in records])))

@@ -2,6 +2,7 @@
 
 Invariant: while the intent exists, no reader sees any row of the transaction, and what was written is cut off again:
 at once if something fails, else when the log is opened. Once the intent is removed, all of it is stored and visible.
+Rows are cut only while the intent is on the disk, so that a crash leaves all rows or none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from penstock.files.file_system import FileSystem, replace_durably, set_aside
 from penstock.log.commit.batching import PreparedBatch, QueuedAppend
 from penstock.log.commit.writer import Writer
 from penstock.log.documents import decode, encode
-from penstock.log.errors import LogError, write_error
+from penstock.log.errors import LogError, in_doubt, write_error
 from penstock.log.store import index
 from penstock.log.store.segment import Segment, SegmentState
 from penstock.log.store.segment_files import SegmentFiles
@@ -35,10 +36,14 @@ class AtomicCommit:
         self._appends = appends
         self._rollback_points: dict[Writer, tuple[Segment, SegmentState]] = {}
         self._lock = threading.Lock()
+        self._is_intent_removed = False
         self._is_rolled_back = False
 
     def make(self, barrier: CommitBarrier) -> dict[Writer, list[PreparedBatch]]:
-        """Store and publish; return what each writer stored. Raises LogError, and then nothing is stored."""
+        """Store and publish; return what each writer stored.
+
+        Raises LogError, and then nothing is stored; OutcomeInDoubt if a crash may store all of it.
+        """
         if not self._appends:
             return {}
         for writer in self._appends:
@@ -77,24 +82,35 @@ class AtomicCommit:
         return stored
 
     def _decide(self) -> None:
+        self._is_intent_removed = True
         self._fs.remove(self._intent)
         self._fs.sync_directory(self._intent.parent)
 
     def _roll_back(self) -> None:
-        for writer, (_, mark) in self._rollback_points.items():
-            writer.roll_back(mark)
+        """Cut off the transaction's data, or leave that to the next use of a topic.
+
+        Raises OutcomeInDoubt if the intent is not on the disk: a crash then stores the transaction.
+        """
+        for writer in self._rollback_points:
+            writer.forget_unpublished()
         try:
             self._finish_rollback()
-        except OSError:
+        except OSError as error:
             for writer in self._rollback_points:
-                # A topic that cannot be cut now is cut before its next write: `owes` is called first.
                 writer.pending_rollback = self._finish_rollback
+            if self._is_intent_removed:
+                raise in_doubt(error) from error
 
     def _finish_rollback(self) -> None:
         """Cut off the transaction's data in all topics, then remove the intent. Raises OSError."""
         with self._lock:
             if self._is_rolled_back:
                 return
+            if self._is_intent_removed:
+                # Crash: the removal may have failed only to reach the disk. Without the intent, a crash between the
+                # cuts of two topics would leave a part of the transaction.
+                self._write_intent()
+                self._is_intent_removed = False
             for segment, mark in self._rollback_points.values():
                 # Order: all topics before the intent. Crash: with the intent, the next start repeats the cuts.
                 segment.roll_back(mark)

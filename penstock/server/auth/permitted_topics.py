@@ -24,6 +24,7 @@ from penstock.log import (
     LogError,
     LogFull,
     MessageTooLarge,
+    OutcomeInDoubt,
     OutOfSequence,
     ProducerSequence,
     StoredAlready,
@@ -45,6 +46,7 @@ from penstock.slogd.errors import (
     BadRequest,
     Damaged,
     Exhausted,
+    InDoubt,
     NoSuchTopic,
     NotAllowed,
     NotFound,
@@ -215,6 +217,9 @@ def api_error(error: LogError, topic: str = "") -> ApiError:
         return NoSuchTopic(f"Topic does not exist: {topic}")
     if isinstance(error, InvalidTopicName):
         return BadRequest(_BAD_NAME)
+    if isinstance(error, OutcomeInDoubt):
+        # Clients show the text of an error that is UNAVAILABLE only if it begins with "The server".
+        return InDoubt(f"The server {error}")
     return _ANSWERS.get(type(error), ApiError)(str(error))
 
 

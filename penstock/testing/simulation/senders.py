@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.handover.stored_waits import Fate
-from penstock.log import LogError, OutOfSequence
+from penstock.log import LogError, OutcomeInDoubt, OutOfSequence
 from penstock.server.api.entries import Accepted
 from penstock.server.auth.rights import ANONYMOUS
 from penstock.slogd.columns.decode import parse_append
-from penstock.slogd.errors import AlreadyExists, ApiError, OutOfOrder
+from penstock.slogd.errors import AlreadyExists, ApiError, InDoubt, OutOfOrder
 from penstock.slogd.slogd_pb2 import AppendRequest, LogEntry
 from penstock.testing.simulation.daemon import Daemon
 from penstock.testing.simulation.machine import Machine
@@ -157,6 +157,9 @@ class ApiSender:
             world.promises.acknowledge(self._sent, outcome.offsets.start)
             world.record(self.name, f"{len(self._sent.payloads)} stored at {outcome.offsets.start} of {self._topic}")
             self._sent, self._sequence = None, self._sequence + 1
+        elif isinstance(outcome, InDoubt):
+            self._sent.uncertain += 1
+            world.record(self.name, f"in doubt: {outcome}")
         elif outcome is not None:
             self._refused(self._sent, outcome)
         elif world.daemon.life != attempt.life or world.machine.clock.monotonic() > attempt.deadline:
@@ -234,8 +237,8 @@ class TransactionSender:
         is_lost = self._world.loses_answer()
         try:
             self._world.daemon.log.transactions.commit(self._transaction)
-        except LogError:
-            if not is_lost:
+        except LogError as error:
+            if not is_lost and not isinstance(error, OutcomeInDoubt):
                 self._resolve()
             raise
         if is_lost:

@@ -21,7 +21,7 @@ from penstock.handover.drain.drain import RECEIPTS, Drain
 from penstock.handover.paths import position_file, state_file
 from penstock.handover.reader import GATHER_S, FrameGroup
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
-from penstock.log import Log, LogFull, TopicSettings
+from penstock.log import Log, LogError, LogFull, OutcomeInDoubt, TopicSettings
 from penstock.records import ANNOTATIONS, EMPTY_BODY, Rows, body
 from tests.ingest.ingest_life import Life, live
 
@@ -247,13 +247,13 @@ def test_shortage_lasts_through_the_retries_of_a_drain(life: Life, log: Log, tmp
         life.position.shortage = "disk"
 
 
-def refuse_topic(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refuse appends to the topic of the handler, as on a full disk; other topics have room."""
+def refuse_topic(log: Log, monkeypatch: pytest.MonkeyPatch, error: LogError | None = None) -> None:
+    """Refuse appends to the topic of the handler, by default as on a full disk; other topics have room."""
     topic = log.topic("in", create=True)
 
     def refuse(*_: object) -> Future[int]:
         future: Future[int] = Future()
-        future.set_exception(LogFull("no space"))
+        future.set_exception(error or LogFull("no space"))
         return future
 
     monkeypatch.setattr(topic, "append", refuse)
@@ -287,6 +287,20 @@ def test_frames_that_a_killed_daemon_claimed_do_not_go_back_to_the_writer(
     assert (life.position.position, life.position.claim) == (0, claimed)
     drained()
     assert payloads(log) == [b"one", b"two"]
+
+
+def test_frames_in_doubt_do_not_go_back_to_the_writer(
+    life: Life, log: Log, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash may store them: dropped, they would count twice."""
+    publish(life, b"one")
+    claimed = life.publication.position
+    with monkeypatch.context() as refusing:
+        refuse_topic(log, refusing, OutcomeInDoubt("the disk failed"))
+        drained()
+    assert (life.position.position, life.position.claim) == (0, claimed)
+    drained()
+    assert payloads(log) == [b"one"]
 
 
 def test_drain_continues_in_a_new_buffer(

@@ -1,6 +1,7 @@
 """Transactions: all or nothing over several topics, also after crashes."""
 
 import errno
+import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from penstock.log import (
     LogError,
     LogFull,
     MessageTooLarge,
+    OutcomeInDoubt,
     OutOfSequence,
     ProducerSequence,
     TooManyTopics,
@@ -332,6 +334,77 @@ def test_failed_commit_is_rolled_back_in_all_topics_before_one_is_appended_to(tm
     log = Log(tmp_path, fs=fs)
     # Rows behind the synced length are recovered by the first append.
     fill(log.topic("b"), [b"after"])
+    assert [payloads(log.topic(name)) for name in "ab"] == [[b"0", b"after"]] * 2
+    log.close()
+
+
+class DyingDisk(CrashingFileSystem):
+    """Fails ``count`` operations from the removal of an intent on, which succeeds itself."""
+
+    count = 0
+    remaining = 0
+
+    def remove(self, path):
+        super().remove(path)
+        if path.name.endswith(SUFFIX):
+            self.remaining, self.count = self.count, 0
+
+    def check(self, era, operation):
+        super().check(era, operation)
+        if self.remaining > 0 and operation != "store":  # of mapped memory
+            self.remaining -= 1
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def lose_decision(fs, folder):
+    """Commit to two topics on a disk that fails after the removal of the intent; return the log and the error."""
+    log = Log(folder, fs=fs, committers=1)
+    for name in ("a", "b"):
+        fill(log.topic(name, create=True), [b"0"])
+    transaction = log.transactions.begin()
+    stage(log, transaction, "a", b"1" * 1000)
+    stage(log, transaction, "b", b"2" * 1000)
+    with pytest.raises(WriteFailed) as failure:
+        log.transactions.commit(transaction)
+    assert [payloads(log.topic(name)) for name in "ab"] == [[b"0"], [b"0"]]
+    return log, failure.type
+
+
+@pytest.mark.survives("transactions", "failing disk")
+@pytest.mark.parametrize("killed", [False, True])
+def test_transaction_whose_decision_failed_is_all_or_nothing_after_a_crash(tmp_path, killed):
+    outcomes = set()
+    for count, seed in product((1, 2, 3, 5, 7, 9, 11, 1000), range(6)):
+        folder = tmp_path / f"{count}-{seed}"
+        folder.mkdir()
+        fs = DyingDisk(folder, seed)
+        fs.count = count
+        log, error = lose_decision(fs, folder)
+        fs.remaining, fs.stop_after = 0, 0
+        log.close()
+        fs.kill() if killed else fs.crash()
+        log = Log(folder, fs=fs)
+        stored = tuple(len(payloads(log.topic(name))) - 1 for name in "ab")
+        outcomes.add((error, stored))
+        log.close()
+    assert outcomes <= {(WriteFailed, (0, 0)), (OutcomeInDoubt, (0, 0)), (OutcomeInDoubt, (1, 1))}
+    assert {(WriteFailed, (0, 0)), (OutcomeInDoubt, (1, 1))} <= outcomes
+
+
+def test_transaction_in_doubt_is_invisible_and_rolled_back_before_its_topics_are_used(tmp_path):
+    fs = DyingDisk(tmp_path)
+    fs.count = 1000
+    log, error = lose_decision(fs, tmp_path)
+    assert error is OutcomeInDoubt
+    fs.remaining, fs.failures = 0, {"rename": errno.EIO}
+    log.sweep()
+    fs.failures = {}
+    assert [payloads(log.topic(name)) for name in "ab"] == [[b"0"], [b"0"]]
+    for name in "ba":
+        fill(log.topic(name), [b"after"])
+    log.close()
+    fs.crash()
+    log = Log(tmp_path, fs=fs)
     assert [payloads(log.topic(name)) for name in "ab"] == [[b"0", b"after"]] * 2
     log.close()
 

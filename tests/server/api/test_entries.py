@@ -8,18 +8,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pyarrow as pa
 import pytest
 
+from penstock.client import Unavailable
+from penstock.client.log import calls
 from penstock.files.file_system import File, SystemFile, SystemFiles
 from penstock.log import Log, TopicSettings
+from penstock.log.errors import in_doubt
 from penstock.records import body
 from penstock.server.api.entries import INLINE_SIZE, EntriesApi
-from penstock.server.auth.permitted_topics import MAX_IDLE_READERS, MAX_IDLE_READERS_PER_TOPIC
+from penstock.server.auth.permitted_topics import MAX_IDLE_READERS, MAX_IDLE_READERS_PER_TOPIC, api_error
 from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.reading.query import Query
 from penstock.slogd.columns.decode import Append
-from penstock.slogd.errors import BadRequest, Damaged, Exhausted, NoSuchTopic, NotAllowed, Stopping
+from penstock.slogd.errors import BadRequest, Code, Damaged, Exhausted, NoSuchTopic, NotAllowed, Stopping
 
 GREETING = b"hello, a payload to be found in the file"
 
@@ -79,6 +83,16 @@ def test_refusal_of_the_log_becomes_an_api_error(tmp_path: Path) -> None:
             await append(api, "t", b"x")
 
     asyncio.run(run())
+
+
+def test_append_in_doubt_is_unavailable_so_that_clients_repeat_it() -> None:
+    error = api_error(in_doubt(OSError(errno.EIO, "Input/output error")))
+    assert (error.code, error.status) == (Code.UNAVAILABLE, 503)
+    seen = calls.failure(grpc.StatusCode.UNAVAILABLE, error.message, "127.0.0.1:8845")
+    assert isinstance(seen, Unavailable)
+    assert str(seen) == (
+        "The server cannot write, nor remove what was written: Input/output error; a crash may store it"
+    )
 
 
 class FullDisk(SystemFiles):

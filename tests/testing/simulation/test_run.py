@@ -53,6 +53,12 @@ CASES: list[dict[str, Any]] = [
     {"seed": 532},
     {"seed": 30001476},
     {"seed": 60000761},
+    {
+        "seed": 91000339,
+        "steps": 290,
+        "messages": 25,
+        "faults": [1, 2, 3, 5, 6, *range(10, 16), *range(21, 28), 33, 34, 35],
+    },
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
