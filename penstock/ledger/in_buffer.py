@@ -5,6 +5,7 @@ Each frame is parsed once, however often the counts are requested: its counts ar
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections import deque
@@ -45,23 +46,22 @@ class BufferedCounts:
     def counts(
         self, listeners: Iterable[str], stored_position: StoredPosition | None = None
     ) -> dict[SourceBucket, Counts]:
-        """Return the counts by source and bucket over the log buffers of ``listeners``.
+        """Return the counts by source and bucket over the log buffers of ``listeners``, as ``WaitingFrames.counts``."""
+        with self.frames(listeners) as waiting_frames:
+            return waiting_frames.counts(stored_position)
 
-        With ``stored_position``, frames that the log has stored do not count, nor do counts that a lost frame has
-        carried into the log. Crash: the reader's position passes them later, and after a crash only once they have been
-        read again.
-        """
-        total: dict[SourceBucket, Counts] = {}
+    @contextlib.contextmanager
+    def frames(self, listeners: Iterable[str]) -> Iterator[WaitingFrames]:
+        """Read the log buffers of ``listeners``; the frames stay as they are until the end of the ``with``."""
         with self._lock:
-            for listener in listeners:
-                for key, counts in self._counts_of_listener(listener, stored_position).items():
-                    total.setdefault(key, Counts()).absorb(counts)
-        return total
+            read = ((listener, self._read_listener(listener)) for listener in listeners)
+            yield WaitingFrames([(listener, *found) for listener, found in read if found])
 
-    def _counts_of_listener(self, listener: str, stored_position: StoredPosition | None) -> CountsByOrigin:
+    def _read_listener(self, listener: str) -> tuple[_BufferedFrames, set[str]] | None:
+        """Return the frames of a listener that its reader has not passed, and the topics that store them."""
         reader_path, path = position_file(self._folder, listener, self._reader), buffer_file(self._folder, listener)
         if not reader_path.exists() or not path.exists():
-            return {}
+            return None
         with ReaderPosition(reader_path) as position:
             reached = position.position
         with Subscription(path, reached, in_order=True) as subscription:
@@ -78,9 +78,30 @@ class BufferedCounts:
                 buffer.read_new_frames(subscription, routes)
             finally:
                 page.close()
-        if stored_position is None:
-            return buffer.totals
-        return buffer.without_stored(listener, {*routes.topics, RECEIPTS}, stored_position)
+        return buffer, {*routes.topics, RECEIPTS}
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFrames:
+    """The frames in log buffers that their reader has not passed, by listener, with the topics that store them."""
+
+    listeners: list[tuple[str, _BufferedFrames, set[str]]]
+
+    def counts(self, stored_position: StoredPosition | None = None) -> dict[SourceBucket, Counts]:
+        """Return the counts by source and bucket.
+
+        With ``stored_position``, frames that the log has stored do not count, nor do counts that a lost frame has
+        carried into the log. Crash: the reader's position passes them later, and after a crash only once they have been
+        read again.
+        """
+        total: dict[SourceBucket, Counts] = {}
+        for listener, buffer, topics in self.listeners:
+            of_listener = (
+                buffer.totals if stored_position is None else buffer.without_stored(listener, topics, stored_position)
+            )
+            for key, counts in of_listener.items():
+                total.setdefault(key, Counts()).absorb(counts)
+        return total
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -311,13 +312,13 @@ class Ledger:
 
     def balance(self, within: Within = None) -> Balance:
         """Return the current balance, limited to the buckets ``within`` if given."""
-        # Order: hosts over Kafka first, because what they know to have landed must be in the pages. Then downstream
-        # first: a message that lands in between looks pending, and is never missing.
+        # Order: hosts over Kafka first, because what they know to have landed must be in the pages.
         kafka_hosts_states = self.kafka_hosts.states()
         # Fast path: only selected minutes, and hosts that forward to Kafka, need buckets.
         whole = within is None
-        pages = self._book.summary(with_landed=bool(kafka_hosts_states)) if whole else self._book.snapshot()
-        total = balance_of(pages, self._log.directory, self._in_buffer(), within, self._buffers)
+        read = partial(self._book.summary, with_landed=bool(kafka_hosts_states)) if whole else self._book.snapshot
+        pages, in_buffer = self._with_buffers(read)
+        total = balance_of(pages, self._log.directory, in_buffer, within, self._buffers)
         # Posts of hosts have no minutes.
         if within is not None:
             return total
@@ -338,7 +339,7 @@ class Ledger:
         """
         # Order: the version first. A change after it is newer than this state at the next call.
         version = self._book.version
-        pages, in_buffer = self._book.summary(), self._in_buffer()
+        pages, in_buffer = self._with_buffers(self._book.summary)
         deliveries = handler_deliveries(self._buffers, listeners_in(self._buffers))
         # Order: before the gaps are read. A gap that is made in between differs from this state at the next call.
         state = (
@@ -352,27 +353,35 @@ class Ledger:
             self._losses = state, losses_of(document)
         return self._losses[1]
 
-    def _in_buffer(self) -> dict[SourceBucket, Counts]:
-        """Return the counts of frames that are not in the book. Call it after the book is read."""
-        # Order: the log knows its position before the book has the counts, so no frame is in the book and here. A frame
-        # that is stored after the book was read is in neither: a balance is never too large.
-        return self._buffered.counts(all_listeners(self._buffers, self.listeners), self._log.buffer_position)
+    def _with_buffers(self, read: Callable[[], TierCounts]) -> tuple[TierCounts, dict[SourceBucket, Counts]]:
+        """Return the book as ``read`` gives it, and the counts of the frames that are not in it."""
+        with self._buffered.frames(all_listeners(self._buffers, self.listeners)) as waiting_frames:
+            # Order: buffers first. A frame that is stored in between is known by the book's position, so it counts once.
+            # Only between the answer to its append and its entry in the book, for microseconds, it may be in neither.
+            pages = read()
+            return pages, waiting_frames.counts(partial(self._entered_position, pages))
+
+    def _entered_position(self, pages: TierCounts, topic: str, buffer: str) -> int:
+        """Return the position up to which ``pages`` have the frames of a log buffer that ``topic`` stores."""
+        entered = pages.positions.get(topic, {}).get(buffer)
+        # What a recovery has found is in the book as well.
+        return self._log.recovered_position(topic, buffer) if entered is None else entered
 
     def watermarks(self) -> list[Watermark]:
         """Return up to which minute the tables are complete."""
         # Order: upstream first. A message that moves in between is seen twice, which only lowers the watermark.
         in_buffer = self._buffered.counts(all_listeners(self._buffers, self.listeners))
-        return watermarks(*self._now(), in_buffer, self._time())
-
-    def _now(self) -> tuple[TierCounts, dict[str, UnlandedTail]]:
         pages = self._book.snapshot()
-        return pages, {name: unlanded_tail(self._log.directory, pages, name) for name in pages.logged}
+        return watermarks(pages, self._beyond(pages), in_buffer, self._time())
+
+    def _beyond(self, pages: TierCounts) -> dict[str, UnlandedTail]:
+        return {name: unlanded_tail(self._log.directory, pages, name) for name in pages.logged}
 
     def series(self, since: int, step: int) -> dict[str, Any]:
         """Return the balance over time from ``since`` (seconds since the epoch) in intervals of ``step`` seconds."""
-        pages, beyond = self._now()
+        pages, in_buffer = self._with_buffers(self._book.snapshot)
         step = whole_step(step)
-        return document(series(pages, beyond, self._in_buffer(), since, step), step, pages.rolled)
+        return document(series(pages, self._beyond(pages), in_buffer, since, step), step, pages.rolled)
 
 
 def _orderly(log: Log) -> Iterator[tuple[str, IntactTopic]]:

@@ -350,8 +350,15 @@ class Log:
 
     def buffer_position(self, topic: str, buffer: str) -> int:
         """Return the position up to which a topic has stored the frames of a log buffer; 0 if it cannot tell."""
+        return self._position(topic, lambda found: found.buffer_position(buffer))
+
+    def recovered_position(self, topic: str, buffer: str) -> int:
+        """Return ``buffer_position`` as of the topic's last recovery."""
+        return self._position(topic, lambda found: found.recovered_position(buffer))
+
+    def _position(self, topic: str, position: Callable[[Topic], int]) -> int:
         try:
-            return self.topic(topic, internal=True).buffer_position(buffer)
+            return position(self.topic(topic, internal=True))
         except (LogError, OSError):
             return 0
 

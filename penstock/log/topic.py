@@ -117,6 +117,10 @@ class Topic:
         """Return the position up to which the frames of a log buffer are stored; 0 if none are."""
         return self.writer.positions.get(buffer, 0)
 
+    def recovered_position(self, buffer: str) -> int:
+        """Return ``buffer_position`` as of the last recovery."""
+        return self.writer.recovered_positions.get(buffer, 0)
+
     def stored_total(self, buffer: str, begin: int) -> int:
         """Return the total of a listener's messages that are stored before the frame at ``begin``; 0 without any.
 

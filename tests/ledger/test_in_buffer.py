@@ -14,6 +14,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.drain.drain import Drain
 from penstock.handover.dropped_frames import Carrier, LostCounts, Move
+from penstock.ledger.book.book import Book, TierCounts
 from penstock.ledger.in_buffer import BufferedCounts, waiting, waiting_for
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.rebuild import rebuild_balance
@@ -90,6 +91,30 @@ def counted(ledger: Ledger) -> tuple[int, int, int]:
     balance = ledger.balance()
     (listener,) = balance.listeners
     return listener.counts["accepted"], listener.counts["taken"], sum(route.unaccounted for route in balance.routes)
+
+
+@pytest.mark.parametrize("listener", [LOGGED, ELSEWHERE], ids=["logged", "elsewhere"])
+def test_counts_do_not_decrease_when_frames_are_stored_during_a_balance(
+    tmp_path: Path, listener: ListenerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = live(tmp_path, listener)
+    publish(life, 2)
+    with contextlib.closing(Log(tmp_path / "topics")) as log:
+        ledger = Ledger(log, tmp_path, ["events"])
+        drain(tmp_path, log)
+        publish(life, 3)
+        publish(life, 0)
+        read = Book.summary
+
+        def store_afterwards(book: Book, *, with_landed: bool = False) -> TierCounts:
+            pages = read(book, with_landed=with_landed)
+            drain(tmp_path, log)
+            return pages
+
+        # Appends are answered before their batches enter the book.
+        wait_until(lambda: counted(ledger) == (5, 8, 0))
+        monkeypatch.setattr(Book, "summary", store_afterwards)
+        assert counted(ledger) == (5, 8, 0)
 
 
 @pytest.mark.parametrize("listener", [LOGGED, ELSEWHERE], ids=["logged", "elsewhere"])

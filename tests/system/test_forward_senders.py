@@ -158,9 +158,13 @@ def test_records_that_cannot_be_stored_are_counted(here: Pipe) -> None:
             sock.sendall(data)
             with pytest.raises(ConnectionResetError):
                 answer(sock)
-    closed = "connection_closed.protocol"
-    wait_until(lambda: here.counts("forward")[closed] == 2)
-    assert sum(number for name, number in here.counts("forward").items() if name.startswith("refused.")) == 2
+
+    def is_counted() -> bool:
+        counts = here.counts("forward")
+        refused = sum(number for name, number in counts.items() if name.startswith("refused."))
+        return (counts["connection_closed.protocol"], refused) == (2, 2)
+
+    wait_until(is_counted)
     assert here.settled()["unaccounted"] == 0
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from penstock.counts import Counts, Name, Origin, SourceBucket, by_bucket
+from penstock.counts import Counts, Name, Origin, SourceBucket, advance_positions, by_bucket
 from penstock.ledger.book.bucket_tables import CountTable, RowTable
 from penstock.ledger.book.daily_rollup import (
     CLOSED,
@@ -113,6 +113,8 @@ class TierCounts:
     senders: dict[str, SenderPages] = field(default_factory=dict)
     """Senders by listener."""
     totals: SourceTotals | None = None
+    positions: dict[str, dict[str, int]] = field(default_factory=dict, compare=False)
+    """Positions in log buffers up to which batches were entered since the start, by topic (``advance_positions``)."""
 
     def copy(self) -> TierCounts:
         """Return a copy that shares no mutable state."""
@@ -130,7 +132,12 @@ class TierCounts:
             dict(self.events),
             dict(self.event_losses),
             {listener: pages.copy() for listener, pages in self.senders.items()},
+            positions=self.copied_positions(),
         )
+
+    def copied_positions(self) -> dict[str, dict[str, int]]:
+        """Return a copy of ``positions``."""
+        return {topic: positions.copy() for topic, positions in self.positions.items()}
 
     def sent(self) -> dict[str, Counts]:
         """Return the counts that senders report as sent, by listener; a listener without a report is missing."""
@@ -179,6 +186,7 @@ class Book:
                 clients=dict(pages.clients),
                 rolled=pages.rolled,
                 totals=self._totals.copy(),
+                positions=pages.copied_positions(),
             )
 
     def landed_progress(self, topic: str) -> tuple[int, int]:
@@ -255,6 +263,8 @@ class Book:
         with self._lock:
             for bucket, counts in by_bucket(origin.bucket, origin.counts).items():
                 self._receive((origin.source, bucket), counts)
+            if origin.buffer:
+                advance_positions(self._pages.positions.setdefault(topic, {}), origin)
             if not topic.startswith("_"):
                 self._add_rows(topic, (origin.source, origin.bucket), base, rows)
             # Batches arrive in the order of offsets. A jump means that a checkpoint of this book would miss offsets.

@@ -39,6 +39,8 @@ class Writer:
         self.lock = threading.Lock()
         self.settings = settings
         self.positions: dict[str, int] = {}
+        self.recovered_positions: dict[str, int] = {}
+        """``positions`` as of the last recovery."""
         self.producers = Producers(shared.producer_memory, path.name, shared.clock.monotonic)
         self.pending_rollback: Callable[[], None] | None = None
         """Rollback of a failed transaction that must succeed before anything is written; it raises OSError."""
@@ -81,6 +83,7 @@ class Writer:
         self.producers.clear()
         recovery = Recovery(self._shared.fs, self._path, self._gaps, self.producers)
         self._segment, self.positions = recovery.run()
+        self.recovered_positions = self.positions.copy()
         self.is_recovered = True
         for observer in self._shared.recovered:
             observer(self._path.name, self._segment.published.end)
