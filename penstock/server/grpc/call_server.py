@@ -91,16 +91,21 @@ class CallServer(CallQueue):
         """Accept no more calls; cancel calls that are still open after ``grace`` seconds."""
         if any(thread.is_alive() for thread in self._threads) and not self._stopping:
             self.shut_down()
-            if not await asyncio.to_thread(self._join_threads, min(grace, STREAM_GRACE_S)):
-                # Nothing is lost: these wait for a client that reads or sends nothing, and it continues where it is.
-                silent_since = time.monotonic() - STREAM_GRACE_S
-                for stream in list(self._streams.values()):
-                    if not stream.unanswered and stream.last_message_s <= silent_since:
-                        stream.cut_off("the server stops")
-            if not await asyncio.to_thread(self._join_threads, grace):
-                # Calls that are still open after the grace period are cut off; appends that the log has are stored.
-                self.cancel_all()
-                await asyncio.to_thread(self._join_threads, grace)
+            deadline = time.monotonic() + grace
+            while not await asyncio.to_thread(self._join_threads, min(grace, STREAM_GRACE_S)):
+                if time.monotonic() >= deadline:
+                    # Calls that are still open are cut off; appends that the log has are stored.
+                    self.cancel_all()
+                    await asyncio.to_thread(self._join_threads, grace)
+                    return
+                self._cut_off_silent()
+
+    def _cut_off_silent(self) -> None:
+        """Cut off streams that wait for a client that reads or sends nothing; it continues where it is."""
+        silent_since = time.monotonic() - STREAM_GRACE_S
+        for stream in list(self._streams.values()):
+            if not stream.unanswered and stream.last_message_s <= silent_since:
+                stream.cut_off("the server stops")
 
     def _join_threads(self, timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

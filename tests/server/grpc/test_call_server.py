@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -18,6 +19,7 @@ from penstock.server import servers
 from penstock.server.api.entries import READ_THREADS
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.grpc import call_server
+from penstock.server.grpc.call_server import STREAM_GRACE_S
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.service import MAX_MESSAGE_BYTES
 from penstock.server.reading.query import Query
@@ -214,6 +216,38 @@ def test_health_is_watched_until_the_server_stops(running: Running, channel: grp
         next(watching)
     stopping.join(30)
     assert not stopping.is_alive()
+
+
+@pytest.mark.timeout(120)
+def test_server_stops_once_a_client_that_sent_during_the_stop_is_silent(
+    running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "GRACE_S", 600)
+    sends, answered = threading.Semaphore(1), threading.Semaphore(0)
+
+    def requests() -> Iterator[bytes]:
+        while sends.acquire(timeout=60):
+            yield append(b"x")
+
+    answers = channel.stream_stream(SERVICE + "AppendStream")(requests())
+
+    def read_answers() -> None:
+        with contextlib.suppress(grpc.RpcError):
+            for _ in answers:
+                answered.release()
+
+    reading, stopping = threading.Thread(target=read_answers, daemon=True), threading.Thread(target=running.stop)
+    reading.start()
+    assert answered.acquire(timeout=20)
+    stopping.start()
+    # Requests arrive until after the first time that the server looks for silent streams.
+    until = time.monotonic() + 2 * STREAM_GRACE_S
+    while time.monotonic() < until and reading.is_alive():
+        sends.release()
+        answered.acquire(timeout=STREAM_GRACE_S / 2)
+        time.sleep(STREAM_GRACE_S / 10)
+    stopping.join(40)
+    assert running.has_stopped
 
 
 @pytest.mark.timeout(120)
