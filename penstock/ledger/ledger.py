@@ -315,8 +315,8 @@ class Ledger:
         # Order: hosts over Kafka first, because what they know to have landed must be in the pages.
         kafka_hosts_states = self.kafka_hosts.states()
         # Fast path: only selected minutes, and hosts that forward to Kafka, need buckets.
-        whole = within is None
-        read = partial(self._book.summary, with_landed=bool(kafka_hosts_states)) if whole else self._book.snapshot
+        summary = partial(self._book.summary, with_landed=bool(kafka_hosts_states))
+        read = summary if within is None else self._book.snapshot
         pages, in_buffer = self._with_buffers(read)
         total = balance_of(pages, self._log.directory, in_buffer, within, self._buffers)
         # Posts of hosts have no minutes.
@@ -356,7 +356,7 @@ class Ledger:
     def _with_buffers(self, read: Callable[[], TierCounts]) -> tuple[TierCounts, dict[SourceBucket, Counts]]:
         """Return the book as ``read`` gives it, and the counts of the frames that are not in it."""
         with self._buffered.frames(all_listeners(self._buffers, self.listeners)) as waiting_frames:
-            # Order: buffers first. A frame that is stored in between is known by the book's position, so it counts once.
+            # Order: buffers first. The book's position tells a frame that is stored in between, so it counts once.
             # Only between the answer to its append and its entry in the book, for microseconds, it may be in neither.
             pages = read()
             return pages, waiting_frames.counts(partial(self._entered_position, pages))
