@@ -52,7 +52,7 @@ class BufferedCounts:
 
     @contextlib.contextmanager
     def frames(self, listeners: Iterable[str]) -> Iterator[WaitingFrames]:
-        """Read the log buffers of ``listeners``; the frames stay as they are until the end of the ``with``."""
+        """Read the log buffers of ``listeners``; the frames do not change until the end of the ``with``."""
         with self._lock:
             read = ((listener, self._read_listener(listener)) for listener in listeners)
             yield WaitingFrames([(listener, *found) for listener, found in read if found])

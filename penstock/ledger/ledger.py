@@ -358,8 +358,7 @@ class Ledger:
         with self._buffered.frames(all_listeners(self._buffers, self.listeners)) as waiting_frames:
             # Order: buffers first. The book's position tells a frame that is stored in between, so it counts once.
             # Only between the answer to its append and its entry in the book, for microseconds, it may be in neither.
-            pages = read()
-            return pages, waiting_frames.counts(partial(self._entered_position, pages))
+            return (pages := read()), waiting_frames.counts(partial(self._entered_position, pages))
 
     def _entered_position(self, pages: TierCounts, topic: str, buffer: str) -> int:
         """Return the position up to which ``pages`` have the frames of a log buffer that ``topic`` stores."""
