@@ -101,7 +101,7 @@ class CallServer(CallQueue):
                 self._cut_off_silent()
 
     def _cut_off_silent(self) -> None:
-        """Cut off streams that wait for a client that reads or sends nothing; it continues where it is."""
+        """Cut off streams whose client reads or sends nothing; it repeats its call elsewhere."""
         silent_since = time.monotonic() - STREAM_GRACE_S
         for stream in list(self._streams.values()):
             if not stream.unanswered and stream.last_message_s <= silent_since:
