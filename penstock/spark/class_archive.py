@@ -32,7 +32,8 @@ BUILD_TIMEOUT_S = 600.0
 """Limit for the child, which takes 30 s of CPU time (JDK 17, 14,000 classes)."""
 UNUSED_AGE_S = 30 * 86_400.0
 """Age of archives (160 MB each) and leftovers that the next build deletes; each start renews its archive."""
-LOWEST_PRIORITY = 19
+BUILD_NICENESS = 19
+"""Lowest priority of a process: a build takes only time that nothing else wants."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -90,7 +91,7 @@ class ClassArchive:
             if self.path.exists():
                 return
             self._delete_unused()
-            child = module_command(__name__, str(os.getpid()), *_command_of(jvm), *options)
+            child = module_command(__name__, str(os.getpid()), str(BUILD_NICENESS), *_command_of(jvm), *options)
             completed = subprocess.run(child, capture_output=True, timeout=BUILD_TIMEOUT_S)
             if completed.returncode:
                 _LOGGER.info("no class archive for Spark: java ended with %d", completed.returncode)
@@ -118,10 +119,10 @@ def _command_of(jvm: int) -> list[str]:
 
 
 def main() -> None:
-    """Become the JVM that makes the archive: at the lowest priority, ended with its parent."""
+    """Become the JVM that makes the archive: with the niceness of its second argument, ended with its parent."""
     die_with_parent()
-    os.nice(LOWEST_PRIORITY)
-    os.execv(sys.argv[2], sys.argv[2:])  # noqa: S606 - no shell is wanted
+    os.nice(int(sys.argv[2]))
+    os.execv(sys.argv[3], sys.argv[3:])  # noqa: S606 - no shell is wanted
 
 
 if __name__ == "__main__":
