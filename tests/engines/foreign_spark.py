@@ -47,6 +47,10 @@ class ForeignSpark:
             "spark.driver.host": "127.0.0.1",
             "spark.sql.shuffle.partitions": "1",
             "spark.databricks.delta.snapshotPartitions": "1",
+            # VACUUM lists folders in 10,000 tasks by default: a minute of CPU for a table of ten files.
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+            # Each of some hundred statements handles forty rows: to compile its stages takes longer than to run them.
+            "spark.sql.codegen.wholeStage": "false",
             "spark.sql.warehouse.dir": f"{self._folder.name}/warehouse",
         }
         environment = {**os.environ, "SPARK_SETTINGS": json.dumps(settings), "JAVA_HOME": str(find_java().home)}
