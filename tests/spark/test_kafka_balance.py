@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
 
 from penstock.config import load
 from penstock.counts import Counts, lost
@@ -24,6 +25,7 @@ from penstock.ledger.receipt import receipt
 from penstock.ledger.receipt_words import remarks
 from penstock.proof.posts.tables import table_posts
 from penstock.testing.pipe import wait_until
+from tests.spark.pipeline_in_session import run_once
 from tests.spark.spark_daemon import daemon
 from tests.spark.spark_helpers import event
 from tests.spark.test_pipeline import start
@@ -98,12 +100,6 @@ class Cluster:
         wait_until(is_compacted, 60)
 
 
-def land(data: Path, http: str, settings: list[str]) -> None:
-    pipeline = start(data, http, *(part for key in settings for part in ("-o", key)), "--once")
-    stderr = pipeline.communicate(timeout=300)[1]
-    assert pipeline.returncode == 0, stderr
-
-
 def committed_offsets(cluster: Cluster, *topics: str) -> list[int]:
     """Return the offsets of the group that shows lag tools how far the pipeline is."""
     consumer = Consumer({**cluster.kafka, "group.id": "penstock-pipeline"})
@@ -112,7 +108,9 @@ def committed_offsets(cluster: Cluster, *topics: str) -> list[int]:
     return [partition.offset for partition in offsets]
 
 
-def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(
+    spark: SparkSession, kafka_broker: Broker, tmp_path: Path
+) -> None:
     cluster = Cluster(kafka_broker)
     transactions, compacted = cluster.create("transactions"), cluster.create("compacted", **COMPACTION)
     expired = cluster.create("expired")
@@ -132,7 +130,7 @@ def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(kafka_brok
             (book,) = (book for book in running.ledger.balance().topics if book.topic == f"{topic}/0")
             return dict(book.fates)
 
-        land(tmp_path, running.http, settings)
+        assert run_once(spark, tmp_path, running.http, settings) == 0
         assert fates(transactions) == {
             "landed.event": 70,
             "not_a_message.aborted": 30,
@@ -153,7 +151,7 @@ def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(kafka_brok
 
         cluster.send(expired, 10)
         cluster.delete_before(expired, 13)
-        land(tmp_path, running.http, settings)
+        assert run_once(spark, tmp_path, running.http, settings) == 0
         assert fates(expired) == {"landed.event": 13, "gap.expired_before": 4, "gap.expired_unread": 3}
         assert lost(fates(expired)) == {"gap.expired_unread": 3}
         assert running.ledger.balance().unaccounted == 0
@@ -167,7 +165,7 @@ def test_balance_of_healthy_topics_has_no_losses_and_names_a_real_one(kafka_brok
 
 @pytest.mark.survives("hosts", "SIGKILL")
 def test_hosts_of_records_count_once_after_kills_around_the_post_and_in_a_rebuild(
-    kafka_broker: Broker, tmp_path: Path
+    spark: SparkSession, kafka_broker: Broker, tmp_path: Path
 ) -> None:
     cluster = Cluster(kafka_broker)
     topic = cluster.create("hosts")
@@ -195,7 +193,7 @@ def test_hosts_of_records_count_once_after_kills_around_the_post_and_in_a_rebuil
             stderr = killed.communicate(timeout=300)[1]
             assert killed.returncode == -signal.SIGKILL, stderr
         send(30)
-        land(tmp_path, running.http, settings)
+        assert run_once(spark, tmp_path, running.http, settings) == 0
         fates = running.ledger.landed()[f"{topic}/0"].counts
         landed = {key: counts["landed.event"] for key, counts in fates.items() if key[0] != "kafka"}
         assert landed == sent

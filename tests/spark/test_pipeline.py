@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -401,28 +400,3 @@ def test_bad_transformation_is_refused_before_the_start(tmp_path: Path) -> None:
         with pytest.raises(BadTransform, match=rf"^pipeline\.{key}"):
             run(Landing(tmp_path / "topics", tmp_path / "tables", transform=rules))
     assert not (tmp_path / "tables").exists()
-
-
-@pytest.mark.survives("landing from the log", "damaged bytes")
-@pytest.mark.spark
-@pytest.mark.timeout(900)
-def test_lost_checkpoint_is_made_again_and_each_message_lands_once(tmp_path: Path, running: Daemon) -> None:
-    layout = Layout.for_tables(tmp_path / "tables")
-    harms: list[Callable[[], object]] = [
-        lambda: None,
-        lambda: shutil.rmtree(layout.checkpoint),
-        lambda: (layout.checkpoint / "metadata").write_bytes(b"\0" * 45),
-    ]
-    for start_number, harm in enumerate(harms):
-        harm()
-        append(running, 1000 * start_number, 100)
-        pipeline = start(tmp_path, running.http, "--once")
-        report = pipeline.communicate(timeout=PATIENCE)[1]
-        assert pipeline.returncode == 0, report
-        assert ("is lost or damaged" in report) == (start_number > 0), report
-    rows = read_rows(layout.landed, as_written(name for commit in read_journal(layout) for name in commit.files))
-    duplicates = {103 * n + last for n in range(len(harms)) for last in (100, 101)}
-    total = 103 * len(harms)
-    assert sorted(rows["offset"].to_pylist()) == [offset for offset in range(total) if offset not in duplicates]
-    assert all(proof.holds for proofs in read_proofs(layout) for proof in proofs)
-    assert (running.ledger.landed()["t"].through, running.ledger.balance().unaccounted) == (total, 0)

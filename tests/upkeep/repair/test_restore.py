@@ -53,7 +53,7 @@ from penstock.testing.pipe import wait_until
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.repair.scrub import Scrub, find_damaged_files
-from tests.engines.foreign_spark import ForeignSpark
+from tests.landing.table.foreign_writer import delete_by_vector
 from tests.landing.typed.typed_life import CLICK, read
 from tests.object_store import BUCKET, S3Server
 from tests.proof.proof_sql import differences
@@ -730,12 +730,8 @@ def test_merged_file_with_rows_of_the_log_gets_them_from_the_log(
 
 
 @pytest.mark.survives("merge, deletion, restore", "foreign writer")
-def test_file_with_a_deletion_vector_of_another_program_stays(
-    landed: Landed, foreign_spark: ForeignSpark, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = landed.layout.landed
-    foreign_spark.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')", folder)
-    foreign_spark.sql("DELETE FROM {} WHERE uuid = 'u3'", folder)
+def test_file_with_a_deletion_vector_of_another_program_stays(landed: Landed, caplog: pytest.LogCaptureFixture) -> None:
+    delete_by_vector(landed.layout.landed, landed.file(), [1])
     (file,) = (file for file in table_of(landed.layout).active() if file.live is not None)
     landed.damage(flip_column, file, "payload")
     landed.scrub()
