@@ -71,7 +71,8 @@ def test_answers_on_a_reused_connection_are_not_delayed(running: Running) -> Non
     assert min(times[1:]) < 0.035, "every answer waits for an acknowledgement"
 
 
-def test_stopping_does_not_wait_for_streams(running: Running) -> None:
+def test_stopping_does_not_wait_for_streams(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "GRACE_S", 60)
     with grpc.insecure_channel(running.bound.grpc) as channel:
         stub = StructuredLogStub(channel)
         stub.AppendLogs(pb.AppendRequest(topic="t"), timeout=20)
@@ -82,7 +83,7 @@ def test_stopping_does_not_wait_for_streams(running: Running) -> None:
         with pytest.raises(grpc.RpcError) as raised:
             next(call)
         assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert time.monotonic() - began < 4
+        assert time.monotonic() - began < 30
 
 
 @pytest.fixture

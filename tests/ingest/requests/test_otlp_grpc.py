@@ -188,7 +188,7 @@ def test_silent_streams_do_not_block_honest_senders(tmp_path: Path) -> None:
         finished.wait(60)
         yield from ()
 
-    with requests_to(tmp_path, "otlp_grpc", request_timeout=4) as (running, port):
+    with requests_to(tmp_path, "otlp_grpc", request_timeout=12) as (running, port):
         threads = threading.active_count()
         options = [("grpc.use_local_subchannel_pool", 1)]
         channels = [grpc.insecure_channel(f"127.0.0.1:{port}", options) for _ in range(4)]
@@ -198,7 +198,7 @@ def test_silent_streams_do_not_block_honest_senders(tmp_path: Path) -> None:
         for _ in range(5):
             began = time.monotonic()
             export(port, request(1).SerializeToString())
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 10
         wait_until(lambda: all(call.done() for call in calls))
         assert len({code_of(call) for call in calls}) == 2
         wait_until(lambda: running.counts["request_refused.late"] == SLOW_READS)

@@ -187,7 +187,7 @@ def test_metadata_of_60000_names_ends_its_connection_while_others_are_served(end
         sock.sendall(metadata(names))
         began = time.monotonic()
         assert is_served(other_sock)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 10
         assert is_closed(sock)
     assert not endpoint.log.names()
 
