@@ -23,12 +23,16 @@ MAX_CAUSE = 300
 WORKER_CAUSE = "Python worker failed to connect back"
 DEFAULT_ADVICE = "see the pipeline's output: pipeline.log in data_dir, or the terminal of penstock pipeline run"
 FREE_SPACE = "free space (penstock cleanup): the pipeline goes on by itself"
+RESTARTED_TOPIC = 'see "Topics that begin again" in the documentation of tables'
 ADVICE = (
     ("o space left on device", FREE_SPACE),
     ("quota exceeded", FREE_SPACE),
     (WORKER_CAUSE, "check the load of the machine, and pipeline.spark.pyspark.python"),
     ("a Python worker ended", "check pipeline.spark.pyspark.python: Spark starts it for each task"),
     ("Permission denied", "let the user of the pipeline write there (chown, chmod)"),
+    ("begins again", RESTARTED_TOPIC),
+    ("was deleted and created again", RESTARTED_TOPIC),
+    ("its end was cut", RESTARTED_TOPIC),
     ("cannot be reached", "check the network and the address: the pipeline retries until the store answers"),
 )
 """Next steps by a part of the cause."""

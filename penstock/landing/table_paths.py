@@ -101,6 +101,11 @@ class Layout:
         return self.tables / "_checkpoints" / "landed.foreign.json"
 
     @property
+    def continuity(self) -> Path:
+        """Times of landed rows, or ids of Kafka's topics: they show that offsets of a topic begin again."""
+        return self.tables / "_checkpoints" / "landed.continuity.json"
+
+    @property
     def mirrored(self) -> Path:
         """The time up to which Iceberg tables are up to date; missing if there are none."""
         return self.tables / "_checkpoints" / "iceberg.json"

@@ -53,6 +53,7 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
+from penstock.landing.topics.continuity import Continuity, OffsetsRestarted
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import configured_tables
 from penstock.process.process_end import end_process, exit_status
@@ -72,6 +73,8 @@ from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint, sweep
 
 SHUTDOWN_TIMEOUT_S = 10.0
 REPORT_INTERVAL_S = 10.0
+CHECK_INTERVAL_S = 30.0
+"""Interval between checks that no topic of the log begins again; batches show it only behind the landed offsets."""
 QUERY_POLL_S = 0.5
 """Interval between two checks of the query; each is a call into the JVM."""
 NOTE_INTERVAL_S = 5.0
@@ -119,7 +122,8 @@ def run(
 
     ``spark``: settings of the session. ``ledger``: receiver of proofs; None posts none. ``follow``: settings that a
     reload changes. ``heartbeats``: pages, in one of which the process shows that it runs. Raises PipelineRunning,
-    NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, SparkGone, DiskFull.
+    NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, OffsetsRestarted, SparkGone,
+    DiskFull.
     """
     landing.transform.check()
     stop = stop or threading.Event()
@@ -273,7 +277,8 @@ def _run_query(
             )
             maintenance.attach(running.change_typed)
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
-            error = _watch_closely(session, running, proof_worker, failures, stop, halt)
+            continuity = None if landing.kafka is not None else landing.continuity(retries=False)
+            error = _watch_closely(session, running, proof_worker, failures, stop, halt, continuity)
             if WORKER_CAUSE not in error:
                 return running, error
             running.stop()
@@ -303,6 +308,7 @@ def _watch_closely(
     failures: FailurePage,
     stop: threading.Event,
     halt: threading.Event,
+    continuity: Continuity | None,
 ) -> str:
     """Watch the query, and stop it before an error is raised: nothing may be committed after the error is reported.
 
@@ -311,7 +317,7 @@ def _watch_closely(
     """
     try:
         with StallWatch(jvm_pid()) as stall_watch:
-            return _watch(session, running, proof_worker, failures, stop, stall_watch)
+            return _watch(session, running, proof_worker, failures, stop, stall_watch, continuity)
     except BaseException:
         halt.set()
         running.stop()
@@ -328,11 +334,16 @@ def _watch(
     failures: FailurePage,
     stop: threading.Event,
     stall_watch: StallWatch,
+    continuity: Continuity | None,
 ) -> str:
-    """Wait until the query ends or ``stop`` is set, and log progress; return why it failed ("" if it did not)."""
+    """Wait until the query ends or ``stop`` is set, and log progress; return why it failed ("" if it did not).
+
+    Raises OffsetsRestarted.
+    """
     reported_batch, reported_rows, reported_at = proof_worker.progress.batch, 0, time.monotonic()
     memory = FreedMemory(MEMORY_GROWTH_BYTES)
     is_remote, next_note = not runs_in_process(str(session.sparkContext.master)), 0.0
+    next_check = time.monotonic() + CHECK_INTERVAL_S
     while running.is_running and not stop.wait(QUERY_POLL_S):
         if time.monotonic() >= next_note:
             next_note = time.monotonic() + NOTE_INTERVAL_S
@@ -344,6 +355,9 @@ def _watch(
             )
             if failures.failure and not is_committing and _is_idle(running.query.status):
                 failures.clear()
+        if continuity is not None and time.monotonic() >= next_check:
+            next_check = time.monotonic() + CHECK_INTERVAL_S
+            continuity.check()
         # The proof worker itself logs that proofs are delayed, once for each reason.
         if proof_worker.progress.batch != reported_batch and time.monotonic() - reported_at >= REPORT_INTERVAL_S:
             progress, now = proof_worker.progress, time.monotonic()
@@ -475,6 +489,8 @@ def wait_until_useful(error: Exception, settings: config.Settings, stop: threadi
         wait_for_space(folders, stop, ample_is_enough=not is_repeated)
     if isinstance(error, FeatureNotWritten):
         _wait_for_features(Layout.for_tables(settings.tables), stop)
+    if isinstance(error, OffsetsRestarted):
+        _wait_for_topics(landing_of(settings), stop)
 
 
 def _wait_for_features(layout: Layout, stop: threading.Event) -> None:
@@ -485,6 +501,18 @@ def _wait_for_features(layout: Layout, stop: threading.Event) -> None:
             _LOGGER.info("%s can be written again: restarting the pipeline", layout.landed)
             return
         except (FeatureNotWritten, DamagedFile, TablesAway):
+            continue
+
+
+def _wait_for_topics(landing: Landing, stop: threading.Event) -> None:
+    """Wait until the topics are the landed ones again, so that the supervisor does not restart the pipeline in vain."""
+    continuity = landing.continuity(retries=False)
+    while not stop.wait(FEATURE_POLL_S):
+        try:
+            continuity.check()
+            _LOGGER.info("the topics are the ones that landed before: restarting the pipeline")
+            return
+        except OffsetsRestarted:
             continue
 
 

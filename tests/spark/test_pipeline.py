@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +44,7 @@ from penstock.upkeep.believed_clock import BelievedClock
 from tests.landing.transform import functions
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, event
+from tests.spark.spark_helpers import append as append_to_folder
 
 PATIENCE = 200.0
 
@@ -165,6 +167,23 @@ def test_memory_is_flat_over_millions_of_events(tmp_path: Path, running: Daemon)
             for begin in (1, 3)
         )
         assert last <= second + MEMORY_NOISE, samples[:: max(1, len(samples) // 20)]
+
+
+@pytest.mark.spark
+def test_replaced_log_is_named_once_in_the_output_and_in_the_status(tmp_path: Path) -> None:
+    options = ("--once", "--no-ledger")
+    append_to_folder(tmp_path / "topics", "t", [b"text"] * 20)
+    first = start(tmp_path, "127.0.0.1:1", *options)
+    assert "20 rows" in first.communicate(timeout=120)[1]
+    shutil.rmtree(tmp_path / "topics")
+    append_to_folder(tmp_path / "topics", "t", [b"other"] * 30)
+    second = start(tmp_path, "127.0.0.1:1", *options)
+    log_text = second.communicate(timeout=120)[1]
+    assert (second.returncode, log_text.count("topic t of the log begins again: offset 19 landed")) == (1, 1), log_text
+    command = [sys.executable, "-m", "penstock.cli.main", "pipeline", "status", "-o", f"data_dir={tmp_path}"]
+    status = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "topic t of the log begins again: offset 19 landed" in status.stdout, status
+    assert 'next: see "Topics that begin again"' in status.stdout
 
 
 def test_second_pipeline_is_refused(tmp_path: Path) -> None:

@@ -50,6 +50,9 @@ class RemoteTopic:
         (document,) = self.store.call_action("seek", {"topic": self.topic, "micros": micros})
         return int(document["offset"])
 
+    def gaps(self) -> list[Gap]:
+        return self.store.gaps(self.topic)
+
 
 class FlightStore:
     """The topics of a log daemon. Not thread-safe. All calls raise Unavailable, NotAllowed."""

@@ -46,6 +46,9 @@ class TopicView(Protocol):
     def at_timestamp(self, micros: int) -> int:
         """Return the first offset with a timestamp of ``micros`` or later; ``end`` if there is none yet."""
 
+    def gaps(self) -> list[Gap]:
+        """Return all gaps, sorted by offset."""
+
 
 class TopicStore(Protocol):
     """A source of topics."""

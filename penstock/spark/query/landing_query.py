@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -33,6 +34,7 @@ from penstock.landing.rows.type_schemas import Schema, load_schemas, save_schema
 from penstock.landing.spark_checkpoint import planned_ranges
 from penstock.landing.table.landed_table import begin_table
 from penstock.landing.table_paths import Layout
+from penstock.landing.topics.continuity import Continuity, LogContinuity
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.transform.rules import TransformRules
 from penstock.landing.typed.columns import TypedTable, strict_tables
@@ -43,11 +45,17 @@ from penstock.landing.writing.part_writer import Job
 from penstock.proof.kafka_records import kafka_records as proof_records
 from penstock.spark.extensions import KAFKA
 from penstock.spark.package_zip import send_module
+from penstock.spark.query.checked_reader import CheckedReader
 from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
 from penstock.spark.query.landing_tasks import Sources, kafka_messages, log_messages, run_tasks
 from penstock.spark.query.type_schemas import parse_schemas
 from penstock.spark.source.landing_ranges import register_landing
-from penstock.upkeep.repair.checkpoint_repair import check_batches, check_source, repeat_missing_batch
+from penstock.upkeep.repair.checkpoint_repair import (
+    check_batches,
+    check_source,
+    repair_positions,
+    repeat_missing_batch,
+)
 from penstock.upkeep.repair.reread_rows import LogMessages, RowSources
 
 MIN_TRIGGER_S = 0.1
@@ -110,6 +118,23 @@ class Landing:
             save_schemas(self.layout.type_schemas, self.schemas, schemas)
         return lambda strict: Rules(EventRules(self.event_types, (*schemas, *strict)), self.keep_payload)
 
+    def continuity(self, *, retries: bool = True) -> Continuity:
+        """Return the checks that offsets still name the messages that landed at them.
+
+        Without ``retries`` a log daemon is asked once.
+        """
+        patterns, marks = self.topic.split(","), self.layout.continuity
+        if self.kafka is not None:
+            from penstock.landing.from_kafka.continuity import KafkaContinuity  # Kafka's client is an extra
+
+            return KafkaContinuity(self.kafka, patterns, marks)
+        if self.log is None:
+            return LogContinuity(partial(FolderStore, Path(self.topics)), patterns, marks)
+        from penstock.landing.topics.from_flight import FlightStore  # imports Flight and gRPC
+
+        store = FlightStore(self.log if retries else replace(self.log, retry_for=0))
+        return LogContinuity(lambda: store, patterns, marks)
+
     def row_sources(self) -> RowSources | None:
         """Return the sources of the rows of damaged files; None for the log's topics, whose rows land again."""
         kafka = proof_records(self.kafka, self.expiry_gap, self.event_types)
@@ -128,8 +153,10 @@ class Landing:
 class RunningLanding:
     """The landing query, and the commit that may still run in the background after Spark has ended its batch."""
 
-    def __init__(self, query: StreamingQuery, commits: BackgroundCommit, typed: TypedTables) -> None:
-        self.query, self._commits, self._typed = query, commits, typed
+    def __init__(
+        self, query: StreamingQuery, commits: BackgroundCommit, typed: TypedTables, reader: CheckedReader
+    ) -> None:
+        self.query, self._commits, self._typed, self._reader = query, commits, typed, reader
 
     def change_typed(self, tables: Sequence[TypedTable]) -> None:
         """Write these typed tables from the next batch on. For any thread.
@@ -143,6 +170,10 @@ class RunningLanding:
         try:
             if not self.query.awaitTermination(timeout_s):
                 raise TimeoutError(f"the landing still runs after {timeout_s} s")
+        except PySparkException:
+            if self._reader.refusal is not None:
+                raise self._reader.refusal from None
+            raise
         finally:
             self.stop()
         self._commits.settle()
@@ -158,7 +189,7 @@ class RunningLanding:
 
     def failure(self) -> BaseException | None:
         """Return why the query has ended; None if everything has landed."""
-        return self._commits.failure() or self.query.exception()
+        return self._commits.failure() or self._reader.refusal or self.query.exception()
 
     def uncommitted(self) -> BaseException | None:
         """Return why the last batch is not in the table, once the query is stopped."""
@@ -190,7 +221,7 @@ def start_landing(
     ``failures`` takes in failed attempts to commit, and is cleared by a commit.
 
     Raises UnknownFormat (another version created the table), CheckpointLost, SchemaDiffers, TypedTableAhead,
-    SourceDiffers (the table was landed from another source), BadTransform.
+    SourceDiffers (the table was landed from another source), OffsetsRestarted, BadTransform.
     """
     layout = landing.layout
     send_module(spark, landing.transform.function)
@@ -199,6 +230,8 @@ def start_landing(
     # Order: checks and repairs of the checkpoint before the query reads it; the table decides in each conflict.
     repeat_missing_batch(layout, table)
     check_batches(layout)
+    reader = CheckedReader(layout, landing.continuity(), repair_positions(layout, table, landing.topic.split(",")))
+    reader.check()
     typed = TypedTables(layout, table, landing.typed)
     # Order: typed tables before ``landed``: a batch is complete once ``landed`` has it.
     typed.begin()
@@ -219,15 +252,16 @@ def start_landing(
         # A reload may have changed the strict tables since the previous batch.
         job = Job(table.folder, layout.keys, landing.window, rules(typed.strict), landing.transform, typed.writer())
         # The commit runs in the background during the next micro-batch's tasks; at most one at a time.
-        commits.land(number, lambda: run_tasks(batch, sources, job, time.time_ns() // 1000, layout.scratch))
+        run = partial(run_tasks, batch, sources, job, time.time_ns() // 1000, layout.scratch)
+        commits.land(number, partial(reader.read, number, run))
 
     writer = frame.writeStream.queryName("landed").option("checkpointLocation", str(layout.checkpoint))
     writer = writer.foreachBatch(land).outputMode("append")
     if available_now:
-        return RunningLanding(writer.trigger(availableNow=True).start(), commits, typed)
+        return RunningLanding(writer.trigger(availableNow=True).start(), commits, typed, reader)
     interval = max(landing.target_lag / 2, MIN_TRIGGER_S)
     query = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
-    return RunningLanding(query, commits, typed)
+    return RunningLanding(query, commits, typed, reader)
 
 
 def _source_of_ranges(spark: SparkSession, landing: Landing) -> tuple[DataFrame, Sources]:

@@ -2,7 +2,7 @@
 
 Read ``checkpoint_repair`` (before each start) with ``checkpoint_rebuild``; ``scrub`` (checks all files) with
 ``restore`` (replaces a damaged one), ``reread_rows``, ``lost_column``, ``former_origins`` and ``other_rows``.
-Imports ``landing``, ``proof``, ``kafka.origin_header`` and ``upkeep``.
+Imports ``landing``, ``proof``, ``kafka.origin_header``, ``log.topic_patterns`` and ``upkeep``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

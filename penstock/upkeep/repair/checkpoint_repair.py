@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from penstock.errors import PenstockError
-from penstock.landing.journal import latest
+from penstock.landing.journal import landed_ends, latest
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.spark_checkpoint import (
+    find_plan,
     newest_commit,
     newest_plan,
+    planned_batches,
     read_plan,
     remove_commit,
     remove_plan,
     remove_torn_commits,
     remove_torn_plans,
+    write_plan,
 )
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
+from penstock.log.topic_patterns import is_selected
 from penstock.upkeep.repair.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
 
 OWN_NAME = re.compile(r"[0-9a-f]{32}\.parquet")
@@ -83,6 +88,37 @@ def repeat_missing_batch(layout: Layout, table: DeltaTable) -> list[str]:
     if newest_commit(layout.checkpoint) == missing_batch:
         removed.append(remove_commit(layout.checkpoint, missing_batch))
     return removed
+
+
+def repair_positions(layout: Layout, table: DeltaTable, patterns: Sequence[str]) -> dict[str, int]:
+    """Let the next plan continue at the landed offsets of Kafka's partitions; return these offsets.
+
+    Spark forgets partitions that it does not see for a moment, or whose topic the configuration does not name for a
+    while, and would begin them at 0. Only while no query runs.
+    """
+    newest, checkpoint = table.newest(), layout.checkpoint
+    landed = landed_ends(layout)
+    for batch in planned_batches(checkpoint):
+        if batch <= newest and (plan := find_plan(checkpoint, batch)) is not None:
+            landed |= plan.end
+    landed = {name: end for name, end in landed.items() if PARTITION_MARK in name}
+    if not landed or (position := find_plan(checkpoint, newest)) is None:
+        return landed
+    names = [name for name in landed if is_selected(name.rpartition(PARTITION_MARK)[0], patterns)]
+    missing = {name: landed[name] for name in names if name not in position.end}
+    unfinished = find_plan(checkpoint, newest + 1)
+    if unfinished is not None and (missing or any(end < landed.get(n, 0) for n, end in unfinished.end.items())):
+        drop_unfinished_plan(layout, table)
+    if missing:
+        write_plan(checkpoint, newest, replace(position, end=position.end | missing))
+    return landed
+
+
+def drop_unfinished_plan(layout: Layout, table: DeltaTable) -> None:
+    """Remove the plan of the batch that the table lacks, so that it is planned again. Only while no query runs."""
+    missing_batch = table.newest() + 1
+    if newest_plan(layout.checkpoint) == missing_batch:
+        remove_plan(layout.checkpoint, missing_batch)
 
 
 def sweep(layout: Layout) -> int:

@@ -1,0 +1,148 @@
+"""Checks that offsets of Kafka's partitions still name the messages that landed at them.
+
+A topic that is deleted and created again has another id, and its offsets begin at 0. Spark continues at the former
+offset, or at the lower end: it skips the messages before, and lands others at the offsets of former rows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from penstock.files.checked_document import read_document, write_document
+from penstock.files.errors import DamagedFile
+from penstock.kafka.errors import KafkaAway
+from penstock.landing.from_kafka.partitions import KafkaPartitions
+from penstock.landing.offset_runs import PARTITION_MARK
+from penstock.landing.topics.continuity import OffsetsRestarted, selected
+
+ANSWER_TIMEOUT_S = 10.0
+MAX_WAIT_S = 60.0
+"""Limit: a batch waits as long for the ids of its topics, while brokers restart; then it is repeated."""
+RETRY_INTERVAL_S = 0.5
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The id that brokers before Kafka 2.8 give: of them only a lower end shows that a topic was made again."""
+REMEDY = (
+    "Nothing lands until its messages go to a topic of another name and pipeline.topics names the others without it, "
+    "or pipeline.tables another folder"
+)
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class KafkaContinuity:
+    """The checks of a cluster's topics: by their ids, and by ends that are lower than landed offsets.
+
+    ``marks`` is the file with the id of each topic that landed, and with partitions whose end was cut.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], patterns: Sequence[str], marks: Path) -> None:
+        self._kafka, self._patterns, self._path = dict(kafka), patterns, marks
+        self._admin = AdminClient({**self._kafka, "log_level": "0"})
+        self._ids, self._cut = _load_marks(marks)
+
+    def check(self) -> None:
+        """Check the selected topics; without an answer of Kafka, batches are still checked. Raises OffsetsRestarted."""
+        self._ids, self._cut = _load_marks(self._path)
+        for topic in selected(self._cut, self._patterns):
+            raise OffsetsRestarted(self._cut[topic])
+        if names := selected(self._ids, self._patterns):
+            try:
+                self._compare(self._read_ids(names, max_wait_s=0))
+            except KafkaAway:
+                return
+
+    def before_reading(self, ends: Mapping[str, int]) -> None:
+        """Note the ids of new topics. Raises OffsetsRestarted, KafkaAway."""
+        ids = self._read_ids({_topic(name) for name in ends})
+        self._compare(ids)
+        # Order: in memory now, in the file with the check after reading: rows of this id were read in between.
+        self._ids = {**ids, **self._ids}
+
+    def after_reading(self, ends: Mapping[str, int]) -> None:
+        """Check the ids once more, and store new ones. Raises OffsetsRestarted, KafkaAway, OSError."""
+        self._compare(self._read_ids({_topic(name) for name in ends}))
+        if self._ids != _load_marks(self._path)[0]:
+            self._write()
+
+    def check_ends(self, landed: Mapping[str, int], ends: Mapping[str, int]) -> None:
+        """Check that a batch continues behind the landed offsets of partitions. Raises OffsetsRestarted, KafkaAway."""
+        lower = {name: end for name, end in ends.items() if end < landed.get(name, 0)}
+        if not lower:
+            return
+        names = {_topic(name) for name in lower}
+        self._compare(self._read_ids(names))
+        views = KafkaPartitions(self._kafka).views(sorted(names))
+        for name in sorted(lower):
+            if name in views and views[name].end >= landed[name]:
+                # A broker that has just become the leader; the next plan has the right end.
+                continue
+            topic = _topic(name)
+            self._cut[topic] = (
+                f"partition {name} of Kafka ends at {lower[name]}, and its offsets before {landed[name]} have landed: "
+                f"topic {topic} was made again, or its end was cut. {REMEDY}"
+            )
+            # Order: stored first. Later offsets may pass the landed ones, and then nothing else shows it.
+            self._write()
+            raise OffsetsRestarted(self._cut[topic])
+        raise KafkaAway(f"Kafka showed an earlier end of {min(lower)} for a moment: the batch is planned again")
+
+    def _compare(self, ids: Mapping[str, str]) -> None:
+        for topic, topic_id in ids.items():
+            if self._ids.get(topic, topic_id) != topic_id:
+                raise OffsetsRestarted(
+                    f"topic {topic} of Kafka was deleted and created again: its offsets begin again, and name other "
+                    f"messages than those that landed. {REMEDY}"
+                )
+
+    def _read_ids(self, topics: Iterable[str], max_wait_s: float = MAX_WAIT_S) -> dict[str, str]:
+        """Return the ids of existing topics. Raises KafkaAway."""
+        names, give_up_at = sorted(topics), time.monotonic() + max_wait_s
+        while names:
+            try:
+                return self._describe(names)
+            except (KafkaException, TimeoutError) as error:
+                if time.monotonic() > give_up_at:
+                    raise KafkaAway(f"Kafka does not give the ids of topics: {error}") from None
+                time.sleep(RETRY_INTERVAL_S)
+        return {}
+
+    def _describe(self, names: Sequence[str]) -> dict[str, str]:
+        futures: Mapping[str, Any] = self._admin.describe_topics(
+            TopicCollection(list(names)), request_timeout=ANSWER_TIMEOUT_S
+        )
+        ids = {}
+        for name, future in futures.items():
+            try:
+                ids[name] = str(future.result(ANSWER_TIMEOUT_S).topic_id)
+            except KafkaException as error:
+                if error.args[0].code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                    raise
+        return {name: topic_id for name, topic_id in ids.items() if topic_id != NO_ID}
+
+    def _write(self) -> None:
+        write_document(self._path, {"ids": self._ids, "cut": self._cut})
+
+
+def _topic(partition: str) -> str:
+    return partition.rpartition(PARTITION_MARK)[0]
+
+
+def _load_marks(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+    try:
+        if "rows" in (document := read_document(path)):
+            # Of the log, before the pipeline moved to Kafka.
+            return {}, {}
+        ids, cut = ({str(topic): str(text) for topic, text in document[key].items()} for key in ("ids", "cut"))
+    except FileNotFoundError:
+        return {}, {}
+    except (DamagedFile, KeyError, TypeError, ValueError, AttributeError):
+        _LOGGER.warning("%s is damaged: a topic that was made again until now is not recognized", path)
+        return {}, {}
+    return ids, cut

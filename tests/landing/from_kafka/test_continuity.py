@@ -1,0 +1,86 @@
+"""Ids of topics and ends of partitions tell a topic of a real Kafka from one that is created again."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.files.checked_document import write_document
+from penstock.kafka.broker import Broker
+from penstock.kafka.errors import KafkaAway
+from penstock.landing.from_kafka.continuity import KafkaContinuity
+from penstock.landing.topics.continuity import OffsetsRestarted
+
+
+@pytest.fixture
+def topic(kafka_broker: Broker) -> str:
+    name = f"t{uuid.uuid4().hex[:8]}"
+    create(kafka_broker, name)
+    return name
+
+
+def create(broker: Broker, name: str) -> None:
+    client = AdminClient({"bootstrap.servers": broker.address})
+    client.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+
+
+def delete(broker: Broker, name: str) -> None:
+    client = AdminClient({"bootstrap.servers": broker.address})
+    client.delete_topics([name])[name].result(30)
+
+
+def continuity(broker: Broker, marks: Path, pattern: str = "*") -> KafkaContinuity:
+    return KafkaContinuity({"bootstrap.servers": broker.address}, [pattern], marks)
+
+
+def test_topic_that_is_created_again_is_recognized(kafka_broker: Broker, topic: str, tmp_path: Path) -> None:
+    marks = tmp_path / "marks.json"
+    running = continuity(kafka_broker, marks, topic)
+    running.before_reading({f"{topic}/0": 1})
+    running.after_reading({f"{topic}/0": 1})
+    delete(kafka_broker, topic)
+    running.check()
+    create(kafka_broker, topic)
+    for step in (running.before_reading, running.after_reading):
+        with pytest.raises(OffsetsRestarted, match=f"topic {topic} of Kafka was deleted and created again"):
+            step({f"{topic}/0": 1})
+    with pytest.raises(OffsetsRestarted):
+        continuity(kafka_broker, marks, topic).check()
+    continuity(kafka_broker, marks, "other").check()
+
+
+def test_topic_that_is_created_again_while_its_first_batch_is_read_is_recognized(
+    kafka_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    running = continuity(kafka_broker, tmp_path / "marks.json")
+    running.before_reading({f"{topic}/0": 1})
+    delete(kafka_broker, topic)
+    create(kafka_broker, topic)
+    with pytest.raises(OffsetsRestarted):
+        running.after_reading({f"{topic}/0": 1})
+
+
+def test_lower_end_is_confirmed_and_remembered(kafka_broker: Broker, topic: str, tmp_path: Path) -> None:
+    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    for _ in range(5):
+        producer.produce(topic, b"text")
+    assert producer.flush(30) == 0
+    marks, name = tmp_path / "marks.json", f"{topic}/0"
+    running = continuity(kafka_broker, marks, topic)
+    running.check_ends({name: 5}, {name: 5})
+    with pytest.raises(KafkaAway, match="for a moment"):
+        running.check_ends({name: 5}, {name: 3})
+    running.check()
+    with pytest.raises(OffsetsRestarted, match=f"partition {name} of Kafka ends at 3, and its offsets before 9"):
+        running.check_ends({name: 9}, {name: 3})
+    with pytest.raises(OffsetsRestarted, match="ends at 3"):
+        continuity(kafka_broker, marks, topic).check()
+
+
+def test_kafka_that_does_not_answer_is_checked_with_the_next_batch(tmp_path: Path) -> None:
+    write_document(tmp_path / "marks.json", {"ids": {"t": "id"}, "cut": {}})
+    KafkaContinuity({"bootstrap.servers": "127.0.0.1:1"}, ["t"], tmp_path / "marks.json").check()

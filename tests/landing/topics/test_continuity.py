@@ -1,0 +1,93 @@
+"""The marks of landed rows tell a log from another one, also over Flight, and an old row that is gone says nothing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from penstock.landing.daemon_connection import DaemonConnection
+from penstock.landing.topics.continuity import LogContinuity, OffsetsRestarted
+from penstock.landing.topics.from_flight import FlightStore
+from penstock.landing.topics.from_folder import FolderStore
+from penstock.landing.topics.topic_store import TopicStore
+from penstock.log import Log
+from tests.spark.spark_flight import served
+from tests.spark.spark_helpers import append, flip
+
+
+def marked(topics: Path, open_store: Callable[[], TopicStore]) -> LogContinuity:
+    continuity = LogContinuity(open_store, ["*"], topics.with_name("marks.json"))
+    continuity.after_reading({"t": FolderStore(topics).views(["t"])["t"].end})
+    return continuity
+
+
+def remote(address: str) -> FlightStore:
+    return FlightStore(DaemonConnection(address, retry_for=5))
+
+
+@pytest.mark.parametrize("rows", [1, 20, 30])
+def test_replaced_log_of_a_daemon_is_recognized(topics: Path, rows: int) -> None:
+    append(topics, "t", [b"a"] * 20)
+    with served(topics) as server:
+        marked(topics, partial(remote, server.address)).check()
+    shutil.rmtree(topics)
+    append(topics, "t", [b"b"] * rows)
+    with served(topics) as server:
+        continuity = LogContinuity(partial(remote, server.address), ["*"], topics.with_name("marks.json"))
+        with pytest.raises(OffsetsRestarted, match="offset 19 landed"):
+            continuity.check()
+        with pytest.raises(OffsetsRestarted, match="offset 19 landed"):
+            continuity.after_reading({"t": rows})
+        LogContinuity(partial(remote, server.address), ["other"], topics.with_name("marks.json")).check()
+
+
+def test_daemon_that_does_not_answer_is_checked_later(topics: Path) -> None:
+    append(topics, "t", [b"a"])
+    marked(topics, partial(FolderStore, topics))
+    store = FlightStore(DaemonConnection("127.0.0.1:1", retry_for=0))
+    LogContinuity(lambda: store, ["*"], topics.with_name("marks.json")).check()
+
+
+def test_request_to_land_again_is_checked(topics: Path) -> None:
+    append(topics, "t", [b"a"] * 20)
+    continuity = marked(topics, partial(FolderStore, topics))
+    continuity.after_reading({"t@1": 5})
+    shutil.rmtree(topics)
+    append(topics, "t", [b"b"] * 20)
+    with pytest.raises(OffsetsRestarted):
+        continuity.after_reading({"t@1": 10})
+
+
+def test_row_that_was_damaged_or_deleted_shows_no_other_log(topics: Path) -> None:
+    append(topics, "t", [b"a"] * 19, [b"needle"])
+    continuity = marked(topics, partial(FolderStore, topics))
+    append(topics, "t", [b"b"] * 20)
+    flip(topics, "t", b"needle")
+    continuity.check()
+    log = Log(topics)
+    log.topic("t").verify()
+    assert [(gap.begin, gap.end) for gap in log.topic("t").gaps()] == [(19, 20)]
+    continuity.check()
+    log.delete("t")
+    log.close()
+    continuity.check()
+    append(topics, "t", [b"b"] * 20)
+    continuity.check()
+
+
+def test_end_that_was_set_back_shows_another_log_only_with_new_rows(topics: Path) -> None:
+    """After a power cut, readers see fewer rows until the topic is recovered."""
+    append(topics, "t", [b"a"] * 10)
+    shutil.copytree(topics, topics.with_name("earlier"))
+    append(topics, "t", [b"a"] * 10)
+    continuity = marked(topics, partial(FolderStore, topics))
+    shutil.rmtree(topics)
+    topics.with_name("earlier").rename(topics)
+    continuity.check()
+    append(topics, "t", [b"b"])
+    with pytest.raises(OffsetsRestarted, match="offset 19 landed"):
+        continuity.check()
