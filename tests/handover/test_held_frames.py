@@ -114,6 +114,20 @@ def test_successor_stores_saved_frames_and_the_rest_is_dropped(tmp_path: Path, l
     assert not held_file(tmp_path, "events").exists()
 
 
+def test_frames_dropped_between_saved_ones_are_not_corrupt_as_well(tmp_path: Path, life: Life, log: Log) -> None:
+    overflow(life)
+    rounds = Drain(LISTENER.name, tmp_path, log, None).rounds()
+    next(rounds)  # it has stored the saved frames, and has not read a group
+    rounds.close()
+    assert not held_file(tmp_path, "events").exists()
+    life.position.claim = life.publication.position
+    overflow(life)
+    assert held_file(tmp_path, "events").exists()
+    drain(tmp_path, log)
+    collected, total = payloads(log), counts(log)
+    assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (303, 303 - len(collected), 0)
+
+
 def test_frames_that_are_saved_after_the_successor_has_begun_are_stored(tmp_path: Path, life: Life, log: Log) -> None:
     successor = Drain(LISTENER.name, tmp_path, log, None)
     rounds = successor.rounds()

@@ -144,6 +144,10 @@ class Drain(FrameReader):
         with position.lock():
             if self._held_file.exists() and self._held_file.stat().st_ino == inode:
                 remove_held_frames(self._held_file)
+                if position.was_advanced:
+                    # Order: the mark before the position. If the writer saves frames behind the floor, the messages
+                    # that it dropped before them are counted, and not corrupt as well.
+                    position.mark, position.position = position.reached_mark, position.floor
 
     def _enter_corrupt(self, lost: int) -> None:
         _LOGGER.error("listener %r: %d saved messages are unreadable", self.listener, lost)

@@ -264,6 +264,9 @@ class _Run:
         self._record("fault", f"flipped a bit of {path.relative_to(self.machine.topics)} at {position}")
         if not self._daemon.is_running:
             self._lose_flipped_rows()  # a power cut before the flip may have taken the index
+            # Without the index, new readers see rows behind a damaged synced length only after the recovery.
+            for reader in self._readers:
+                reader.reset()
 
     def _lose_claimed_rows(self, ends: Mapping[str, int]) -> None:
         """Excuse what lying syncs lost at the ends of topics if neither index nor synced length names it.
