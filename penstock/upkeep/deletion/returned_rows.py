@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from penstock.files.errors import DamagedFile
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.offset_runs import Runs
 from penstock.landing.requests.deletions import DeletionRecord
@@ -67,13 +68,34 @@ def examine_typed_tables(
         if commits := [commit for commit in commits if commit.names]:
             runs = DeletionRecord(layout).readable_runs(by_penstock=True) if runs is None else runs
             table = TypedDelta(layout.table(name))
+            listed = partial(table.through, table_of(layout).newest())
+            if not everything:
+                # Fast path: the full look, every ten minutes, reads all files, also of a table that was put back.
+                listed = partial(changed_files, table, commits, listed)
             # Fast path: without such commits, nothing waits for a merge or a refill that runs for long.
             with hold_upkeep_lock(layout):
-                back = delete_returned_rows(table, runs, partial(table.through, table_of(layout).newest()))
+                back = delete_returned_rows(table, runs, listed)
             complaints += [
                 _name_commit(table, commit, back) for commit in commits if back or commit.operation in RESTORES
             ]
     return versions, complaints
+
+
+def changed_files(
+    table: TableReader, commits: Sequence[ForeignCommit], listed: Callable[[], Sequence[TableFile]]
+) -> list[TableFile]:
+    """Return the listed files that other programs' commits added, or that were added after the first of them.
+
+    Only these may have rows that the commits brought back: Penstock may have merged them since.
+    """
+    files = listed()
+    try:
+        unchanged = {file.identity for file in table.active_at(commits[0].version - 1)} if commits[0].version else set()
+    except DamagedFile:
+        return [*files]
+    # A file that was there before, was deleted since and is added again is named by the commit that added it.
+    added = frozenset().union(*(commit.added for commit in commits))
+    return [file for file in files if file in added or file.identity not in unchanged]
 
 
 def _name_commit(table: TypedDelta, commit: ForeignCommit, back: int) -> Complaint:

@@ -14,12 +14,14 @@ import pytest
 
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.table.table_reader import TableReader
 from penstock.landing.table_paths import Layout
 from penstock.proof.foreign_deletions import TYPED_COMPLAINTS, current_complaints, noted_complaints
 from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion import foreign
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.deletion.returned_rows import changed_files
 from tests.landing.typed.typed_life import WINDOW, land_pairs, uuids
 
 ALL = ["a0", "a1", "a2", "b0", "b1", "b2"]
@@ -81,6 +83,26 @@ def test_deleted_row_that_another_program_brings_back_is_deleted_again(
     assert note_foreign_changes(layout) == 0
     assert len(noted_complaints(layout, TYPED_COMPLAINTS)) == (name != "landed")
     assert current_complaints(layout, is_exact=False) == []
+
+
+def test_only_files_that_another_program_changed_are_read(layout: Layout) -> None:
+    folder = layout.tables / "events_click"
+    reader, table = TableReader(folder), deltalake.DeltaTable(str(folder))
+    before = {*map(str, reader.active())}
+    table.update(updates={"host": "'changed'"}, predicate="uuid = 'a0'")
+    commit = reader.foreign_commit(reader.version())
+    assert commit is not None
+    assert len(before) > 1
+    assert {*map(str, changed_files(reader, [commit], reader.active))} == commit.added
+    delete(layout, "uuid = 'a1'")
+    assert not before & {*map(str, changed_files(reader, [commit], reader.active))}
+    table = deltalake.DeltaTable(str(folder))
+    table.restore(commit.version - 1)
+    restore = reader.foreign_commit(reader.version())
+    assert restore is not None
+    assert restore.added <= {*map(str, changed_files(reader, [commit, restore], reader.active))}
+    assert note_foreign_changes(layout, retry=False) == 2
+    assert "a1" not in uuids(folder)
 
 
 def test_restore_of_a_typed_table_is_named_with_the_command_that_brings_its_rows(layout: Layout) -> None:
