@@ -46,6 +46,12 @@ def compression_of(beginning: bytes) -> str | None:
     return next((name for name, signature in _COMPRESSED.items() if signature.match(beginning)), None)
 
 
+def read_beginning(path: str, size: int) -> bytes:
+    """Return the first ``size`` bytes of a file. Raises OSError."""
+    with open(path, "rb") as file:
+        return file.read(size)
+
+
 def write_decompressed(path: str, compression: str, content: IO[bytes]) -> bool:
     """Write what a compressed file holds to ``content``; return False if it is incomplete, too large or unsupported."""
     if compression not in _UNPACKERS:

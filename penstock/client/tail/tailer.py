@@ -27,7 +27,7 @@ from penstock.client.tail.discovery import (
     is_mounted,
     name_before_rotation,
 )
-from penstock.client.tail.file_content import SIGNATURE_BYTES, compression_of, write_decompressed
+from penstock.client.tail.file_content import SIGNATURE_BYTES, compression_of, read_beginning, write_decompressed
 from penstock.client.tail.followed_file import FollowedFile, Span
 from penstock.client.tail.positions import (
     COPIED,
@@ -52,15 +52,21 @@ COPY_WAIT_S = 5.0
 """Time for which a new file waits, after it grew last, that begins as another one: copytruncate cuts that one then."""
 MIN_UNIQUE_BYTES = 1024
 """A shorter beginning may be the same in two files by chance; then a copy must also be named after its original."""
+KNOWN_BYTES = 256
+"""Bytes by which a compressed file is known again: its header alone is often that of others."""
 Append = Callable[[pa.RecordBatch, tuple[str, int]], Any]
 _LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _CompressedFile:
-    """A file that is not followed. ``changed_ns`` is its last change, ``counted_ns`` the last one that is counted."""
+    """A file that is not followed. ``changed_ns`` is its last change, ``counted_ns`` the last one that is counted.
+
+    ``beginning`` are its first bytes: a new file often has the inode of one that was removed.
+    """
 
     changed_ns: int
+    beginning: bytes
     counted_ns: int = 0
     counts: int = 0
     unread_lines: int = 0
@@ -111,7 +117,8 @@ class Tailer:
         self._cut_at = dict.fromkeys((position.identity for position in self._positions.cut), clock())
         self.appended = self.skipped_nuls = self.unread_lines = 0
         # Files that are there at the start may have been read, and compressed, long ago.
-        self._initial_files = frozenset(self._discover())
+        self._initial_files: set[FileIdentity] = set()
+        self._initial_files |= self._discover().keys()
         if stored is None:
             for file in self._files.values() if from_end else ():
                 file.skip_to_end()
@@ -194,13 +201,12 @@ class Tailer:
             if identity not in self._files and identity not in names and (path := find_by_inode(position)):
                 self._open(path, identity)
         self._compressed = {identity: file for identity, file in self._compressed.items() if identity in names}
+        self._initial_files &= names.keys()
         return names
 
     def _open(self, path: str, identity: FileIdentity) -> None:
         try:
-            if identity in self._compressed and not self._compressed[identity].is_due(
-                os.stat(path).st_mtime_ns, self._clock(), self._grace_s
-            ):
+            if self._is_left_out(path, identity):
                 return
             complete_bytes = container_logs.complete_bytes if self._containers else len
             file = FollowedFile(path, self._clock(), self._positions.files, complete_bytes)
@@ -218,6 +224,22 @@ class Tailer:
             position.path, position.renamed = path, 1
         self._files[position.identity] = file
         self._positions.files[position.identity] = position
+
+    def _is_left_out(self, path: str, identity: FileIdentity) -> bool:
+        """Return whether a file is compressed, and its lines need no count now. Raises OSError."""
+        compressed = self._compressed.get(identity)
+        if compressed is None:
+            return False
+        changed_ns = os.stat(path).st_mtime_ns
+        if (
+            changed_ns != compressed.changed_ns
+            and read_beginning(path, len(compressed.beginning)) != compressed.beginning
+        ):
+            # Another file with the same inode: it would not be read before it rests, which a busy log never does.
+            del self._compressed[identity]
+            self._initial_files.discard(identity)
+            return False
+        return not compressed.is_due(changed_ns, self._clock(), self._grace_s)
 
     def _name_original(self, file: FollowedFile) -> None:
         """Note the file that ``file`` may be a copy of, as logrotate's ``copy`` makes them: by its name.
@@ -327,7 +349,8 @@ class Tailer:
         position = file.position
         self._warnings.report(("compressed", position.path), f"{position.path} is compressed ({compression}): not read")
         changed_ns = os.stat(position.path).st_mtime_ns
-        compressed = self._compressed.setdefault(position.identity, _CompressedFile(changed_ns))
+        new = _CompressedFile(changed_ns, file.bytes_at(0, KNOWN_BYTES))
+        compressed = self._compressed.setdefault(position.identity, new)
         unread = 0
         with contextlib.suppress(OSError):  # no room for the content: it is not compared
             unread = self._count_unread(file, compression)

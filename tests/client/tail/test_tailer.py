@@ -327,6 +327,33 @@ def test_compressed_file_that_grows_is_decompressed_a_few_times(
     assert (len(counts), here.tailer.unread_lines, here.topic.lines) == (2, 600, [])
 
 
+@pytest.mark.parametrize("is_there_at_start", [False, True])
+@pytest.mark.parametrize("is_rotated", [False, True])
+def test_new_file_with_the_inode_of_a_compressed_one_is_read(
+    tmp_path: Path, is_rotated: bool, is_there_at_start: bool
+) -> None:
+    """As ext4 does, which gives the inode of a removed archive to the next file; here the archive is overwritten."""
+    here, archive = Following(tmp_path, "*.log*"), tmp_path / "a.log.1.gz"
+    if not is_there_at_start:
+        here.run()
+    archive.write_bytes(gzip.compress(b"%d old lines\n" % 1))
+    here.run()
+    inode = archive.stat().st_ino
+    if is_rotated:
+        archive.write_bytes(gzip.compress(b"one\ntwo\n"))
+        here.run()
+        assert here.tailer is not None
+        assert here.tailer.unread_lines == 2 + (not is_there_at_start)
+    archive.rename(here.path())
+    with here.path().open("wb") as file:
+        for number in range(3):
+            file.write(b"line %d\n" % number)
+            file.flush()
+            here.run()
+    assert here.path().stat().st_ino == inode
+    assert here.topic.lines == [b"line 0", b"line 1", b"line 2"]
+
+
 def test_pattern_whose_file_is_rotated_away_is_not_reported(here: Following, caplog: pytest.LogCaptureFixture) -> None:
     here.write(b"one\n")
     here.run()
