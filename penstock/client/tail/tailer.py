@@ -206,7 +206,7 @@ class Tailer:
 
     def _open(self, path: str, identity: FileIdentity) -> None:
         try:
-            if self._is_left_out(path, identity):
+            if self._is_known_archive(path, identity):
                 return
             complete_bytes = container_logs.complete_bytes if self._containers else len
             file = FollowedFile(path, self._clock(), self._positions.files, complete_bytes)
@@ -225,7 +225,7 @@ class Tailer:
         self._files[position.identity] = file
         self._positions.files[position.identity] = position
 
-    def _is_left_out(self, path: str, identity: FileIdentity) -> bool:
+    def _is_known_archive(self, path: str, identity: FileIdentity) -> bool:
         """Return whether a file is compressed, and its lines need no count now. Raises OSError."""
         compressed = self._compressed.get(identity)
         if compressed is None:
