@@ -332,7 +332,7 @@ def test_compressed_file_that_grows_is_decompressed_a_few_times(
 def test_new_file_with_the_inode_of_a_compressed_one_is_read(
     tmp_path: Path, is_rotated: bool, is_there_at_start: bool
 ) -> None:
-    """File systems such as ext4 give the inode of a removed archive to the next file; here the archive is overwritten."""
+    """File systems such as ext4 give the inode of a removed archive to the next file; here it is overwritten."""
     here, archive = Following(tmp_path, "*.log*"), tmp_path / "a.log.1.gz"
     if not is_there_at_start:
         here.run()
