@@ -25,6 +25,8 @@ from penstock.landing.topics.continuity import OffsetsRestarted, selected
 ANSWER_TIMEOUT_S = 10.0
 MAX_WAIT_S = 60.0
 """Limit: a batch waits as long for the ids of its topics, while brokers restart; then it is repeated."""
+UNKNOWN_WAIT_S = 5.0
+"""Limit: a broker may not know a new topic for a moment; then a missing topic counts as deleted."""
 RETRY_INTERVAL_S = 0.5
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id that brokers before Kafka 2.8 give: of them only a lower end shows that a topic was made again."""
@@ -103,12 +105,15 @@ class KafkaContinuity:
 
     def _read_ids(self, topics: Iterable[str], max_wait_s: float = MAX_WAIT_S) -> dict[str, str]:
         """Return the ids of existing topics. Raises KafkaAway."""
-        names, give_up_at = sorted(topics), time.monotonic() + max_wait_s
+        names, began_at = sorted(topics), time.monotonic()
         while names:
             try:
-                return self._describe(names)
+                ids, waited_s = self._describe(names), time.monotonic() - began_at
+                if len(ids) == len(names) or waited_s > min(max_wait_s, UNKNOWN_WAIT_S):
+                    return {name: topic_id for name, topic_id in ids.items() if topic_id != NO_ID}
+                time.sleep(RETRY_INTERVAL_S)
             except (KafkaException, TimeoutError) as error:
-                if time.monotonic() > give_up_at:
+                if time.monotonic() > began_at + max_wait_s:
                     raise KafkaAway(f"Kafka does not give the ids of topics: {error}") from None
                 time.sleep(RETRY_INTERVAL_S)
         return {}
@@ -124,7 +129,7 @@ class KafkaContinuity:
             except KafkaException as error:
                 if error.args[0].code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                     raise
-        return {name: topic_id for name, topic_id in ids.items() if topic_id != NO_ID}
+        return ids
 
     def _write(self) -> None:
         write_document(self._path, {"ids": self._ids, "cut": self._cut})
