@@ -44,6 +44,8 @@ RECEIPT_LINES, RECEIPT_WIDTH = 6, 80
 """Maximum lines, and columns, of a receipt: it fits the smallest usual terminal. Long losses and remarks need more."""
 MAX_REMARK_LINES = 3
 MAX_LOSSES = 8
+MAX_NOT_STARTED = 3
+"""Limit: processes that cannot start whose reasons a receipt has; the verdict has their number."""
 """Reasons of losses that a receipt names; ``--full`` prints all."""
 
 
@@ -392,7 +394,8 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     silent = ", ".join(f"{process} silent for {s:.0f} s" for process, s in document.get("silent", {}).items())
     failure = document.get("landing_failure", {})
     failed = f"{failure['text']}; next: {failure['advice']}" if failure else ""
-    for line in filter(None, (document.get("clock", ""), silent, failed, unwritten_text(document))):
+    missing = [entry["text"] for entry in document.get("not_started", ())][:MAX_NOT_STARTED]
+    for line in filter(None, (document.get("clock", ""), silent, *missing, failed, unwritten_text(document))):
         lines += textwrap.wrap(line, width)
     loss_lines = wrapped_terms(lost, ", ", width)
     lines += loss_lines

@@ -191,6 +191,12 @@ class Daemon:
         silences = {handler["name"]: float(handler.get("silent_s", 0)) for handler in handlers}
         return {name: silent_s for name, silent_s in silences.items() if silent_s > STOPPED_AFTER_S}
 
+    def not_started(self, listener: str) -> list[str]:
+        """Return why processes of a listener cannot start, in words."""
+        processes = f"receiver {listener} ", f"forwarder {listener} "
+        entries: list[dict[str, Any]] = self.balance.get("not_started", [])
+        return [entry["text"] for entry in entries if f"{entry['process']} ".startswith(processes)]
+
     @property
     def silent_processes(self) -> dict[str, float]:
         """Return the pipeline, receivers and forwarders that are stopped or hang, and for how long (seconds)."""

@@ -27,6 +27,7 @@ FREE_DISK = (
     "free space: penstock cleanup, lower log.topic_defaults.retain_bytes and stale_after (of the largest topic: "
     "penstock topics), or shorten pipeline.retention; a larger buffer does not help"
 )
+NOT_STARTED_ADVICE = "it is tried again every 5 s: remove the cause; senders that connect to it are refused until then"
 ALARM_ADVICE = {
     "failed": "the webhook or the command does not accept alarms: its error is in the daemon's log (alarms.)",
     "dropped": "deliveries take too long: check the webhook or the command, or lower alarms.timeout",
@@ -76,6 +77,7 @@ def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
     """
     problems = [
         *_unbalanced(daemon),
+        *_not_started(daemon),
         *_stopped(daemon),
         *_incomplete(daemon),
         *_disk(daemon),
@@ -95,6 +97,11 @@ def _unbalanced(daemon: Daemon) -> Iterator[Finding]:
     if warning := daemon.balance.get("clock"):
         problem, _, advice = warning.rpartition(": ")
         yield Finding(BAD, problem[:1].upper() + problem[1:], advice)
+
+
+def _not_started(daemon: Daemon) -> Iterator[Finding]:
+    for entry in daemon.balance.get("not_started", ()):
+        yield Finding(BAD, entry["text"][:1].upper() + entry["text"][1:], NOT_STARTED_ADVICE)
 
 
 def _stopped(daemon: Daemon) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ is always intact.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -56,6 +57,8 @@ class StatePage:
     def __init__(self, path: Path, texts: int = TEXTS, *, claim: bool = False) -> None:
         size = texts * 2 * CAPACITY
         self.path = path
+        if not path.exists():
+            _create(path, size)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not _is_allocated(os.fstat(descriptor), size):
@@ -130,6 +133,23 @@ class StatePage:
         memory_order.barrier()
         data = bytes(self._map[offset + HALF_HEADER.size : offset + HALF_HEADER.size + length])
         return (sequence, data) if crc == _checksum(sequence, data) else (0, b"")
+
+
+def _create(path: Path, size: int) -> None:
+    """Create a page with all its blocks, unless another process is first.
+
+    Order: it has its name last. Where a full disk has no room for it there is no page, and a reader of another process
+    does not try to make room.
+    """
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
+    finally:
+        os.close(descriptor)
+        draft.unlink(missing_ok=True)
 
 
 def is_claimed(path: Path) -> bool:

@@ -15,6 +15,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -26,10 +27,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from penstock.config import BufferConfig, ListenerConfig
-from penstock.handover.buffer import HandlerPosition, open_buffer
+from penstock.errors import PenstockError
+from penstock.files.disk_space import is_disk_full
+from penstock.handover.buffer import HandlerPosition, open_buffer, parameters_of
 from penstock.handover.heartbeat import Heartbeat
-from penstock.handover.paths import senders_file, slots_file, state_file
-from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.handover.paths import buffer_file, senders_file, slots_file, state_file
+from penstock.handover.state_page import CAPACITY, STATISTICS, TEXTS, StatePage
 from penstock.handover.writer import FrameWriter, GaveUp
 from penstock.ingest.handler_statistics import statistics_reader
 from penstock.ingest.local_sockets import request_credentials
@@ -48,6 +51,10 @@ TICK_INTERVAL_S = 0.5
 STOP_PATIENCE_S = 4.0
 """Limit: time that a stopping receiver waits for room in its log buffer."""
 _LOGGER = logging.getLogger(__name__)
+
+
+class NoRoom(PenstockError):
+    """The disk has no room for the files of a listener."""
 
 
 def make_decoder(listener: ListenerConfig) -> Any:
@@ -90,6 +97,7 @@ class Receiver:
         self._heartbeat, self._last_beat_s = Heartbeat(), 0.0
         self._last_statistics: dict[str, Any] = {}
         self._publisher.on_wait = self._beat_while_waiting
+        # Order: last. Senders may connect once it exists, and nothing that comes after it may fail.
         self._io: Io = self._make_request_receiver(listener, readers) or self._make_message_receiver(
             listener, folder, buffer
         )
@@ -185,13 +193,33 @@ class Receiver:
             self._beat()
 
 
+def describe_shortage(task: dict[str, Any]) -> NoRoom:
+    """Return the error of a receiver whose files do not fit on the disk, with the bytes that they need."""
+    listener, folder = ListenerConfig.model_validate(task["listener"]), Path(task["folder"])
+    buffer, name = BufferConfig.model_validate(task["buffer"]), listener.name
+    lengths = {
+        buffer_file(folder, name): parameters_of(listener, buffer.term_length).file_length,
+        state_file(folder, name): TEXTS * 2 * CAPACITY,
+    }
+    if listener.takes_datagrams:
+        lengths[slots_file(folder, name)] = Slots.file_length(buffer.slots)
+    missing = sum(length - (path.stat().st_blocks * 512 if path.exists() else 0) for path, length in lengths.items())
+    return NoRoom(
+        f"no space left on device: its log buffer needs {max(missing, 0):,} bytes more, "
+        f"{shutil.disk_usage(folder).free:,} are free: free space (penstock cleanup), or lower buffer.term_length"
+    )
+
+
 def main() -> None:
     """Run the task that is given on standard input."""
     die_with_parent()
     task = json.load(sys.stdin)
     configure(f"receiver {task['listener']['name']}")
     with starting(f"cannot start in {task['folder']}"):
-        receiver = Receiver(task)
+        try:
+            receiver = Receiver(task)
+        except OSError as error:
+            raise (describe_shortage(task) if is_disk_full(error) else error) from None
     freeze_loaded_objects()
     receiver.run()
 

@@ -115,6 +115,11 @@ class Slots:
         self._overflow = self._overflow.reshape(slots, OVERFLOW_SIZE)
 
     @staticmethod
+    def file_length(slots: int) -> int:
+        """Return the bytes of a file of ``slots`` slots."""
+        return Slots._parts(slots)[-1]
+
+    @staticmethod
     def _parts(slots: int) -> list[int]:
         sizes = (PAGE, slots * 64, slots * 32, slots * 32, slots * SLOT_SIZE, slots * OVERFLOW_SIZE)
         ends = np.cumsum([-(-size // PAGE) * PAGE for size in sizes])
@@ -324,7 +329,7 @@ def _set_aside_unusable(path: Path, slots: int) -> int:
 
 
 def _map_file(path: Path, slots: int) -> mmap.mmap:
-    size = Slots._parts(slots)[-1]
+    size = Slots.file_length(slots)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, size)

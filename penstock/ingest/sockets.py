@@ -30,9 +30,10 @@ class CannotListen(PenstockError, OSError):
 
 
 def open_socket(listener: ListenerConfig, old_sockets: Sequence[socket.socket] = ()) -> socket.socket:
-    """Return the bound socket of a listener (listening for TCP). Raises CannotListen.
+    """Return the bound socket of a listener. Raises CannotListen.
 
-    ``old_sockets`` still own the address: the new socket receives nothing until ``let_in``, called when they are
+    TCP connections are refused until a receiver calls ``listen``: what their senders send would stay unread.
+    ``old_sockets`` still own the address: the new socket receives no datagrams until ``let_in``, called when they are
     closed.
     """
     if listener.is_local:
@@ -63,7 +64,7 @@ def _open_local_socket(listener: ListenerConfig) -> socket.socket:
         request_credentials(sock)
         bind_file(sock, listener)
         if listener.takes_lines:
-            sock.listen(BACKLOG)
+            sock.listen(BACKLOG)  # the file belongs to the process that listens
     except (OSError, ValueError) as error:
         sock.close()
         raise cannot_listen(listener, error) from None
@@ -86,13 +87,15 @@ def serves_listener(sock: socket.socket, listener: ListenerConfig) -> bool:
         addresses = socket.getaddrinfo(listener.host, listener.port, type=kind, flags=socket.AI_PASSIVE)
         family, _, _, _, (host, port, *_) = addresses[0]
         bound_host, bound_port = sock.getsockname()[:2]
+        # gRPC binds its own socket next to one that reserves the address; others listen once they have a receiver.
         is_listening = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        is_reserved = not is_listening and bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
     except (OSError, ValueError):  # ValueError: the host is no valid name, or the socket has no address
         return False
     return (
         (sock.family, sock.type, bound_host) == (family, kind, host)
         and port in (0, bound_port)
-        and is_listening == (listener.protocol in ("tcp", "http"))
+        and (listener.takes_datagrams or is_reserved == (listener.protocol == "otlp_grpc"))
     )
 
 
@@ -119,13 +122,11 @@ def _bind(
         sock.bind(address)
     if listener.protocol == "otlp_grpc":  # this socket reserves the address; gRPC binds its own
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if listener.transport == "tcp":
+        # Otherwise another process could bind the address, too, before a receiver listens.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     if old_sockets and not listener.shares_port:  # a connected socket leaves the group that shares a port
-        sock.setsockopt(
-            socket.SOL_SOCKET, socket.SO_REUSEADDR, 0
-        )  # otherwise another process could bind it before it listens
         turn_away(sock)
-    elif listener.protocol in ("tcp", "http"):
-        sock.listen(BACKLOG)
 
 
 def share_port(sock: socket.socket, listener: ListenerConfig) -> None:
@@ -162,15 +163,36 @@ def turn_away(sock: socket.socket) -> None:
             sock.connect(({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, *rest))
 
 
-def let_in(sock: socket.socket) -> None:
-    """Start reception on a socket that was opened next to old ones."""
-    if sock.type == socket.SOCK_STREAM:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def listen(sock: socket.socket, listener: ListenerConfig) -> None:
+    """Let senders connect; once a socket listens this changes nothing. For receivers. Raises CannotListen."""
+    try:
+        if not listener.is_local:  # closed connections of an earlier socket still have the address
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.listen(BACKLOG)
-    else:
-        unspecified = ctypes.create_string_buffer(ADDRESS_BYTES)  # family 0, AF_UNSPEC: connect() with it disconnects
-        if ctypes.CDLL(None, use_errno=True).connect(sock.fileno(), unspecified, ADDRESS_BYTES):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    except OSError as error:
+        raise cannot_listen(listener, error) from None
+
+
+def refuse_connections(sock: socket.socket) -> None:
+    """Stop listening until ``listen`` is called again, and reset connections that are not accepted yet.
+
+    Limit: a local socket cannot go back, so its connections wait for the next receiver.
+    """
+    if sock.family == socket.AF_UNIX or not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+        return
+    address = sock.getsockname()
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+        # A port that the kernel has chosen is free now; bound to any other one this fails.
+        sock.bind(address)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+
+
+def let_in(sock: socket.socket) -> None:
+    """Start reception on a datagram socket that was opened next to old ones. Raises OSError."""
+    unspecified = ctypes.create_string_buffer(ADDRESS_BYTES)  # family 0, AF_UNSPEC: connect() with it disconnects
+    if ctypes.CDLL(None, use_errno=True).connect(sock.fileno(), unspecified, ADDRESS_BYTES):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def check_address(key: str, address: str) -> None:

@@ -28,6 +28,7 @@ from penstock.ingest.line_publisher import LineDecoder, LinePublisher, send_repl
 from penstock.ingest.local_sockets import peer_credentials
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
+from penstock.ingest.sockets import listen
 from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.wire.codecs import codec_of
@@ -71,7 +72,6 @@ class TcpReceiver:
         self._clock, self._sleep = clock, sleep
         self._connections = Connections(connection_limit(listener), listener.max_unfinished)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(sock, selectors.EVENT_READ)
         self._next_round_at = 0.0  # time of ``clock``: an earlier round is not worth its cost
         self._make_splitter = splitters_of(listener)
         self._tls, self._networks = _tls_sockets(listener), networks_of(listener)
@@ -81,6 +81,9 @@ class TcpReceiver:
         self._parked: dict[Connection, None] = {}
         """Connections whose requests wait until others are read; the first one goes on first."""
         self._buffer = bytearray(READ_BYTES)
+        # Order: last, as connections are refused if the receiver cannot start.
+        listen(sock, listener)
+        self._selector.register(sock, selectors.EVENT_READ)
 
     def receive(self, timeout: float) -> None:
         """Read all ready connections once; after a pause if the last round was small."""

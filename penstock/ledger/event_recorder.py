@@ -234,10 +234,14 @@ class EventRecorder:
         return None
 
     def _draft_of_full_disk(self, origin: str, now: int) -> _Draft | None:
-        """Return the losses of a time in which the log cannot be written, or could not until a moment ago."""
+        """Return the losses of a time in which the log cannot be written, or could not until a moment ago.
+
+        None for a listener whose own messages were not refused in that time: it lost them for another reason.
+        """
         for event in reversed([*self._ledger.events(), *(draft.event for draft in self._drafts.values())]):
             # Order: the counts of dropped messages are entered with the first frame that the log stores again.
-            if event.kind == DISK and (not event.until or abs(now - event.until) < RESTART_GRACE_MS):
+            is_now = event.kind == DISK and (not event.until or abs(now - event.until) < RESTART_GRACE_MS)
+            if is_now and self._log.was_refused(origin, abs(now - event.at) / 1000 + DISK_RECOVERY_S):
                 return self._draft_of_cause(event, origin, now)
         return None
 

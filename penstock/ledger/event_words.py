@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.counts import Counts
 from penstock.files.disk_space import NO_SPACE_TEXT
+from penstock.ledger.posts import CANNOT_START, EventPost
 from penstock.ledger.receipt import full_part
 from penstock.ledger.receipt_words import reasons
 
@@ -50,6 +51,18 @@ def unwritten_text(balance: Mapping[str, Any]) -> str:
     return f"the log could not be written from {since} to {moment(unwritten['until'])} because the {full} was full"
 
 
+def not_started(events: Sequence[EventPost]) -> list[dict[str, Any]]:
+    """Return the processes that cannot start now, from all events, each with ``process``, ``since`` and ``text``."""
+    # An earlier supervisor that was killed has left its events open.
+    started = max((event.at for event in events if event.kind == "start"), default=0)
+    return [
+        {"process": event.what, "since": event.at, "text": f"{event.what} {event.cause} (since {moment(event.at)})"}
+        for event in events
+        if event.kind == "restart" and not event.until and event.at >= started
+        if event.cause.startswith(CANNOT_START)
+    ]
+
+
 def moment(millis: int, now: float | None = None) -> str:
     """Return the local time of day, with the date if it is not today."""
     then, today = time.localtime(millis / 1000), time.localtime(now)
@@ -57,8 +70,11 @@ def moment(millis: int, now: float | None = None) -> str:
 
 
 def _restart(event: Event) -> str:
-    return_text = f"back after {duration_text(event)}" if event["until"] else "not back yet"
     loss_text = f", {reasons(event['lost'])} in that time" if event["lost"] else ""
+    if event["cause"].startswith(CANNOT_START):
+        verb = f"could not start for {duration_text(event)}" if event["until"] else CANNOT_START
+        return f"{event['what']} {verb}{event['cause'].removeprefix(CANNOT_START)}{loss_text}"
+    return_text = f"back after {duration_text(event)}" if event["until"] else "not back yet"
     return f"{event['what']} {event['cause']}, {return_text}{loss_text}"
 
 

@@ -109,6 +109,7 @@ class Ledger:
         self._last_version = -1
         self._last_reason = ""
         self._checkpoint_lock = threading.Lock()
+        self._held: dict[str, EventPost] = {}
         self.live: dict[str, EventPost] = {}
         """Current versions of events that the log has in an older version or not at all."""
         # Order: the book is read first. The servers start later, so no batch is stored in between.
@@ -155,6 +156,8 @@ class Ledger:
             self._log.committers.wait([stored])
             stored.result()
             is_new = self._book.post(post, origin.bucket)
+        if isinstance(post, EventPost) and post.id in self._held:
+            self._held = {event_id: event for event_id, event in self._held.items() if event_id != post.id}
         if isinstance(post, LandedPost) and post.through and not is_partition(post.topic):
             # Order: the cursor moves last. Retention may drop what is before it, and that was the evidence of the
             # proof.
@@ -298,9 +301,19 @@ class Ledger:
         """Return the hosts that relay to this one and have stopped at ``now``, and for how long (seconds)."""
         return silent_hosts(self._book.snapshot().logged, now)
 
+    def hold_event(self, document: Any) -> None:
+        """Show an event that cannot be stored now, as on a full disk, until its sender posts it again.
+
+        Raises BadPost.
+        """
+        post = parse(document)
+        if isinstance(post, EventPost):
+            # Limit: the supervisor holds MAX_WAITING_EVENTS. Threads: replaced as a whole, see ``live``.
+            self._held = self._held | {post.id: post}
+
     def events(self) -> list[EventPost]:
         """Return the events, the oldest first."""
-        return list((self._book.events() | self.live).values())
+        return list((self._book.events() | self._held | self.live).values())
 
     def event(self, event_id: str) -> EventPost | None:
         """Return the event with this id as stored in the log."""

@@ -20,6 +20,8 @@ from typing import Any
 from penstock.counts import AUDIT_TIER, TIERS, Counts, SourceBucket
 from penstock.errors import PenstockError
 
+CANNOT_START = "cannot start"
+"""Begin of the cause of a ``restart`` whose process ends at each start, with the reason."""
 NO_UUIDS: Mapping[SourceBucket, Counts] = MappingProxyType({})
 EVENT = "event"
 """Tier of the timeline."""

@@ -53,6 +53,7 @@ class Receipt:
     the log missed. ``refused_requests`` were refused as a whole, so the number of their messages is unknown and no term
     of the sum. ``skipped_bytes`` are the bytes of lines that were lost as overlong. ``without_message``
     counts offsets of Kafka that show no message to any reader, by fate; they are no term of the sum either.
+    ``not_started`` names processes that cannot start, so that their senders' messages may not arrive.
     """
 
     sent: int
@@ -65,6 +66,7 @@ class Receipt:
     refused_requests: int = 0
     skipped_bytes: int = 0
     without_message: Counts = field(default_factory=Counts)
+    not_started: list[str] = field(default_factory=list)
 
     @property
     def lost(self) -> int:
@@ -139,6 +141,7 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
         sum(Counts(listener["counts"]).total(Name.REQUEST) for listener in listeners),
         sum(listener["counts"].get(Name.SKIPPED_BYTES, 0) for listener in listeners),
         Counts({name: count for name, count in fates.items() if count and name.startswith(WITHOUT_MESSAGE)}),
+        [entry["process"] for entry in balance.get("not_started", ())],
     )
 
 

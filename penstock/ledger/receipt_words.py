@@ -52,12 +52,14 @@ def reasons(counts: Mapping[str, int], limit: int = MAX_REASONS, skipped_bytes: 
 
 
 def verdict(receipt: Receipt) -> str:
-    """Return the most important fact of a receipt: an open balance, then the losses, then refused requests."""
+    """Return the most important fact of a receipt: an open balance, then losses, refusals, and what cannot start."""
     unaccounted = receipt.parts["unaccounted"]
     if unaccounted:
         return f"{unaccounted:,} {_plural('message', unaccounted)} unaccounted for"
     refused = receipt.refused_requests
     also = f"; {refused:,} {_plural('request', refused)} refused" if refused else ""
+    if names := receipt.not_started:
+        also += f"; {names[0] if len(names) == 1 else f'{len(names):,} processes'} cannot start"
     if not receipt.sent:
         return f"No message has arrived yet{also}"
     if receipt.lost:

@@ -85,6 +85,7 @@ class Log:
         self.summaries = TopicSummaries(directory, self._cursors)
         self._observers: list[Observer] = []
         self._sweep_observers: list[Callable[[list[Swept]], None]] = []
+        self._refused_at_s: dict[str, float] = {}
         self._closed = False
         self._reported_formats: set[str] = set()
         limits = transactions or Limits()
@@ -386,6 +387,14 @@ class Log:
         """Return the error of an append that was refused for lack of space within the last seconds; None without."""
         time, error = self._shared.refused
         return error if self.clock.monotonic() - time < within else None
+
+    def note_refusal(self, source: str) -> None:
+        """Note that messages of ``source``, a listener, were refused for lack of space."""
+        self._refused_at_s[source] = self.clock.monotonic()
+
+    def was_refused(self, source: str, within: float) -> bool:
+        """Report whether messages of ``source`` were refused for lack of space within the last seconds."""
+        return self.clock.monotonic() - self._refused_at_s.get(source, -math.inf) < within
 
     def close(self) -> None:
         """Commit all appends, then close all files. Later appends fail with LogClosed."""

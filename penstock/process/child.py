@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import time
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from penstock.process.forked import Forked, OwnChild
 from penstock.process.module_search import module_command
+from penstock.process.reporting import FAILURE_FILE, MAX_FAILURE_BYTES
 
 FIRST_RESTART_DELAY_S, MAX_RESTART_DELAY_S = 0.1, 5.0
 """Delay of a restart, doubled with each death: a child that dies at once takes 1 % of a core and not all of it."""
@@ -43,11 +45,14 @@ class Child:
         self.restarts = 0
         self.cause = ""
         """The end of the previous process, for reports."""
+        self.start_failure = ""
+        """The reason for which the previous process could not start; empty if it had started."""
+        self._failure: int | None = None
         self._module, self._task, self._descriptors = module, task, list(descriptors)
         self._process: subprocess.Popen[bytes] | OwnChild | None = None
         self._prepared: Forked | None = None
         self._delay = FIRST_RESTART_DELAY_S
-        self._short_lives = 0
+        self._failed_starts = 0
         self._started_at = self._restart_at = 0.0
 
     @property
@@ -79,6 +84,8 @@ class Child:
     def start(self) -> None:
         """Start the process. Call it in the main thread: the kernel ties the child to the thread that starts it."""
         prepared, self._prepared = self._prepared, None
+        if self._failure is not None:
+            os.ftruncate(self._failure, 0)
         if prepared and prepared.release():
             self._process = prepared
         else:
@@ -87,14 +94,27 @@ class Child:
 
     @property
     def _arguments(self) -> list[str]:
-        return [str(os.getpid()), str(self._short_lives)]
+        return [str(os.getpid()), str(self._failed_starts), *map(str, self._failure_files)]
+
+    @property
+    def _failure_files(self) -> list[int]:
+        """The descriptor of the file in which the process leaves the reason of a failed start.
+
+        A file in memory has room also when every disk is full. Without a free descriptor there is none.
+        """
+        if self._failure is None:
+            with contextlib.suppress(OSError):
+                self._failure = os.memfd_create(FAILURE_FILE)
+                weakref.finalize(self, os.close, self._failure)
+        return [] if self._failure is None else [self._failure]
 
     def _open_output(self) -> contextlib.AbstractContextManager[IO[bytes] | None]:
         return self._output.open("ab") if self._output else contextlib.nullcontext()
 
     def _fork(self, *, waits: bool = False) -> Forked:
         with self._open_output() as output:
-            return Forked(self._module, self._arguments, self._task, self._descriptors, output, self.name, waits=waits)
+            descriptors = [*self._descriptors, *self._failure_files]
+            return Forked(self._module, self._arguments, self._task, descriptors, output, self.name, waits=waits)
 
     def _execute(self) -> subprocess.Popen[bytes]:
         with self._open_output() as output:
@@ -103,7 +123,7 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                pass_fds=self._descriptors,
+                pass_fds=[*self._descriptors, *self._failure_files],
             )
         assert process.stdin
         with contextlib.suppress(BrokenPipeError):
@@ -119,14 +139,18 @@ class Child:
         status = self._process.poll()
         if status is None:
             return None
-        self._short_lives += 1
         if time.monotonic() - self._started_at > STABLE_AFTER_S:
-            self._delay, self._short_lives = FIRST_RESTART_DELAY_S, 0
+            self._delay = FIRST_RESTART_DELAY_S
         self._process = None
         self._delay_restart()
         end = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        self.cause = f"was killed by {_signal_name(-status)}" if status < 0 else end
+        self.start_failure = self._read_failure()
+        self._failed_starts = self._failed_starts + 1 if self.start_failure else 0
+        self.cause = self.start_failure or (f"was killed by {_signal_name(-status)}" if status < 0 else end)
         return f"{self.name} {end}; restarting it"
+
+    def _read_failure(self) -> str:
+        return os.pread(self._failure, MAX_FAILURE_BYTES, 0).decode(errors="replace") if self._failure else ""
 
     def _restart(self) -> str | None:
         try:

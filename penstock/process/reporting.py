@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import sys
 import threading
 import time
@@ -27,6 +28,16 @@ ATTEMPTS_PER_REPORT: Final = 12
 """Failed starts per logged line: about a minute at the largest restart delay."""
 TRACEBACK_CALLS: Final = 5
 """Innermost calls shown of a traceback."""
+FAILURE_FILE: Final = "penstock-failure"
+"""Name of the file in memory by which a process tells its parent why it cannot start: its descriptor is argument 3."""
+MAX_FAILURE_BYTES: Final = 2000
+FREE_SPACE: Final = "free space there (penstock cleanup)"
+ADVICE: Final = {
+    errno.ENOSPC: FREE_SPACE,
+    errno.EDQUOT: FREE_SPACE,
+    errno.EACCES: "let the user of this process write there (chown, chmod)",
+    errno.EROFS: "mount the file system for writing",
+}
 
 
 def configure(component: str) -> None:
@@ -50,20 +61,32 @@ def starting(failed: str) -> Iterator[None]:
     try:
         yield
     except (PenstockError, OSError) as error:
+        line = f"{failed}: {_reason(error)}"
+        _tell_parent(line)
         attempt = int(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2].isdigit() else 0
         if attempt % ATTEMPTS_PER_REPORT == 0:
-            logging.getLogger(__name__).critical("%s: %s", failed, _reason(error))
+            logging.getLogger(__name__).critical("%s", line)
         sys.exit(1)
+    except Exception as error:
+        _tell_parent(f"{failed}: {type(error).__name__}: {error}")
+        raise
+
+
+def _tell_parent(line: str) -> None:
+    """Leave the reason of a failed start for the parent, if it has passed a file for it (``Child``)."""
+    descriptor = sys.argv[3] if len(sys.argv) > 3 and sys.argv[3].isdigit() else ""
+    with contextlib.suppress(OSError):
+        # A command that was started by hand may have a number as its argument, too.
+        if descriptor and FAILURE_FILE in os.readlink(f"/proc/self/fd/{descriptor}"):
+            os.pwrite(int(descriptor), " ".join(line.split()).encode()[:MAX_FAILURE_BYTES], 0)
 
 
 def _reason(error: Exception) -> str:
-    """Return an error in the words of the system, with the remedy for a full disk."""
+    """Return an error in the words of the system, with the next step for known ones."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    if error.errno == errno.ENOSPC:
-        return f"{text}: free space there; the log buffer of each listener takes three times buffer.term_length"
-    return text
+    return f"{text}: {advice}" if (advice := ADVICE.get(error.errno or 0)) else text
 
 
 class LineFormatter(logging.Formatter):

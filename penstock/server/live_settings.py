@@ -108,6 +108,8 @@ class Reconfigurer(threading.Thread):
             for event in message.events:
                 self._ledger.post(event)
         except LogError as error:
+            for event in message.events:
+                self._ledger.hold_event(event)
             _LOGGER.debug("ledger: events are not stored yet: %s", error)
         else:
             self._end.answer(message)

@@ -13,8 +13,17 @@ from penstock.config import BufferConfig, ForwardedHandler, ListenerConfig
 from penstock.handover.paths import LOG, state_file
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ingest.local_sockets import SMALL_QUEUE_LENGTH, queue_length, set_file_access
-from penstock.ingest.sockets import cannot_listen, granted_buffer, open_socket, request_buffer, share_port, turn_away
+from penstock.ingest.sockets import (
+    cannot_listen,
+    granted_buffer,
+    open_socket,
+    refuse_connections,
+    request_buffer,
+    share_port,
+    turn_away,
+)
 from penstock.process.child import Child
+from penstock.supervise.sd_notify import keeps_sockets
 from penstock.wire.codecs import CODECS
 
 RECEIVER = "penstock.ingest.receiver"
@@ -43,6 +52,8 @@ class ListenerProcesses:
         self.listener = listener
         self._buffer, self._folder = buffer, folder
         self.sock = inherited or open_socket(listener, old_sockets)
+        # A unit of systemd that opened the socket fails if it does not listen once the service ends.
+        self._must_listen = inherited is not None and keeps_sockets()
         if inherited:
             request_buffer(inherited, listener.so_rcvbuf)
         self._warn_of_small_buffer()
@@ -142,6 +153,11 @@ class ListenerProcesses:
     def turn_away(self) -> None:
         """Stop accepting; what the kernel has accepted (UDP) can still be read."""
         turn_away(self.sock)
+
+    def refuse_connections(self) -> None:
+        """Refuse connections until a receiver has started: accepted ones would stay unread."""
+        if not self._must_listen:
+            refuse_connections(self.sock)
 
     def close(self) -> None:
         """Close all descriptors."""

@@ -125,10 +125,10 @@ class ListenerSwap:
         return self._in_order({intake.listener.name: intake for intake in self._opened})
 
     def _open_waiting(self) -> None:
-        """Start accepting on addresses that removed listeners had."""
+        """Start reception of datagrams on addresses that removed listeners had; other receivers listen themselves."""
         for intake in self._waiting_for_address:
-            if intake.listener.protocol == "otlp_grpc" or intake.listener.shares_port:
-                continue  # gRPC in the receiver listens itself; a shared port was never closed to senders
+            if not intake.listener.takes_datagrams or intake.listener.shares_port:
+                continue  # a shared port was never closed to senders
             try:
                 let_in(intake.sock)
             except OSError as error:

@@ -71,7 +71,8 @@ def keeps_sockets() -> bool:
 def store_sockets(sockets: Mapping[str, socket.socket]) -> None:
     """Store the sockets of listeners by name; systemd ignores sockets that it has."""
     for name, sock in sockets.items():
-        notify(f"FDSTORE=1\nFDNAME={name}", sock.fileno())
+        # FDPOLL: otherwise systemd drops a socket that does not listen yet.
+        notify(f"FDSTORE=1\nFDPOLL=0\nFDNAME={name}", sock.fileno())
 
 
 def drop_stored_sockets(name: str) -> None:

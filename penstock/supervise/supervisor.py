@@ -329,7 +329,10 @@ class Supervisor:
         record_death = {child.name: (child, line) for child in self.children if (line := child.check())}
         for child, line in record_death.values():
             _LOGGER.warning("%s", line)
-            self.timeline.record_death(child.name, child.cause, self._place_of_losses(child))
+            source = self._place_of_losses(child)
+            if child.start_failure and source in self._intakes:
+                self._intakes[source].refuse_connections()
+            self.timeline.record_death(child.name, child.cause, source)
         self._record_returns()
         self.timeline.deliver(self._daemon.pid)
         if record_death or self._endpoints.get("pids") != self._pids():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ MAX_TEXT_LENGTH = 1_000
 RESEND_AFTER_S = 5.0
 """Time after which unanswered events are sent again: the daemon may have failed to store them, as on a full disk."""
 Event = dict[str, Any]
+_NUMBERS = re.compile(r"[\d,]+")
 
 
 class EventTransport(Protocol):
@@ -52,8 +54,11 @@ class Timeline:
         self._enqueue(event | {"until": event["at"]})
 
     def record_death(self, process: str, cause: str, source: str = "") -> None:
-        """Record that a process has ended. A repeated death before its return updates the same event."""
+        """Record that a process has ended. A death for another cause before its return updates the same event."""
         open_event = self._open.get(process)
+        # Each version takes space in the log, also on a disk whose free bytes are all that changes in the cause.
+        if open_event and _NUMBERS.sub("", open_event["cause"]) == _NUMBERS.sub("", _shorten(cause)):
+            return
         event = open_event or self._event("restart", process, cause, source)
         if open_event:
             event = open_event | {"version": open_event["version"] + 1, "cause": _shorten(cause)}

@@ -12,7 +12,9 @@ from penstock.ingest.sockets import (
     check_address,
     granted_buffer,
     kernel_drops,
+    listen,
     open_socket,
+    refuse_connections,
     serves_listener,
     socket_identity,
 )
@@ -71,3 +73,22 @@ def test_inherited_socket_serves_a_listener_with_its_protocol_host_and_port() ->
         assert not serves_listener(udp, listener("tcp", port))
         assert not serves_listener(tcp, listener("otlp_grpc"))
         assert not serves_listener(unbound, listener("tcp"))
+    with open_socket(listener("otlp_grpc")) as reserved:
+        assert serves_listener(reserved, listener("otlp_grpc"))
+        assert not serves_listener(reserved, listener("tcp"))
+
+
+def test_connections_are_refused_before_a_receiver_listens_and_once_none_can_start() -> None:
+    with open_socket(listener("tcp")) as sock:
+        address = sock.getsockname()
+        for _ in range(2):
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(address)
+            with pytest.raises(CannotListen):  # the address stays reserved
+                open_socket(listener("tcp", address[1]))
+            listen(sock, listener("tcp"))
+            with socket.create_connection(address) as sender:
+                refuse_connections(sock)
+                with pytest.raises(ConnectionResetError):
+                    sender.recv(1)
+            assert sock.getsockname() == address

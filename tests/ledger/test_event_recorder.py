@@ -198,6 +198,7 @@ def test_messages_that_the_log_misses_on_a_full_disk_are_part_of_its_event(watch
     append = refused.topic("events", create=True).append(body([b"x"]), Origin("in", 60, 0, 0))
     assert append.exception(20)
     watched.log._shared.refused = refused._shared.refused
+    watched.log.note_refusal("in")
     watched.lose(policy_drop__log=9, policy_drop__kafka=2)
     other, full = sorted(watched.check_again())
     assert other == "in: 2 too fast for handler kafka"
@@ -375,8 +376,20 @@ def test_each_event_that_earlier_daemons_left_open_is_closed(watched: Watched) -
 @pytest.mark.survives("alarms", "full disk")
 def test_loss_after_the_grace_of_a_full_disk_is_no_part_of_it(watched: Watched) -> None:
     watched.log._shared.refused = (watched.clock.monotonic(), LogFull("log.max_bytes.of_a_user is wrong"))
+    watched.log.note_refusal("in")
     assert watched.check_again() == ["the disk is full: log.max_bytes.of_a_user is wrong"]
     watched.check_again(11)
     watched.check_again(10)
     watched.lose(policy_drop__log=3)
     assert watched.check_again() == ["in: 3 too fast for handler log", "the disk was full for 11 s"]
+
+
+@pytest.mark.survives("alarms", "full disk")
+def test_loss_of_a_listener_whose_messages_the_log_took_is_no_part_of_a_full_disk(watched: Watched) -> None:
+    watched.log._shared.refused = (watched.clock.monotonic(), LogFull("the API's append does not fit"))
+    watched.log.note_refusal("another")
+    watched.lose(policy_drop__log=3)
+    assert set(watched.check_again()) == {
+        "in: 3 too fast for handler log",
+        "the disk is full: the API's append does not fit",
+    }

@@ -80,8 +80,7 @@ def test_failed_start_is_one_line_and_status_1(
     assert exit_info.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith(
-        "receiver events: cannot start in /data: /data/x: No space left on device: free space there; the log "
-        "buffer of each listener takes three times buffer.term_length"
+        "receiver events: cannot start in /data: /data/x: No space left on device: free space there (penstock cleanup)"
     )
 
 

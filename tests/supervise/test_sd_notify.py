@@ -117,7 +117,7 @@ def test_sockets_are_stored_by_listener_and_dropped(manager: socket.socket) -> N
         store_sockets({"events-udp": sock})
         text, (descriptor,), _, _ = socket.recv_fds(manager, 100, 2)
         with socket.socket(fileno=descriptor) as stored:
-            assert (text, stored.getsockname()) == (b"FDSTORE=1\nFDNAME=events-udp", sock.getsockname())
+            assert (text, stored.getsockname()) == (b"FDSTORE=1\nFDPOLL=0\nFDNAME=events-udp", sock.getsockname())
     drop_stored_sockets("events-udp")
     assert manager.recv(100) == b"FDSTOREREMOVE=1\nFDNAME=events-udp"
 

@@ -59,11 +59,12 @@ def test_death_is_sent_immediately_and_updated_at_the_return(transport: FakeTran
 
 def test_repeated_deaths_before_the_return_are_a_single_event(transport: FakeTransport) -> None:
     timeline = Timeline(transport)
-    for cause in ("was killed by SIGKILL", "ended with status 1", "ended with status 1"):
+    for cause in ("was killed by SIGKILL", "cannot start: 1,024 are free", "cannot start: 512 are free"):
         timeline.record_death("receiver in", cause)
         timeline.deliver(DAEMON)
     assert len({event["id"] for event in transport.sent}) == 1
-    assert (transport.sent[-1]["version"], transport.sent[-1]["cause"]) == (2, "ended with status 1")
+    # A version for each count of free bytes would take more of them.
+    assert (transport.sent[-1]["version"], transport.sent[-1]["cause"]) == (1, "cannot start: 1,024 are free")
 
 
 def test_unanswered_events_are_sent_to_the_next_daemon(transport: FakeTransport) -> None:

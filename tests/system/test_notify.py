@@ -27,7 +27,7 @@ def test_serve_notifies_systemd_when_ready_alive_and_stopping(
         notifications = [manager.recv(100)]
         while notifications.count(b"READY=1") == 0 or notifications.count(b"WATCHDOG=1") < 3:
             notifications.append(manager.recv(100))
-        stored = {f"FDSTORE=1\nFDNAME={name}".encode() for name in pipe.endpoints()["listeners"]}
+        stored = {f"FDSTORE=1\nFDPOLL=0\nFDNAME={name}".encode() for name in pipe.endpoints()["listeners"]}
         assert set(notifications) == {b"READY=1", b"WATCHDOG=1", *stored}
         pipe.stop()
         while (last := manager.recv(100)) == b"WATCHDOG=1":

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -106,9 +106,10 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     report = pipeline_status(
         kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
     )
-    silent = _silent_processes(settings)
+    balance = _balance_of_daemon(settings)
+    silent, missing = balance.get("silent", {}), balance.get("not_started", [])
     if as_json:
-        print(json.dumps(report.document() | {"silent": silent}, indent=2))
+        print(json.dumps(report.document() | {"silent": silent, "not_started": missing}, indent=2))
         return
     running = ("failing" if report.failure else "running") if report.running else "not running"
     if report.stopped_pid:
@@ -118,6 +119,8 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     console.print(f"{running}{batch}{age}, {report.rate:,} rows/s", markup=False)
     for process, silent_s in silent.items():
         console.print(f"{process} stopped for {silent_s:.0f} s: its messages wait", markup=False)
+    for entry in missing:
+        console.print(entry["text"], markup=False, soft_wrap=True)
     if report.failure:
         console.print(report.failure["text"], markup=False, soft_wrap=True)
         console.print(f"next: {report.failure['advice']}", markup=False, soft_wrap=True)
@@ -136,14 +139,14 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     print("\n".join(aligned_lines(rows)))
 
 
-def _silent_processes(settings: Settings) -> dict[str, float]:
-    """Return stopped processes with their silence in seconds; empty if the daemon does not answer."""
+def _balance_of_daemon(settings: Settings) -> dict[str, Any]:
+    """Return the daemon's balance of no minute, for the states of processes; empty if the daemon does not answer."""
     from penstock.config.daemon_access import Access
     from penstock.files.json_values import parse_object
 
     with contextlib.suppress(OSError, ValueError):
         code, body = Access(settings).request("/balance", parameters={"bucket": "0"}, timeout=STATUS_RETRY_S)
-        return dict(parse_object(body).get("silent", {})) if code < 400 else {}
+        return parse_object(body) if code < 400 else {}
     return {}
 
 

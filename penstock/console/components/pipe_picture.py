@@ -106,6 +106,8 @@ def _listener(daemon: Daemon, name: str, counts: dict[str, int], losses: Losses)
     accepted = daemon.rate(f"listener/{name}/accepted")
     if stopped_s := daemon.stopped_s(name):
         return Box(name, accepted, f"receiver stopped for {stopped_s:.0f} s", leak or "stopped", "/listeners", "aside")
+    if daemon.not_started(name):
+        return Box(name, accepted, "cannot start", leak or "cannot start", "/listeners", "aside")
     if silent := daemon.silent_forwarders(name):
         below = f"forwarder to {min(silent)} silent for {silent[min(silent)]:.0f} s"
         return Box(name, accepted, below, leak or "silent", "/listeners", "aside")

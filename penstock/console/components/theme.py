@@ -91,6 +91,8 @@ def _state(daemon: Daemon) -> tuple[str, str]:
     """Return the text of the page's state, and its level."""
     if daemon.unknown:
         return "unknown", "bad"
+    if missing := daemon.balance.get("not_started"):
+        return f"{missing[0]['process']} cannot start", "bad"
     if stopped := daemon.stopped_receivers:
         return f"receiver stopped for {max(stopped.values()):.0f} s", "warn"
     if stopped_s := daemon.pipeline_stopped_s:

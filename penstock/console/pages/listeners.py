@@ -93,6 +93,8 @@ def _counts(daemon: Daemon, name: str) -> dict[str, int]:
 def _rates_html(daemon: Daemon, name: str, stat: dict[str, Any]) -> str:
     stopped_s = daemon.stopped_s(name)
     banner = f'<div class="finding warn-edge">receiver stopped for {stopped_s:.0f} s</div>' if stopped_s else ""
+    for text in daemon.not_started(name):
+        banner += f'<div class="finding bad-edge">{escape(text)}</div>'
     for handler, silent_s in daemon.silent_forwarders(name).items():
         banner += f'<div class="finding warn-edge">forwarder to {escape(handler)} silent for {silent_s:.0f} s</div>'
     pairs = (

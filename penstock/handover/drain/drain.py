@@ -83,6 +83,8 @@ class Drain(FrameReader):
         except LogError as error:
             shortage = "disk" if is_disk_full(error) else "log"
             position.shortage = shortage if isinstance(error, LogFull) else ""
+            if isinstance(error, LogFull):
+                self._log.note_refusal(self.listener)
             # Frames that were not stored go back to the writer: it may drop and count them. Those before the uncertain
             # end may be stored in part; the writer saves them.
             position.claim = max(position.position, self._uncertain_end)

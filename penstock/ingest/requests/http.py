@@ -24,6 +24,7 @@ from penstock.ingest.requests.large_requests import INLINE_BYTES, LEFT, ClientLe
 from penstock.ingest.requests.request_writer import Sender
 from penstock.ingest.requests.submissions import Submissions
 from penstock.ingest.requests.tokens import check_token
+from penstock.ingest.sockets import listen
 from penstock.ingest.tls import ListenerTls
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.process.servers.event_loop import ServerLoop
@@ -89,6 +90,8 @@ class HttpReceiver:
         protocol = admitting_protocol(listener, limits, self._tls, self._submissions.count_refusal)
         self._server = _Uvicorn(_config(app, protocol, listener, self._tls))
         self._served: asyncio.Task[None] | None = None
+        # Order: last, as connections are refused if the receiver cannot start.
+        listen(sock, listener)
 
     def take_over(self) -> None:
         """Start to accept requests: the requests of a predecessor ended with it, and their senders retry."""

@@ -97,9 +97,14 @@ class OtlpGrpcReceiver:
         self._calls.connections.answering.append(self._answered_peers)
         self._without_message: deque[tuple[float, Export]] = deque()
         self._pending_since = 0.0
+        self._listen()
 
     def take_over(self) -> None:
         """Start to accept requests: the requests of a predecessor ended with it, and their senders retry."""
+        self._calls.begin()
+
+    def _listen(self) -> None:
+        """Bind gRPC's own socket. Raises CannotListen."""
         host, port = self._sock.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
@@ -112,7 +117,6 @@ class OtlpGrpcReceiver:
         except RuntimeError as error:
             raise CannotListen(f"listener {self._listener.name!r}: cannot listen on {address}: {error}") from None
         assert bound == port, "gRPC binds beside the supervisor's socket"
-        self._calls.begin()
 
     def receive(self, timeout: float) -> None:
         """Serve for ``timeout`` seconds."""

@@ -121,6 +121,13 @@ RULES = (
         "pipeline.retention, before the log cannot be written",
     ),
     Rule(
+        "PenstockCannotStart",
+        "critical",
+        Above("penstock_process_not_started_seconds", ("process",), 0),
+        "the {process} has not been able to start for {value} s",
+        advice="penstock events and penstock balance say why; it starts by itself once the cause is removed",
+    ),
+    Rule(
         "PenstockReceiverStopped",
         "warning",
         Above("penstock_receiver_silent_seconds", LISTENER, 3),
@@ -274,7 +281,7 @@ groups:
 
 def _entry(rule: Rule) -> str:
     summary = rule.summary.replace("{value}", "{{ $value }}")
-    for label in ("listener", "handler", "topic", "table", "sender", "host", "export", "folder"):
+    for label in ("listener", "handler", "topic", "table", "sender", "host", "export", "folder", "process"):
         summary = summary.replace(f"{{{label}}}", f"{{{{ $labels.{label} }}}}")
     lines = [f"      - alert: {rule.name}", "        expr: >-", f"          {expression(rule.condition)}"]
     lines += [f"        for: {rule.hold // MINUTE}m"] if rule.hold else []

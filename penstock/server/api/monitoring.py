@@ -25,7 +25,7 @@ from penstock.handover.sender_table import MAX_SENDERS
 from penstock.handover.state_page import PIPELINE_TEXTS, RELAY_TEXTS, STATISTICS, TEXTS, StatePage
 from penstock.ledger.balance import LAST, Within, as_range, minutes
 from penstock.ledger.book.senders import new_senders, silent_senders
-from penstock.ledger.event_words import merged
+from penstock.ledger.event_words import merged, not_started
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import DISK, BadPost
 from penstock.ledger.receipt import unwritten_losses
@@ -106,12 +106,14 @@ class MonitoringApi:
         audits = [asdict(audit) for audit in self._ledger.audits(within)]
         silent = {process: round(pulse.silent_s, 1) for process, pulse in self.pulses().items() if pulse.is_stopped}
         selected = as_range(within) or range(LAST)
+        all_events = self._ledger.events()
         # Fast path: of up to ten thousand events few are full disks, or losses during another event.
-        relevant = (event for event in self._ledger.events() if event.kind == DISK or event.during)
+        relevant = (event for event in all_events if event.kind == DISK or event.during)
         events = (event.document() for event in relevant)
         unwritten = unwritten_losses(events, 1000 * selected.start, 1000 * selected.stop)
         present = {"audits": audits, "clock": self._log.clock.state().text(), "silent": silent}
         present |= {"unwritten": unwritten} if unwritten else {}
+        present |= {"not_started": processes} if (processes := not_started(all_events)) else {}
         if failure := self.landing_failure():
             present["landing_failure"] = failure.document()
         present["low_disks"] = {str(disk.folder): disk.free for disk in self._disks() if disk.missing}
@@ -233,6 +235,10 @@ class MonitoringApi:
         running = [pulse.silent_s for pulse in self._pipeline_pulses().values() if pulse.is_running]
         failure = self.landing_failure()
         failing_s = max(time.time() - failure.since / 1000, 1.0) if failure else 0.0
+        not_started_s = [
+            ({"process": entry["process"]}, round(max(self._log.clock.expected() - entry["since"] / 1000, 1.0), 1))
+            for entry in not_started(self._ledger.events())
+        ]
         topics = topic_families(self._log)
         relays = {
             relay.name: _published(relay_state_file(self.settings.data_dir, relay.name), RELAY_TEXTS)
@@ -260,6 +266,7 @@ class MonitoringApi:
                 "Time since the landing fails",
                 [({}, round(failing_s, 1))],
             ),
+            Family("penstock_process_not_started_seconds", "gauge", "Time since a process cannot start", not_started_s),
             *self._sender_families(),
             Family("penstock_listener_count_total", "counter", "What a listener counted, by name", counts),
             Family("penstock_route_fate_total", "counter", "What became of a listener's messages, by handler", routes),

@@ -99,7 +99,7 @@ def _load_pair(context: ssl.SSLContext, cert: Path, key: Path) -> None:
         # Without a callback OpenSSL would prompt on the terminal and block the start.
         context.load_cert_chain(cert, key, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
-        raise Unusable(f"tls_cert: cannot be used with tls_key: {error}") from None
+        raise Unusable(f"tls_cert: cannot be used with tls_key: {cert} and {key}: {error}") from None
 
 
 def _trust_authorities(context: ssl.SSLContext, path: Path, name: str) -> None:
