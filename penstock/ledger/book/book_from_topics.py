@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from penstock.counts import SourceBucket
+from penstock.counts import Name, SourceBucket
 from penstock.ledger.book import checkpoint
 from penstock.ledger.book.book import Book, Covered, TierCounts
 from penstock.ledger.book.checkpoint import BadCheckpoint
@@ -244,7 +244,8 @@ def _is_unchanged(glanced: IntactTopic, mark: Covered, lost: list[tuple[int, int
 def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) -> str:
     if (end := reader.end) < mark.end:
         return f"it ends at {end}, before {mark.end}"
-    gaps = [gap for gap in reader.gaps() if gap.begin < mark.end]
+    all_gaps = reader.gaps()
+    gaps = [gap for gap in all_gaps if gap.begin < mark.end]
     if unreadable(gaps, mark.end) != sorted(lost):
         return "other offsets than then cannot be read"
     if any(gap.end > mark.end for gap in gaps):
@@ -252,10 +253,21 @@ def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) ->
     # The timestamp tells a topic from one that was deleted and filled up to the same offset again.
     if (last := next(reader.read(mark.end - 1, end=mark.end), None)) is not None and mark.time not in (0, last.last):
         return f"offset {mark.end - 1} has another timestamp"
-    # Compaction joined batches across the mark: the rest of the batch cannot be entered without the part before it.
+    # If compaction has joined batches across the mark, the rest of the batch cannot be entered without the part before it.
     if (following := next(reader.whole_batches(mark.end), None)) is not None and following.base < mark.end:
         return f"offset {mark.end} has become a part of a larger batch"
+    # Such a batch may have been dropped in two parts: its counts are in the gap with its first row.
+    is_divided = any(gap.end == mark.end for gap in gaps)
+    if is_divided and any(gap.begin == mark.end and not _has_own_counts(gap) for gap in all_gaps):
+        return f"offset {mark.end} was a part of a larger batch when it went"
     return ""
+
+
+def _has_own_counts(gap: Gap) -> bool:
+    """Return whether a gap with counts of batches has the counts of all its rows; False also if others carry them."""
+    accepted = (c.get(Name.ACCEPTED, 0) for buckets in (gap.received or {}).values() for c in buckets.values())
+    rows = (number for buckets in gap.counts.values() for number in buckets.values())
+    return gap.received is None or sum(accepted) >= sum(rows)
 
 
 def unreadable(gaps: Sequence[Gap], end: int) -> list[tuple[int, int]]:

@@ -279,6 +279,20 @@ def test_batch_partly_past_the_checkpoint_is_read_again(tmp_path: Path) -> None:
         daemon.log.sweep()
 
     assert "offset 3 has become a part of a larger batch" in changed_while_stopped(daemon, change)
+
+
+def test_batch_dropped_in_two_parts_at_the_checkpoint_is_read_again(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, compression="zstd", rotate_after=10)
+    daemon.append()
+
+    def change() -> None:
+        daemon.append()
+        daemon.clock.advance(20)
+        daemon.log.sweep()  # joins the batches
+        daemon.log.topic("events").cursors.commit("reader", 3)
+        daemon.expire()
+
+    assert "offset 3 was a part of a larger batch when it went" in changed_while_stopped(daemon, change)
     daemon.log.close()
 
 

@@ -60,6 +60,7 @@ CASES: list[dict[str, Any]] = [
         "faults": [1, 2, 3, 5, 6, *range(10, 16), *range(21, 28), 33, 34, 35],
     },
     {"seed": 93002051, "steps": 97, "messages": 16, "faults": [0, 1, 2, 4, 5, 6]},
+    {"seed": 93002437, "steps": 225, "messages": 25, "faults": [0]},
     {"seed": 93001540, "steps": 163, "messages": 16, "faults": [1, 2, 3, 5, 6, 7, 8, 10, 12, 13, 14, 15]},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
