@@ -253,7 +253,7 @@ def _changed(reader: TopicReader, mark: Covered, lost: list[tuple[int, int]]) ->
     # The timestamp tells a topic from one that was deleted and filled up to the same offset again.
     if (last := next(reader.read(mark.end - 1, end=mark.end), None)) is not None and mark.time not in (0, last.last):
         return f"offset {mark.end - 1} has another timestamp"
-    # If compaction has joined batches across the mark, the rest of the batch cannot be entered without the part before it.
+    # If compaction joined batches across the mark, the rest of one cannot be entered without the part before it.
     if (following := next(reader.whole_batches(mark.end), None)) is not None and following.base < mark.end:
         return f"offset {mark.end} has become a part of a larger batch"
     # Such a batch may have been dropped in two parts: its counts are in the gap with its first row.
