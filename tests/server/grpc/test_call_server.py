@@ -143,6 +143,7 @@ def test_committers_take_over_after_a_slow_commit(
     topic.subscribe(lambda _: names.append(threading.current_thread().name))
     with topic.writer.lock:
         slow = call.future(append(), timeout=60)
+        wait_until(lambda: bool(topic._queue))
         for _ in range(3):  # the last of these is answered by the thread that took over
             channel.unary_unary(SERVICE + "ListTopics")(b"", timeout=20)
             time.sleep(0.1)
