@@ -77,7 +77,7 @@ def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
     """
     problems = [
         *_unbalanced(daemon),
-        *_not_started(daemon),
+        *not_started(daemon),
         *_stopped(daemon),
         *_incomplete(daemon),
         *_disk(daemon),
@@ -99,9 +99,10 @@ def _unbalanced(daemon: Daemon) -> Iterator[Finding]:
         yield Finding(BAD, problem[:1].upper() + problem[1:], advice)
 
 
-def _not_started(daemon: Daemon) -> Iterator[Finding]:
-    for entry in daemon.balance.get("not_started", ()):
-        yield Finding(BAD, entry["text"][:1].upper() + entry["text"][1:], NOT_STARTED_ADVICE)
+def not_started(daemon: Daemon) -> list[Finding]:
+    """Return the processes that cannot start, with the reasons."""
+    texts = [entry["text"] for entry in daemon.balance.get("not_started", ())]
+    return [Finding(BAD, text[:1].upper() + text[1:], NOT_STARTED_ADVICE) for text in texts]
 
 
 def _stopped(daemon: Daemon) -> Iterator[Finding]:

@@ -92,7 +92,8 @@ def _state(daemon: Daemon) -> tuple[str, str]:
     if daemon.unknown:
         return "unknown", "bad"
     if missing := daemon.balance.get("not_started"):
-        return f"{missing[0]['process']} cannot start", "bad"
+        names = missing[0]["process"] if len(missing) == 1 else f"{len(missing)} processes"
+        return f"{names} cannot start", "bad"
     if stopped := daemon.stopped_receivers:
         return f"receiver stopped for {max(stopped.values()):.0f} s", "warn"
     if stopped_s := daemon.pipeline_stopped_s:

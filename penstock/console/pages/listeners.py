@@ -10,8 +10,10 @@ from nicegui import ui
 from penstock.config import Settings
 from penstock.console.components.charts import bars, heat
 from penstock.console.components.empty_states import first_message_html
+from penstock.console.components.findings_list import findings_html
 from penstock.console.components.theme import Chart, Html, frame, live, panel, table
 from penstock.console.daemon_poll import Daemon
+from penstock.console.findings import not_started
 from penstock.console.wording import counted, exact, lasted, meaning, rate, size
 
 SIZE_CLASS_COUNTERS = {
@@ -44,6 +46,7 @@ def build(daemon: Daemon, settings: Settings) -> None:
         names = list(daemon.stat.get("listeners", {}))
         if not names:
             with panel("Listeners", "none has reported yet; open this page again once the first one runs"):
+                Html().show(findings_html(not_started(daemon)))
                 Html().show(first_message_html(settings))
             return
         if daemon.is_empty:

@@ -16,10 +16,11 @@ from nicegui import ui
 from penstock.config import Settings
 from penstock.console.components.charts import messages_by_fate, stacked
 from penstock.console.components.empty_states import PIPELINE_COMMAND, command_html, first_message_html
+from penstock.console.components.findings_list import findings_html
 from penstock.console.components.pipe_picture import draw
 from penstock.console.components.theme import Chart, Html, frame, live, panel, table
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
-from penstock.console.findings import Finding, findings
+from penstock.console.findings import findings, not_started
 from penstock.console.pages.panels.receipt import ReceiptPanel
 from penstock.console.wording import clock, exact
 from penstock.landing.landing_lock import is_running
@@ -31,8 +32,8 @@ SPANS = {"1 hour": (3600, 60), "6 hours": (6 * 3600, 360), "24 hours": (86400, 1
 CHART_INTERVAL_S = 2.0
 WATERMARKS_INTERVAL_S = 5.0
 MAX_EVENTS = 12
-MAX_FINDINGS = 20
 MAX_WATERMARKS = 12
+NO_FINDINGS = '<div class="dim">No findings.</div>'
 BAD_EVENT_KINDS = ("restart", "stopped", "loss", "disk", "landing", "foreign")
 
 
@@ -41,6 +42,7 @@ def build(daemon: Daemon, settings: Settings) -> None:
     layout = Layout.for_tables(settings.tables)
     with frame("/", daemon):
         receipt = ReceiptPanel(daemon, layout)
+        missing = Html()
         with panel("Send a first message") as first_message:
             Html().show(first_message_html(settings))
         with panel("The pipe", "messages a second, over the last ten seconds"), ui.element("div").classes("wide"):
@@ -56,10 +58,12 @@ def build(daemon: Daemon, settings: Settings) -> None:
     def refresh() -> None:
         daemon.latest.pipeline_runs = is_running(layout)
         receipt.refresh()
+        missing.show(findings_html(not_started(daemon)))
         first_message.set_visibility(daemon.is_empty)
         picture.show(draw(daemon))
         events.show(timeline(daemon.events))
-        attention.show(_findings_html(findings(daemon, daemon.latest.pipeline_runs)))
+        problems = findings(daemon, daemon.latest.pipeline_runs)
+        attention.show(findings_html(problems) or NO_FINDINGS)
 
     async def refresh_slow_panels() -> None:
         await asyncio.gather(receipt.refresh_details(), _show_watermarks(watermarks, daemon))
@@ -76,19 +80,6 @@ def timeline(events: Sequence[dict[str, Any]]) -> str:
         for event in events[:MAX_EVENTS]
     )
     return f'<div class="timeline">{items}</div>' if items else '<div class="dim">No events yet.</div>'
-
-
-def _findings_html(problems: list[Finding]) -> str:
-    if not problems:
-        return '<div class="dim">No findings.</div>'
-    return "".join(
-        f'<div class="finding {finding.level}-edge"><div>{escape(finding.problem)}</div>'
-        + (f'<div class="dim">{escape(finding.advice)}</div>' if finding.advice else "")
-        + "</div>"
-        for finding in problems[:MAX_FINDINGS]
-    ) + (
-        f'<div class="dim">and {exact(len(problems) - MAX_FINDINGS)} more</div>' if len(problems) > MAX_FINDINGS else ""
-    )
 
 
 def _build_chart(daemon: Daemon) -> None:
