@@ -112,6 +112,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/cli/senders.py": "one command",
     "penstock/cli/progress.py": "imports rich.status, which commands without progress do without",
     "penstock/cli/tables/spark_session.py": "imported without the pipeline's modules",
+    "penstock/console/components/findings_list.py": "shared by two pages",
     "penstock/console/components/search_input.py": "one grammar, used by three pages",
     "penstock/console/people.py": "imported by the login, the pages and a command",
     "penstock/console/pages/configuration.py": "one page",
