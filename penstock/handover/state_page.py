@@ -136,16 +136,18 @@ class StatePage:
 
 
 def _create(path: Path, size: int) -> None:
-    """Create a page with all its blocks, unless another process is first.
+    """Create a page with all its blocks, unless another process or thread is first.
 
     Order: it has its name last. Where a full disk has no room for it there is no page, and a reader of another process
-    does not try to make room.
+    does not try to make room. If it gets no name here, the caller creates it.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, size)
-        with contextlib.suppress(FileExistsError):
+        # Threads share the draft: the first one gives it the page's name and removes it. Some file systems, such as
+        # exFAT, have no second names at all.
+        with contextlib.suppress(OSError):
             os.link(draft, path)
     finally:
         os.close(descriptor)

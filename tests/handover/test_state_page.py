@@ -79,3 +79,27 @@ def test_existing_page_opens_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.
     repeated.close()
     with pytest.raises(OSError, match="No space"):
         StatePage(tmp_path / "another")
+
+
+def test_threads_that_create_the_same_page_share_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[StatePage] = []
+
+    def allocate_during_another_creation(descriptor: int, offset: int, size: int) -> None:
+        monkeypatch.undo()
+        others.append(StatePage(tmp_path / "state"))
+        os.posix_fallocate(descriptor, offset, size)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate_during_another_creation)
+    page = StatePage(tmp_path / "state")
+    others[0].write(0, "text")
+    assert (page.read(0), os.listdir(tmp_path)) == ("text", ["state"])
+
+
+def test_page_is_created_on_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    page = StatePage(tmp_path / "state")
+    page.write(0, "text")
+    assert (page.read(0), os.listdir(tmp_path)) == ("text", ["state"])
