@@ -88,6 +88,8 @@ class Receiver:
         self._commands = Commands(listener, self._statistics, statistics_reader(folder, listener))
         publication, readers = open_buffer(folder, listener, buffer.term_length)
         self._page = StatePage(state_file(folder, listener.name), claim=True)
+        # The claim makes the heartbeat of the former process look like that of one that is stopped.
+        self._page.write(STATISTICS, {**(self._page.read(STATISTICS) or {}), **Heartbeat().beat()})
         limits = {"max_line": listener.max_line, "defrag.max_size": listener.defrag.max_size}
         self._losses = LossReports(limits=limits)
         self._readers = readers

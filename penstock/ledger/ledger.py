@@ -79,6 +79,8 @@ Other topics are opened if their files look damaged, and otherwise on demand.
 
 SENDER_POST_INTERVAL_S = 3600.0
 """Interval of posts of senders, which are stored for ever: a table that is lost costs the counts of an hour."""
+MAX_HELD_EVENTS = 1_000
+"""Limit for the events that wait for space on the disk; the supervisor sends again as many."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -308,8 +310,10 @@ class Ledger:
         """
         post = parse(document)
         if isinstance(post, EventPost):
-            # Limit: the supervisor holds MAX_WAITING_EVENTS. Threads: replaced as a whole, see ``live``.
-            self._held = self._held | {post.id: post}
+            held = {event_id: event for event_id, event in self._held.items() if event_id != post.id}
+            # Limit: an event that the supervisor has dropped is not posted again. Threads: replaced as a whole, see
+            # ``live``.
+            self._held = dict([*held.items(), (post.id, post)][-MAX_HELD_EVENTS:])
 
     def events(self) -> list[EventPost]:
         """Return the events, the oldest first."""

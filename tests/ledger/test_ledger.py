@@ -18,7 +18,7 @@ from penstock.ledger.balance_from_topics import balance_of
 from penstock.ledger.book import checkpoint
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.book.daily_rollup import day_of
-from penstock.ledger.ledger import CURSOR, Ledger
+from penstock.ledger.ledger import CURSOR, MAX_HELD_EVENTS, Ledger
 from penstock.ledger.posts import BadPost, ClientPost
 from penstock.ledger.receipt import losses_of
 from penstock.log import Log
@@ -341,3 +341,18 @@ def test_true_post_waits_for_the_recovery_of_its_topic(tmp_path: Path) -> None:
             ledger.post(LANDED)
         fs.failures.clear()
         assert ledger.post(LANDED)
+
+
+@pytest.mark.survives("alarms", "full disk")
+def test_events_that_wait_for_space_are_limited_to_the_newest(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    event = {"tier": "event", "version": 0, "kind": "restart", "at": 1, "what": "receiver in", "cause": "cannot start"}
+    ids = [f"supervisor 1.{number}" for number in range(MAX_HELD_EVENTS + 2)]
+    for event_id in ids:
+        ledger.hold_event({**event, "id": event_id, "place": "in"})
+    ledger.hold_event({**event, "id": ids[2], "place": "in", "version": 1})  # now the newest
+    ledger.hold_event({**event, "id": "supervisor 1.new", "place": "in"})
+    assert [held.id for held in ledger.events()] == [*ids[4:], ids[2], "supervisor 1.new"]
+    ledger.post({**event, "id": ids[2], "place": "in", "version": 1})
+    log.topic("_ledger", internal=True).settle()
+    assert {held.id for held in ledger.events()} == {*ids[4:], ids[2], "supervisor 1.new"}
