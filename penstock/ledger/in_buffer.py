@@ -6,6 +6,7 @@ Each frame is parsed once, however often the counts are requested: its counts ar
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
 from collections import deque
@@ -30,16 +31,21 @@ _DOCUMENT = re.compile(rb'\{"v":1,("source":"[^"]*","bucket":\d+),[^{}]*?(?:"cou
 """Start of a frame's document: source and bucket, and the counts if there are any."""
 _EPOCH = re.compile(rb'"missed":\d+,"epoch":"([^"]*)"')
 MAX_CACHED_DOCUMENTS = 1000
+_LOGGER = logging.getLogger(__name__)
 CountsByOrigin = Mapping[SourceBucket, Counts]
 
 
 class BufferedCounts:
     """Counts that wait for one reader of each log buffer in ``folder``. Threads: the lock is held for a whole
     request.
+
+    With ``may_reuse``, a log buffer that cannot be read has the frames that were read last; else OSError is raised.
     """
 
-    def __init__(self, folder: Path, reader: str = LOG) -> None:
-        self._folder, self._reader = folder, reader
+    def __init__(self, folder: Path, reader: str = LOG, *, may_reuse: bool = False) -> None:
+        self._folder, self._reader, self._may_reuse = folder, reader, may_reuse
+        self._last_read: dict[str, tuple[_BufferedFrames, set[str]]] = {}
+        self._unreadable: set[str] = set()
         self._lock = threading.Lock()
         self._buffers: dict[str, _BufferedFrames] = {}
 
@@ -54,8 +60,27 @@ class BufferedCounts:
     def frames(self, listeners: Iterable[str]) -> Iterator[WaitingFrames]:
         """Read the log buffers of ``listeners``; the frames do not change until the end of the ``with``."""
         with self._lock:
-            read = ((listener, self._read_listener(listener)) for listener in listeners)
+            read = ((listener, self._read_or_reuse(listener)) for listener in listeners)
             yield WaitingFrames([(listener, *found) for listener, found in read if found])
+
+    def _read_or_reuse(self, listener: str) -> tuple[_BufferedFrames, set[str]] | None:
+        try:
+            frames = self._read_listener(listener)
+        except OSError as error:
+            if not self._may_reuse:
+                raise
+            # One listener's file must not take the balance, the metrics and the alarms of all others away: they name
+            # its receiver, which cannot start either.
+            if listener not in self._unreadable:
+                _LOGGER.warning("listener %r: new messages in its log buffer are not counted: %s", listener, error)
+                self._unreadable.add(listener)
+            return self._last_read.get(listener)
+        self._unreadable.discard(listener)
+        if frames is None:
+            self._last_read.pop(listener, None)
+        else:
+            self._last_read[listener] = frames
+        return frames
 
     def _read_listener(self, listener: str) -> tuple[_BufferedFrames, set[str]] | None:
         """Return the frames of a listener that its reader has not passed, and the topics that store them."""

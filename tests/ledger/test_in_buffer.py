@@ -80,6 +80,28 @@ def test_replaced_file_is_counted_again(tmp_path: Path) -> None:
     assert sum(counts["accepted"] for counts in buffered.counts(["events"]).values()) == 3
 
 
+def test_log_buffer_that_cannot_be_read_keeps_its_counts_and_hides_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    life = live(tmp_path, LISTENER)
+    publish(life, 2)
+    buffered = BufferedCounts(tmp_path, may_reuse=True)
+    before = buffered.counts(["events"])
+    path = life.publication.path
+    path.rename(tmp_path / "away")
+    path.mkdir()
+    assert [buffered.counts(["events"]) for _ in range(2)] == [before, before]
+    assert len(caplog.messages) == 1  # for two calls
+    assert BufferedCounts(tmp_path, may_reuse=True).counts(["events"]) == {}
+    with pytest.raises(IsADirectoryError):
+        waiting(tmp_path, ["events"])
+    path.rmdir()
+    (tmp_path / "away").rename(path)
+    publish(life, 1)
+    (counts,) = buffered.counts(["events"]).values()
+    assert counts["accepted"] == 3
+
+
 def drain(folder: Path, log: Log) -> None:
     thread = Drain(LISTENER.name, folder, log, None)
     thread.stop()
