@@ -168,7 +168,12 @@ class Daemon:
         return self.latest.names is None or topic in self.latest.names or "/" in topic
 
     def stopped_s(self, listener: str) -> float:
-        """Return how long the listener's receiver has been stopped or hung (seconds); 0 while it runs."""
+        """Return how long the listener's receiver has been stopped or hung (seconds).
+
+        0 while it runs, and if it cannot start: the last heartbeat is that of a process that has ended.
+        """
+        if f"receiver {listener}" in {entry["process"] for entry in self.balance.get("not_started", ())}:
+            return 0.0
         silent_s = float(self.stat.get("listeners", {}).get(listener, {}).get("silent_s", 0))
         return silent_s if silent_s > STOPPED_AFTER_S else 0.0
 

@@ -41,6 +41,14 @@ def test_stopped_receiver_is_a_finding() -> None:
     assert finding.advice == "continue it: kill -CONT 42, or end it: kill -KILL 42 (it is restarted)"
 
 
+def test_receiver_that_cannot_start_is_not_stopped_as_well() -> None:
+    state = daemon(
+        balance() | {"not_started": [{"process": "receiver in", "text": "receiver in cannot start: no space"}]}
+    )
+    state.stat["listeners"]["in"] |= {"silent_s": 12.4, "pid": 42}
+    assert problems(state) == ["Receiver in cannot start: no space"]
+
+
 def test_stopped_pipeline_is_a_finding_and_the_state_of_every_page() -> None:
     state = daemon(balance() | {"silent": {"pipeline": 12.4}})
     (finding,) = findings(state)
