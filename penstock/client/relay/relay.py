@@ -213,7 +213,7 @@ class TopicRelay:
             text = "topic %s: the entries [%d, %d) were gone before they were relayed"
             _LOGGER.warning(text, self._topic, self._next, begin)
             # Invariant: tally and offset advance together; otherwise a retry would count the entries again.
-            self._tally.expire(reader, self._next, begin)
+            self._tally.expire(reader, begin)
             self._next = begin
         if not ranges:
             return False
@@ -256,15 +256,16 @@ class TopicRelay:
             return
         tally = self._tally = TopicTally.from_stored(self._host, position.tally, position.begin)
         for acknowledged in self._entered[: len(self._entered) - len(self._pending)]:
-            tally.count_to(reader, acknowledged.end)
+            tally.accept(acknowledged.listener, acknowledged.begin, acknowledged.end)
             tally.forward(acknowledged.listener, acknowledged.rows)
             tally.expire_of(acknowledged.listener, acknowledged.end - acknowledged.begin - acknowledged.rows)
-        if start > (end := self._entered[-1].end):
+        if start > self._entered[-1].end:
             # A person moved the cursor: what is between is never relayed.
-            tally.count_to(reader, start)
-            tally.expire(reader, end, start)
+            tally.expire(reader, start)
         # What is behind a cursor that was moved back is relayed, and accepted, once more.
         tally.counted_end = start
+        for pending in self._pending:
+            tally.accept(pending.listener, pending.begin, pending.end)
 
     def _warn_of_expiry(self) -> None:
         (topic,) = self._local.describe(self._topic)
@@ -304,6 +305,9 @@ class TopicRelay:
             for sequence, batches in enumerate(ranges, self._sequence + 1)
         ]
         self._file.write(RelayPosition.join(entered))
+        # While their listeners are known: a gap in which they are later has no order.
+        for position in entered:
+            self._tally.accept(position.listener, position.begin, position.end)
         # Order: after the write. Numbers that were not entered are used for the next attempt.
         self._sequence, self._entered, self._pending = entered[-1].sequence, entered, [*entered]
         self._may_be_stored = False

@@ -106,17 +106,28 @@ class TopicTally:
                 self._of_source(source).accepted += count
         self.counted_end = end
 
+    def accept(self, listener: str, begin: int, end: int) -> None:
+        """Count the entries of [begin, end), all of one listener, as accepted, unless they are counted already."""
+        if end > self.counted_end:
+            self._of_listener(listener).accepted += end - max(begin, self.counted_end)
+            self.counted_end = end
+
     def forward(self, listener: str, count: int) -> None:
         """Enter acknowledged entries."""
         self._of_listener(listener).forwarded += count
 
-    def expire(self, reader: OffsetReader, begin: int, end: int) -> None:
-        """Enter the entries of [begin, end) that are passed over, most of which are in gaps."""
-        for (source, _), count in reader.rows_by_origin(begin, end).items():
-            self._of_source(source).expired += count
-        for _, rows in _gap_rows(reader.gaps(), begin, end):
-            for source, count in rows.items():
-                self._of_source(source).expired += count
+    def expire(self, reader: OffsetReader, end: int) -> None:
+        """Enter the entries up to ``end`` that were not forwarded: what was accepted behind it stays pending.
+
+        Invariant: counted as the difference, because a gap has the rows of its listeners and not their offsets. The
+        relay's position may be inside it, and other shares of the listeners in its two parts would never add up.
+        """
+        self.count_to(reader, end)
+        pending = TopicTally(self.host, end, {name: ListenerTally() for name in self.listeners})
+        pending.count_to(reader, self.counted_end)
+        for name, tally in self.listeners.items():
+            # Limit: no less than before, should more of what is pending have expired since the end was read.
+            tally.expired = max(tally.accepted - tally.forwarded - pending.listeners[name].accepted, tally.expired)
 
     def expire_of(self, listener: str, count: int) -> None:
         """Enter entries of a listener that are gone."""

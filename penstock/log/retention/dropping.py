@@ -107,15 +107,25 @@ def drop(
         if settings.retention_policy == "keep" and read_by_all is not None and expired.end > read_by_all:
             return
         parts = split_by_readers(expired.files.first, expired.end, read_by_all)
-        added = [
-            gap for begin, end, why in parts for gap in account_for_rows(view_of(expired.files), gaps, begin, end, why)
-        ]
+        view = view_of(expired.files)
+        added = [gap for begin, end, why in parts for gap in gaps_at_cursors(view, gaps, begin, end, why, cursors)]
         # Order: the gap is synced before the files are removed. Crash: files that remain are covered by the gap.
         gaps.add(added)
         segment_files.remove(fs, expired.files)
         fs.sync_directory(expired.files.directory)
         for begin, end, why in parts:
             yield Swept(name, begin, end, expired.size * (end - begin) // (expired.end - expired.files.first), why)
+
+
+def gaps_at_cursors(
+    view: SegmentView, gaps: Gaps, begin: int, end: int, reason: str, cursors: Iterable[int]
+) -> list[Gap]:
+    """Return the gaps of [begin, end), a part of a segment, divided at the cursors of its readers.
+
+    A gap has the rows of its sources and not their offsets, so a reader can only count those in whole gaps exactly.
+    """
+    bounds = sorted({begin, *(cursor for cursor in cursors if begin < cursor < end), end})
+    return [gap for first, last in pairwise(bounds) for gap in account_for_rows(view, gaps, first, last, reason)]
 
 
 def split_by_readers(begin: int, end: int, read: int | None) -> list[tuple[int, int, str]]:

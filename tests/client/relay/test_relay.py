@@ -22,6 +22,7 @@ from penstock.client.log import calls
 from penstock.client.log.calls import Call
 from penstock.client.log.retrying_caller import RetryingCaller
 from penstock.client.log.types import StoredAlready
+from penstock.client.relay import relay as relay_module
 from penstock.client.relay.clients import Credentials, remote_client
 from penstock.client.relay.positions import RelayPosition, RelayPositionFile
 from penstock.client.relay.relay import (
@@ -455,6 +456,23 @@ def test_entries_of_several_listeners_travel_together(pair: Pair, monkeypatch: p
     assert listener_counts(relay) == {"a": (41, 41, 0), "b": (40, 40, 0)}
     assert relay.statistics.entries == len(names)
     assert [len(position.split()) for position in writes] == [64, 16]
+
+
+def test_entries_of_several_listeners_that_expire_in_one_gap_count_for_each(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gap has the number of rows of each listener, but not their order: the position of a relay is inside it."""
+    monkeypatch.setattr(relay_module, "MAX_RANGES", 1)
+    names = store_by_listener(pair, "ababab")
+    relay = pair.relay()
+    for _ in range(3):
+        relay.relay_once()
+    assert listener_counts(relay) == {"a": (3, 2, 0), "b": (3, 1, 0)}
+    pair.local.commit_cursor("t", "other", 0)
+    recreate(pair, b"last")
+    relay_all(relay)
+    assert pair.arrived == [*names[:3], b"last"]
+    assert listener_counts(relay) == {"a": (3, 2, 1), "b": (3, 1, 2), "events-udp": (1, 1, 0)}
 
 
 @pytest.mark.survives("relay", "SIGKILL")

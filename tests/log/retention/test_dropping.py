@@ -97,6 +97,23 @@ def test_read_and_unread_rows_become_separate_gaps(make_log):
     assert offsets(aging.topic) == [8]
 
 
+def test_gaps_are_divided_at_each_cursor(make_log):
+    aging = make_log(stale_after=10)
+    for source in "abab":
+        aging.topic.append(rows(b"x"), origin(source)).result(10)
+    for reader, offset in (("first", 0), ("second", 2), ("third", 3), ("last", 4)):
+        aging.topic.cursors.commit(reader, offset)
+    aging.clock.advance(11)
+    assert [(s.begin, s.end) for s in aging.log.sweep()] == [(0, 4)]
+    assert [
+        (gap.begin, gap.end, {s: sum(n.values()) for s, n in gap.counts.items()}) for gap in aging.topic.gaps()
+    ] == [
+        (0, 2, {"a": 1, "b": 1}),
+        (2, 3, {"a": 1}),
+        (3, 4, {"b": 1}),
+    ]
+
+
 def test_rows_count_as_read_without_registered_readers(make_log):
     aging = make_log(stale_after=10)
     fill(aging.topic, [b"a"])
