@@ -33,6 +33,8 @@ ADVICE = (
     ("begins again", RESTARTED_TOPIC),
     ("was deleted and created again", RESTARTED_TOPIC),
     ("its end was cut", RESTARTED_TOPIC),
+    ("Kafka at ", "check Kafka, and the right to describe its topics: the pipeline retries"),
+    ("is planned again", "nothing to do: the pipeline starts again, and repeats the batch"),
     ("cannot be reached", "check the network and the address: the pipeline retries until the store answers"),
 )
 """Next steps by a part of the cause."""

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.kafka.errors import KafkaAway
-from penstock.landing.from_kafka.partitions import KafkaPartitions
+from penstock.landing.from_kafka.partitions import KafkaPartitions, error_text
 from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.topics.continuity import OffsetsRestarted, selected
 
@@ -82,8 +82,9 @@ class KafkaContinuity:
         self._compare(self._read_ids(names))
         views = KafkaPartitions(self._kafka).views(sorted(names))
         for name in sorted(lower):
-            if name in views and views[name].end >= landed[name]:
-                # A broker that has just become the leader; the next plan has the right end.
+            if name not in views or views[name].end >= landed[name]:
+                # A broker that has just become the leader, or that does not know the partition yet, or a topic that is
+                # being deleted; the next plan has the right end.
                 continue
             topic = _topic(name)
             self._cut[topic] = (
@@ -103,8 +104,9 @@ class KafkaContinuity:
                     f"messages than those that landed. {REMEDY}"
                 )
 
-    def _read_ids(self, topics: Iterable[str], max_wait_s: float = MAX_WAIT_S) -> dict[str, str]:
-        """Return the ids of existing topics. Raises KafkaAway."""
+    def _read_ids(self, topics: Iterable[str], max_wait_s: float | None = None) -> dict[str, str]:
+        """Return the ids of existing topics; None waits ``MAX_WAIT_S``. Raises KafkaAway."""
+        max_wait_s = MAX_WAIT_S if max_wait_s is None else max_wait_s
         names, began_at = sorted(topics), time.monotonic()
         while names:
             try:
@@ -114,7 +116,8 @@ class KafkaContinuity:
                 time.sleep(RETRY_INTERVAL_S)
             except (KafkaException, TimeoutError) as error:
                 if time.monotonic() > began_at + max_wait_s:
-                    raise KafkaAway(f"Kafka does not give the ids of topics: {error}") from None
+                    text = f"Kafka at {self._kafka.get('bootstrap.servers')} does not give the ids of topics: "
+                    raise KafkaAway(text + error_text(error)) from None
                 time.sleep(RETRY_INTERVAL_S)
         return {}
 

@@ -71,7 +71,7 @@ class KafkaPartitions:
             }
         except (KafkaException, TimeoutError) as error:
             raise KafkaAway(
-                f"Kafka at {self._kafka.get('bootstrap.servers')} does not answer: {_text(error)}"
+                f"Kafka at {self._kafka.get('bootstrap.servers')} does not answer: {error_text(error)}"
             ) from None
         self._deadline = time.monotonic() + RECORD_TIMEOUT_S
         return {
@@ -92,5 +92,6 @@ class KafkaPartitions:
         return None
 
 
-def _text(error: Exception) -> str:
-    return str(error.args[0].str() if isinstance(error, KafkaException) else error or "no answer in time")
+def error_text(error: Exception) -> str:
+    """Return the text of an error of Kafka's client."""
+    return str(error.args[0].str() if isinstance(error, KafkaException) else error) or "no answer in time"

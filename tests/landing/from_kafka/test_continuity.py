@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.files.checked_document import write_document
+from penstock.handover.landing_failure import next_step
 from penstock.kafka.broker import Broker
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.continuity import KafkaContinuity
@@ -84,3 +85,21 @@ def test_lower_end_is_confirmed_and_remembered(kafka_broker: Broker, topic: str,
 def test_kafka_that_does_not_answer_is_checked_with_the_next_batch(tmp_path: Path) -> None:
     write_document(tmp_path / "marks.json", {"ids": {"t": "id"}, "cut": {}})
     KafkaContinuity({"bootstrap.servers": "127.0.0.1:1"}, ["t"], tmp_path / "marks.json").check()
+
+
+def test_lower_end_of_a_partition_that_kafka_does_not_show_is_no_cut(kafka_broker: Broker, tmp_path: Path) -> None:
+    """A broker that lags behind, or a topic that is being deleted: a cut would be remembered for good."""
+    marks, topic = tmp_path / "marks.json", f"t{uuid.uuid4().hex[:8]}"
+    running = continuity(kafka_broker, marks, topic)
+    with pytest.raises(KafkaAway, match="planned again"):
+        running.check_ends({f"{topic}/0": 9}, {f"{topic}/0": 3})
+    continuity(kafka_broker, marks, topic).check()
+
+
+def test_kafka_that_gives_no_ids_is_named_with_the_next_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.landing.from_kafka.continuity.MAX_WAIT_S", 0.0)
+    monkeypatch.setattr("penstock.landing.from_kafka.continuity.ANSWER_TIMEOUT_S", 0.1)
+    running = KafkaContinuity({"bootstrap.servers": "127.0.0.1:1"}, ["t"], tmp_path / "marks.json")
+    with pytest.raises(KafkaAway, match=r"Kafka at 127\.0\.0\.1:1 does not give the ids of topics: [^{}]+$") as error:
+        running.before_reading({"t/0": 1})
+    assert "right to describe" in next_step(str(error.value))

@@ -7,14 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from penstock.counts import Origin
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics.continuity import LogContinuity, OffsetsRestarted
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
-from penstock.log import Log
+from penstock.log import Log, TopicSettings
+from penstock.records import body
 from tests.spark.spark_flight import served
 from tests.spark.spark_helpers import append, flip
 
@@ -91,3 +94,20 @@ def test_end_that_was_set_back_shows_another_log_only_with_new_rows(topics: Path
     append(topics, "t", [b"b"])
     with pytest.raises(OffsetsRestarted, match="offset 19 landed"):
         continuity.check()
+
+
+def test_compacted_log_is_the_same_log(topics: Path) -> None:
+    """Rows are in other batches afterwards, and keep their times."""
+    # A segment that reaches the limit is sealed, and only sealed ones are compacted.
+    log = Log(topics, TopicSettings(segment_size_limit=4096))
+    topic, now = log.topic("t", create=True), 1_790_000_000_000_000
+    for number in range(60):
+        origin = Origin("events-udp", 0, now, now)
+        topic.append(body(pa.array([b"%d" % number * 20], pa.binary())), origin).result(10)
+        if number == 7:
+            continuity = marked(topics, partial(FolderStore, topics))
+    assert topic.compact()[0] > 0
+    log.close()
+    continuity.check()
+    with served(topics) as server:
+        LogContinuity(partial(remote, server.address), ["*"], topics.with_name("marks.json")).check()
