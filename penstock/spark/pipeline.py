@@ -510,7 +510,7 @@ def _wait_for_topics(landing: Landing, stop: threading.Event) -> None:
     while not stop.wait(FEATURE_POLL_S):
         try:
             continuity.check()
-            _LOGGER.info("the topics are the ones that landed before: restarting the pipeline")
+            _LOGGER.info("no topic is known to have begun again now: restarting the pipeline")
             return
         except OffsetsRestarted:
             continue
