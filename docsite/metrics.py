@@ -19,6 +19,7 @@ from penstock.handover.positions.accounts import Accounts
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
 from penstock.handover.state_page import STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
+from penstock.ledger.posts import CANNOT_START, EventPost
 from penstock.log import Log
 from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.process.servers.http_limits import HttpLimits
@@ -81,6 +82,8 @@ def sample_families(folder: Path) -> list[Family]:
         topic.append(body([b"m"]), Origin("db1/in", minute - 3600 + 60 * number, 0, 0)).result()
     landed = [{"source": "in", "bucket": 60, "counts": {"landed.message": 2}}]
     ledger.post({"tier": "landed", "topic": "t", "version": 0, "through": 2, "counts": landed})
+    cause = f"{CANNOT_START}: its folder cannot be written"
+    ledger.post(EventPost("restart", 1, "restart", 60_000, what="receiver in", cause=cause).document())
     alarms = AlarmDelivery(settings.alarms)
     limits = HttpLimits(rpc_connections={"grpc": ConnectionLimit(1, "key"), "flight": ConnectionLimit(1, "key")})
     of_limits = partial(refused_family, limits), partial(closed_family, limits)

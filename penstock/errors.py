@@ -48,6 +48,7 @@ PenstockError
             NotAFile
     RoutesUnknown  (handover.drain.drain)
     GaveUp  (handover.writer)
+    NoRoom  (ingest.receiver)
     ClientLeft  (ingest.requests.large_requests)
     CannotListen  (ingest.sockets)
     CannotFetch  (java.jars)
@@ -93,6 +94,7 @@ PenstockError
     VectorNotApplicable  (landing.table.delta_table)
     FeatureNotWritten  (landing.table.features)
     AnotherWriter  (landing.table.one_writer)
+    OffsetsRestarted  (landing.topics.continuity)
     DataLoss  (landing.topics.topic_store)
     BadRows  (landing.transform.checked)
     BadTransform  (landing.transform.rules)
@@ -171,6 +173,7 @@ PenstockError
     DiskFull  (spark.pipeline)
     MachineTooBusy  (spark.pipeline)
     SparkGone  (spark.pipeline)
+    PositionForgotten  (spark.query.checked_reader)
     BadSchema  (spark.query.type_schemas)
     BadOption  (spark.source.options)
     UnknownSpark  (spark.versions)

@@ -336,10 +336,11 @@ TARGETS = {
 """The test of each parser, below ``tests``."""
 KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent", "compared as bytes, not parsed"
 PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
+CHECKED = "a document beneath a checksum that ``files.checked_document`` has checked"
 NO_PARSERS = {
     "spark/versions.py": "the version file of the installed pyspark; what does not match is imported",
     "upkeep/catalog_entries.py": "the schema of a Delta table, which delta-rs has parsed",
-    "upkeep/typed/refill.py": "names of files beneath a checksum that ``files.checked_document`` has checked",
+    "upkeep/typed/refill.py": CHECKED,
     "server/alarms/delivery_process.py": "a task of the log daemon, and a mail that it wrote",
     "landing/landing_lock.py": KERNEL,
     "landing/typed/contracts.py": "bounds of the configuration, checked when it is read",
@@ -387,6 +388,9 @@ NO_PARSERS = {
     "logbuffer/aeron/publication.py": OWN,
     "process/kernel.py": KERNEL,
     "process/freeze.py": KERNEL,
+    "process/child.py": "a text for people, from its own child",
+    "landing/topics/continuity.py": CHECKED,
+    "landing/from_kafka/continuity.py": CHECKED,
     "process/forked.py": "single bytes between a process and its own child",
     "console/kernel_drops.py": KERNEL,
     "process/servers/port_owner.py": KERNEL,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.tables.pipeline import _silent_processes
+from penstock.cli.tables.pipeline import _balance_of_daemon
 from penstock.config import Settings
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
@@ -76,7 +76,7 @@ def test_failed_jvm_start_prints_its_last_lines(tmp_path: Path) -> None:
     assert all(line.startswith("penstock: ") for line in completed.errors.splitlines())
 
 
-def test_balance_without_silent_processes_of_an_earlier_daemon_has_none() -> None:
+def test_balance_of_an_earlier_daemon_names_no_states_of_processes() -> None:
     class Earlier(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -87,7 +87,7 @@ def test_balance_without_silent_processes_of_an_earlier_daemon_has_none() -> Non
         server.timeout = 60
         thread = threading.Thread(target=server.handle_request)
         thread.start()
-        assert not _silent_processes(Settings(log={"http": f"127.0.0.1:{server.server_port}"}))
+        assert _balance_of_daemon(Settings(log={"http": f"127.0.0.1:{server.server_port}"})) == {"buckets": []}
         thread.join()
 
 
