@@ -44,9 +44,9 @@ RECEIPT_LINES, RECEIPT_WIDTH = 6, 80
 """Maximum lines, and columns, of a receipt: it fits the smallest usual terminal. Long losses and remarks need more."""
 MAX_REMARK_LINES = 3
 MAX_LOSSES = 8
+"""Reasons of losses that a receipt names; ``--full`` prints all."""
 MAX_NOT_STARTED = 3
 """Limit: processes that cannot start whose reasons a receipt has; the verdict has their number."""
-"""Reasons of losses that a receipt names; ``--full`` prints all."""
 
 
 def balance(

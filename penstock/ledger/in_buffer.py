@@ -44,7 +44,6 @@ class BufferedCounts:
 
     def __init__(self, folder: Path, reader: str = LOG, *, may_reuse: bool = False) -> None:
         self._folder, self._reader, self._may_reuse = folder, reader, may_reuse
-        self._last_read: dict[str, tuple[_BufferedFrames, set[str]]] = {}
         self._unreadable: set[str] = set()
         self._lock = threading.Lock()
         self._buffers: dict[str, _BufferedFrames] = {}
@@ -61,9 +60,9 @@ class BufferedCounts:
         """Read the log buffers of ``listeners``; the frames do not change until the end of the ``with``."""
         with self._lock:
             read = ((listener, self._read_or_reuse(listener)) for listener in listeners)
-            yield WaitingFrames([(listener, *found) for listener, found in read if found])
+            yield WaitingFrames({listener: frames for listener, frames in read if frames is not None})
 
-    def _read_or_reuse(self, listener: str) -> tuple[_BufferedFrames, set[str]] | None:
+    def _read_or_reuse(self, listener: str) -> _BufferedFrames | None:
         try:
             frames = self._read_listener(listener)
         except OSError as error:
@@ -74,16 +73,16 @@ class BufferedCounts:
             if listener not in self._unreadable:
                 _LOGGER.warning("listener %r: new messages in its log buffer are not counted: %s", listener, error)
                 self._unreadable.add(listener)
-            return self._last_read.get(listener)
+            return self._buffers.get(listener)
         self._unreadable.discard(listener)
         if frames is None:
-            self._last_read.pop(listener, None)
+            self._buffers.pop(listener, None)
         else:
-            self._last_read[listener] = frames
+            self._buffers[listener] = frames
         return frames
 
-    def _read_listener(self, listener: str) -> tuple[_BufferedFrames, set[str]] | None:
-        """Return the frames of a listener that its reader has not passed, and the topics that store them."""
+    def _read_listener(self, listener: str) -> _BufferedFrames | None:
+        """Return the frames of a listener that its reader has not passed; None without a log buffer."""
         reader_path, path = position_file(self._folder, listener, self._reader), buffer_file(self._folder, listener)
         if not reader_path.exists() or not path.exists():
             return None
@@ -95,7 +94,7 @@ class BufferedCounts:
             identity = path.stat().st_ino
             # A reader that was moved back needs frames that are no longer cached.
             if buffer is None or buffer.identity != identity or buffer.begin > reached:
-                buffer = self._buffers[listener] = _BufferedFrames(identity, reached, reached)
+                buffer = _BufferedFrames(identity, reached, reached)
             buffer.drop_before(reached)
             page = StatePage(state_file(self._folder, listener))
             try:
@@ -103,14 +102,15 @@ class BufferedCounts:
                 buffer.read_new_frames(subscription, routes)
             finally:
                 page.close()
-        return buffer, {*routes.topics, RECEIPTS}
+        buffer.topics = {*routes.topics, RECEIPTS}
+        return buffer
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingFrames:
-    """The frames in log buffers that their reader has not passed, by listener, with the topics that store them."""
+    """The frames in log buffers that their reader has not passed, by listener."""
 
-    listeners: list[tuple[str, _BufferedFrames, set[str]]]
+    listeners: Mapping[str, _BufferedFrames]
 
     def counts(self, stored_position: StoredPosition | None = None) -> dict[SourceBucket, Counts]:
         """Return the counts by source and bucket.
@@ -120,10 +120,8 @@ class WaitingFrames:
         read again.
         """
         total: dict[SourceBucket, Counts] = {}
-        for listener, buffer, topics in self.listeners:
-            of_listener = (
-                buffer.totals if stored_position is None else buffer.without_stored(listener, topics, stored_position)
-            )
+        for listener, buffer in self.listeners.items():
+            of_listener = buffer.totals if stored_position is None else buffer.without_stored(listener, stored_position)
             for key, counts in of_listener.items():
                 total.setdefault(key, Counts()).absorb(counts)
         return total
@@ -152,14 +150,14 @@ class _BufferedFrames:
     """The frames that repeat counts of lost ones."""
     totals: dict[SourceBucket, Counts] = field(default_factory=dict)
     documents: dict[tuple[bytes, bytes], CountsByOrigin] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+    """The topics that store the frames."""
 
-    def without_stored(
-        self, listener: str, topics: Iterable[str], stored_position: StoredPosition
-    ) -> dict[SourceBucket, Counts]:
+    def without_stored(self, listener: str, stored_position: StoredPosition) -> dict[SourceBucket, Counts]:
         """Return the totals without the frames that ``topics`` have stored, and without counts entered before."""
         total = {key: Counts(counts) for key, counts in self.totals.items()}
         reached = 0
-        for frame in self._stored_frames(listener, topics, stored_position):
+        for frame in self._stored_frames(listener, stored_position):
             reached = frame.end
             for key, counts in frame.counts_by_origin.items():
                 total[key].subtract(counts)
@@ -170,16 +168,14 @@ class _BufferedFrames:
                     total[listener, bucket].subtract(counts)
         return {key: counts for key, counts in total.items() if any(counts.values())}
 
-    def _stored_frames(
-        self, listener: str, topics: Iterable[str], stored_position: StoredPosition
-    ) -> Iterator[_FrameCounts]:
+    def _stored_frames(self, listener: str, stored_position: StoredPosition) -> Iterator[_FrameCounts]:
         reached: dict[str, dict[str, int]] = {}
         for frame in self.frames:
             if not frame.counts_by_origin:
                 continue  # it is damaged, and its epoch unreadable
             if (by_topic := reached.get(frame.epoch)) is None:
                 buffer = f"{listener}.{frame.epoch}"
-                by_topic = reached[frame.epoch] = {topic: stored_position(topic, buffer) for topic in topics}
+                by_topic = reached[frame.epoch] = {topic: stored_position(topic, buffer) for topic in self.topics}
             # Fast path: no frame behind the last stored one is looked at.
             if frame.end > max(by_topic.values()):
                 return

@@ -28,7 +28,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -488,31 +488,25 @@ def wait_until_useful(error: Exception, settings: config.Settings, stop: threadi
         folders = _written_folders(landing_of(settings), settings.pipeline.spark)
         wait_for_space(folders, stop, ample_is_enough=not is_repeated)
     if isinstance(error, FeatureNotWritten):
-        _wait_for_features(Layout.for_tables(settings.tables), stop)
+        table = Layout.for_tables(settings.tables).landed
+        errors = FeatureNotWritten, DamagedFile, TablesAway
+        _wait_until_passes(lambda: DeltaTable(table).check_features(), errors, f"{table} can be written again", stop)
     if isinstance(error, OffsetsRestarted):
-        _wait_for_topics(landing_of(settings), stop)
+        continuity = landing_of(settings).continuity(retries=False)
+        passed = "no topic is known to have begun again now"
+        _wait_until_passes(continuity.check, (OffsetsRestarted,), passed, stop)
 
 
-def _wait_for_features(layout: Layout, stop: threading.Event) -> None:
-    """Wait until the table can be written again, so that the supervisor does not restart the pipeline in vain."""
+def _wait_until_passes(
+    check: Callable[[], object], errors: tuple[type[Exception], ...], passed: str, stop: threading.Event
+) -> None:
+    """Wait until a check raises none of ``errors``, so that the supervisor does not restart the pipeline in vain."""
     while not stop.wait(FEATURE_POLL_S):
         try:
-            DeltaTable(layout.landed).check_features()
-            _LOGGER.info("%s can be written again: restarting the pipeline", layout.landed)
+            check()
+            _LOGGER.info("%s: restarting the pipeline", passed)
             return
-        except (FeatureNotWritten, DamagedFile, TablesAway):
-            continue
-
-
-def _wait_for_topics(landing: Landing, stop: threading.Event) -> None:
-    """Wait until the topics are the landed ones again, so that the supervisor does not restart the pipeline in vain."""
-    continuity = landing.continuity(retries=False)
-    while not stop.wait(FEATURE_POLL_S):
-        try:
-            continuity.check()
-            _LOGGER.info("no topic is known to have begun again now: restarting the pipeline")
-            return
-        except OffsetsRestarted:
+        except errors:
             continue
 
 

@@ -20,7 +20,8 @@ from penstock.files.errors import DamagedFile
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.partitions import KafkaPartitions, error_text
 from penstock.landing.offset_runs import PARTITION_MARK
-from penstock.landing.topics.continuity import OffsetsRestarted, selected
+from penstock.landing.topics.continuity import OffsetsRestarted
+from penstock.log.topic_patterns import is_selected
 
 ANSWER_TIMEOUT_S = 10.0
 MAX_WAIT_S = 60.0
@@ -52,9 +53,9 @@ class KafkaContinuity:
     def check(self) -> None:
         """Check the selected topics; without an answer of Kafka, batches are still checked. Raises OffsetsRestarted."""
         self._ids, self._cut = _load_marks(self._path)
-        for topic in selected(self._cut, self._patterns):
+        for topic in self._selected(self._cut):
             raise OffsetsRestarted(self._cut[topic])
-        if names := selected(self._ids, self._patterns):
+        if names := self._selected(self._ids):
             try:
                 self._compare(self._read_ids(names, max_wait_s=0))
             except KafkaAway:
@@ -95,6 +96,9 @@ class KafkaContinuity:
             self._write()
             raise OffsetsRestarted(self._cut[topic])
         raise KafkaAway(f"Kafka showed an earlier end of {min(lower)} for a moment: the batch is planned again")
+
+    def _selected(self, topics: Iterable[str]) -> list[str]:
+        return sorted(topic for topic in topics if is_selected(topic, self._patterns))
 
     def _compare(self, ids: Mapping[str, str]) -> None:
         for topic, topic_id in ids.items():

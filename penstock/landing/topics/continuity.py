@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,6 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.journal import REFILL_MARK
 from penstock.landing.topics.topic_store import TopicStore, TopicView
 from penstock.log.errors import LogError
-from penstock.log.topic_patterns import is_selected
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -130,8 +129,3 @@ def _load_marks(path: Path) -> dict[str, tuple[int, int]]:
 
 def _text(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1e6, UTC).isoformat(timespec="milliseconds")
-
-
-def selected(topics: Iterable[str], patterns: Sequence[str]) -> list[str]:
-    """Return the topics that patterns select, sorted."""
-    return sorted(topic for topic in topics if is_selected(topic, patterns))

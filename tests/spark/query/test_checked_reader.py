@@ -22,7 +22,7 @@ from penstock.landing.spark_checkpoint import newest_plan
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.topics.continuity import OffsetsRestarted
 from penstock.log import Log
-from penstock.spark.query.landing_query import Landing, start_landing
+from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
 from penstock.testing.pipe import wait_until
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.deletion.returned_rows import delete_returned_rows
@@ -79,6 +79,11 @@ def land(spark: SparkSession, landing: Landing) -> None:
     start_landing(spark, landing, available_now=True).wait(120)
 
 
+def wait_until_refused(running: RunningLanding) -> None:
+    wait_until(lambda: not running.is_running, 60)
+    assert isinstance(running.failure(), OffsetsRestarted), running.failure()
+
+
 def landed(landing: Landing) -> list[bytes]:
     rows = deltalake.DeltaTable(str(landing.layout.landed)).to_pyarrow_table(columns=["payload"])
     return sorted(rows["payload"].to_pylist(), key=lambda text: int(text.split()[1]))
@@ -128,8 +133,7 @@ def test_topic_that_is_created_again_stops_a_running_landing(spark: SparkSession
         wait_until(lambda: table_of(landing.layout).newest() >= 0, 60)
         recreate(landing, first)
         send(landing, first, texts(1000, 1150))
-        wait_until(lambda: not running.is_running, 60)
-        assert isinstance(running.failure(), OffsetsRestarted), running.failure()
+        wait_until_refused(running)
     finally:
         running.stop()
     assert landed(landing) == texts(0, 100)
@@ -200,8 +204,7 @@ def test_log_that_is_replaced_during_a_batch_is_not_committed(spark: SparkSessio
     try:
         shutil.rmtree(topics)
         append(topics, TOPIC, texts(1000, 1150))
-        wait_until(lambda: not running.is_running, 60)
-        assert isinstance(running.failure(), OffsetsRestarted), running.failure()
+        wait_until_refused(running)
     finally:
         running.stop()
     assert landed(log_landing) == texts(0, 100)
