@@ -77,6 +77,20 @@ class Recorded(Pipe):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.configure(LISTENERS)
+        self._sender_ports: set[int] = set()
+
+    def new_sender(self, listener: str) -> socket.socket:
+        """Return a socket whose port no case before had: plog and Penstock find holes by the sender's port."""
+        with ExitStack() as rejected:
+            while True:
+                sender = socket.socket(type=socket.SOCK_DGRAM)
+                sender.connect(self.address(listener))
+                sender.settimeout(20)
+                port = sender.getsockname()[1]
+                if port not in self._sender_ports:
+                    self._sender_ports.add(port)
+                    return sender
+                rejected.enter_context(sender)  # open until another port is found, so that the kernel gives another
 
     def handed_on(self, listener: str) -> list[Message]:
         """Return payloads (hexadecimal) and tags of all messages of a listener so far."""
@@ -156,9 +170,7 @@ def played(pipe: Recorded, case: dict[str, Any]) -> tuple[Counter[Message], dict
                 continue
             port, data = step
             if port not in socks:
-                socks[port] = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
-                socks[port].connect(pipe.address(listener))
-                socks[port].settimeout(20)
+                socks[port] = stack.enter_context(pipe.new_sender(listener))
             socks[port].send(bytes.fromhex(data))
         after = pipe.stat(listener)
         for port, reply in case["replies"]:
