@@ -6,9 +6,12 @@ script drops the option before it starts the real ``java``.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
+import locale
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -25,7 +28,7 @@ VERSION_TIMEOUT_S = 60.0
 
 WRAPPER = """#!/usr/bin/env bash
 options=(); for option in "$@"; do [ "$option" = "{option}" ] || options+=("$option"); done
-exec "{java}" "${{options[@]}}"
+exec {java} "${{options[@]}}"
 """
 
 
@@ -39,6 +42,15 @@ class Java:
 
     home: Path
     version: int
+
+
+def set_locale() -> None:
+    """Set LC_ALL for Java if this process's locale is not in UTF-8, as with ``LC_ALL=C``.
+
+    Workaround: Java 17 to 25 find no file with a character in its path that the locale lacks.
+    """
+    if codecs.lookup(locale.nl_langinfo(locale.CODESET)).name != "utf-8":
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def find_java(environment: Mapping[str, str] | None = None, cache: Path | None = None) -> Java:
@@ -92,7 +104,7 @@ def _packaged_java(cache: Path) -> Java | None:
 
 def write_wrapper(real: Path, cache: Path) -> Path:
     """Write a Java home to ``cache`` whose ``bin/java`` runs ``real`` without the vector module; return its path."""
-    text = WRAPPER.format(option=VECTOR_MODULE, java=real)
+    text = WRAPPER.format(option=VECTOR_MODULE, java=shlex.quote(str(real)))
     # The name contains the hash of the script, so several versions of Penstock share one cache folder.
     home = cache / f"java-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     script = home / "bin" / "java"

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from penstock.config.keys.pipeline import check_master
 from penstock.files.file_system import OS, replace_durably
-from penstock.java.runtime import cache_folder, find_java
+from penstock.java.runtime import cache_folder, find_java, set_locale
 from penstock.process.module_search import prefers_working_folder
 from penstock.spark import worker_daemon
 from penstock.spark.class_archive import ClassArchive
@@ -232,6 +232,7 @@ def _setting_text(setting: object) -> str:
 
 def _prepare_environment(master: str, python: str | None, is_local: bool) -> None:
     """Set the environment of the JVM and the Python workers; call it before the JVM starts."""
+    set_locale()
     os.environ["JAVA_HOME"] = str(find_java().home)
     default_python = (
         sys.executable if _IN_PROCESS.fullmatch(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from penstock.java import runtime
 
@@ -51,7 +54,7 @@ def test_packaged_java_starts_through_the_wrapper(tmp_path: Path) -> None:
 
 
 def test_wrapper_keeps_all_other_arguments(tmp_path: Path) -> None:
-    real = tmp_path / "a folder" / "java"
+    real = tmp_path / "it's a $HOME `folder`" / "java"
     real.parent.mkdir()
     real.write_text('#!/bin/sh\nfor option in "$@"; do echo "<$option>"; done\n')
     real.chmod(0o755)
@@ -66,3 +69,19 @@ def test_wrapper_is_written_once(tmp_path: Path) -> None:
     first = runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java"
     written = os.stat(first).st_mtime_ns
     assert os.stat(runtime.write_wrapper(real, tmp_path / "cache") / "bin" / "java").st_mtime_ns == written
+
+
+@pytest.mark.parametrize("name", ["LC_ALL", "LANG"])
+def test_java_finds_folders_that_the_locale_cannot_write(name: str) -> None:
+    program = """if True:
+        import subprocess
+        from penstock.java import runtime
+        runtime.set_locale()
+        java = runtime.find_java().home / "bin" / "java"
+        subprocess.run([java, "-XshowSettings:properties", "-version"], check=True)
+    """
+    environment = {name: "C", **{key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}}
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert "sun.jnu.encoding = UTF-8" in answer.stderr
