@@ -72,28 +72,28 @@ class LogContinuity:
 
     def after_reading(self, ends: Mapping[str, int]) -> None:
         self._store = self._open_store()
-        for topic in {name.partition(REFILL_MARK)[0] for name in ends if REFILL_MARK in name}:
-            self._check_again(topic)
-        ends = {name: end for name, end in ends.items() if REFILL_MARK not in name}
+        refilled = {name.partition(REFILL_MARK)[0] for name in ends if REFILL_MARK in name}
+        ends = {topic: end for topic, end in ends.items() if REFILL_MARK not in topic}
         # Order: the times of the new marks before the check. If it finds the old log, they are of the old log, too.
-        times = {topic: self._store.waiting_since(topic, end - 1) for topic, end in ends.items()}
-        for topic in ends:
-            self._check_again(topic)
-        marks = {topic: (ends[topic] - 1, micros) for topic, micros in times.items() if micros is not None}
+        rows = {topic: [end - 1, *self._marks.get(topic, ())[:1]] for topic, end in ends.items()}
+        rows |= {topic: [self._marks[topic][0]] for topic in refilled - ends.keys() if topic in self._marks}
+        times = self._store.row_times(rows)
+        for topic, (*_, micros) in times.items():
+            # Fast path: the landed row still has its time.
+            if (
+                topic in self._marks
+                and micros != self._marks[topic][1]
+                and (view := self._store.views([topic]).get(topic))
+            ):
+                with contextlib.suppress(FileNotFoundError):
+                    self._check_topic(topic, view)
+        marks = {topic: (end - 1, micros) for topic, end in ends.items() if (micros := times[topic][0]) is not None}
         if marks.items() <= self._marks.items():
             return
         self._marks |= marks
         # On a full disk the marks of an earlier batch stay, which show a replaced log, too.
         with contextlib.suppress(OSError):
             write_document(self._path, {"rows": {topic: list(mark) for topic, mark in self._marks.items()}})
-
-    def _check_again(self, topic: str) -> None:
-        if topic not in self._marks or self._store.waiting_since(topic, self._marks[topic][0]) == self._marks[topic][1]:
-            # Fast path: one read of one row.
-            return
-        if view := self._store.views([topic]).get(topic):
-            with contextlib.suppress(FileNotFoundError):
-                self._check_topic(topic, view)
 
     def _check_topic(self, topic: str, view: TopicView) -> None:
         if topic not in self._marks:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -78,6 +78,20 @@ class FlightStore:
             (document,) = self.call_action("first", {"topic": topic, "offset": offset})
             return None if document["micros"] is None else int(document["micros"])
         return None
+
+    def row_times(self, rows: Mapping[str, Sequence[int]]) -> dict[str, list[int | None]]:
+        """Return times with one call; see TopicStore."""
+        try:
+            (document,) = self.call_action("times", {"rows": {topic: list(offsets) for topic, offsets in rows.items()}})
+            times = document["micros"]
+        except Unavailable:
+            times = {}
+        except ClientError:
+            # Of an earlier version the daemon has no such action.
+            times = {
+                topic: [self.waiting_since(topic, offset) for offset in offsets] for topic, offsets in rows.items()
+            }
+        return {topic: times.get(topic, [None] * len(offsets)) for topic, offsets in rows.items()}
 
     def row_bytes(self, topic: str) -> float:
         return self._row_bytes.get(topic, 0.0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, data_loss, refuse_gaps, to_schema
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.filters import Filter
+from penstock.log.read.row_times import row_times
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 from penstock.log.store.gaps import CORRUPT
@@ -57,6 +58,9 @@ class FolderStore:
             for stored in self._reader(topic).read(offset, max_rows=1):
                 return stored.first
         return None
+
+    def row_times(self, rows: Mapping[str, Sequence[int]]) -> dict[str, list[int | None]]:
+        return {topic: row_times(self._folder / topic, offsets) for topic, offsets in rows.items()}
 
     def row_bytes(self, topic: str) -> float:
         with contextlib.suppress(FileNotFoundError):

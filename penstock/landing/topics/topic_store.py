@@ -5,7 +5,7 @@ Invariant: both return the same rows for a range.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +58,12 @@ class TopicStore(Protocol):
 
     def waiting_since(self, topic: str, offset: int) -> int | None:
         """Return the time (microseconds) at which the first row from ``offset`` on was appended; None if unknown."""
+
+    def row_times(self, rows: Mapping[str, Sequence[int]]) -> dict[str, list[int | None]]:
+        """Return the times (microseconds) at which rows were appended, by topic, read in the order of its offsets.
+
+        A missing row has the time of a later one, or None. Invariant: read from the log that is there now.
+        """
 
     def row_bytes(self, topic: str) -> float:
         """Return the approximate stored bytes per row of a topic; 0 if unknown."""

@@ -7,6 +7,7 @@ weighted sum of the other fields, so that a flipped bit in the index is not blam
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterable
 from operator import mul
@@ -90,6 +91,24 @@ def record(message: Message) -> Record:
     m = message
     source = m.origin.source.encode()[:32]
     return Record(m.base, m.first, m.last, m.position, m.length, m.rows, m.origin.bucket, m.crc, 0, source)
+
+
+def find_record(descriptor: int, offset: int) -> Record | None:
+    """Return the record of the batch with ``offset`` in an open index file; None if it is missing or damaged."""
+    low, high = 0, (os.fstat(descriptor).st_size - HEADER_SIZE) // RECORD.itemsize
+    data, middle = b"", high - 1
+    # Fast path: the newest record first, which is nearly always the right one.
+    while low < high:
+        candidate = os.pread(descriptor, RECORD.itemsize, HEADER_SIZE + middle * RECORD.itemsize)
+        if int.from_bytes(candidate[:8], "little", signed=True) <= offset:
+            low, data = middle + 1, candidate
+        else:
+            high = middle
+        middle = (low + high) // 2
+    if len(data) < RECORD.itemsize:
+        return None
+    record = Record(*_RECORD.unpack(data))
+    return record if record.packed() == data and record.base <= offset < record.base + record.rows else None
 
 
 def bad_record(base: int, rows: int, position: int, length: int, time: int) -> tuple[Any, ...]:

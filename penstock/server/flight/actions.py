@@ -8,18 +8,20 @@ from typing import Any
 
 from penstock.files.json_values import parse_object
 from penstock.log import CorruptBatch, Topic, TopicReader
+from penstock.log.read.row_times import row_times
 from penstock.log.store.segment_files import stored_bytes
 from penstock.log.topic_patterns import is_selected
 from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import Principal
 from penstock.server.reading.query import LAST_OFFSET
-from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic
+from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic, NotAllowed
 
 ACTIONS = {
     "topics": '{"topics": [names and patterns]}: of each {"topic", "start", "end", "bytes"}; offsets [start, end)',
     "gaps": '{"topic"}: of each gap {"begin", "end", "reason", "counts" by source and bucket}',
     "seek": '{"topic", "micros"}: {"offset"}, the first with that timestamp or a later one',
     "first": '{"topic", "offset"}: {"micros"}, the timestamp of the first row from there on, null for none',
+    "times": '{"rows": {topic: [offsets]}}: {"micros"}, timestamps as of "first" by topic, without unreadable topics',
 }
 _Documents = Iterator[dict[str, Any]]
 _EARLIEST = -(1 << 63)
@@ -30,6 +32,8 @@ def act(topics: PermittedTopics, caller: Principal, action: str, body: bytes) ->
     parameters = _object(body)
     if action == "topics":
         return _topics(topics, caller, parameters)
+    if action == "times":
+        return _times(topics, caller, parameters)
     if action not in _OF_ONE_TOPIC:
         raise BadRequest(f"unknown action {action!r}; actions are {', '.join(ACTIONS)}")
     name = parameters.get("topic")
@@ -55,6 +59,21 @@ def _topics(topics: PermittedTopics, caller: Principal, parameters: dict[str, An
             with contextlib.suppress(NoSuchTopic):
                 topic = topics.readable(name, caller)
                 yield from _with_api_errors(topic, _describe(topics, topic))
+
+
+def _times(topics: PermittedTopics, caller: Principal, parameters: dict[str, Any]) -> _Documents:
+    rows = parameters.get("rows")
+    if not isinstance(rows, dict) or not all(_are_offsets(offsets) for offsets in rows.values()):
+        raise BadRequest("rows must be lists of offsets by topic")
+    times = {}
+    for name, offsets in rows.items():
+        with contextlib.suppress(NoSuchTopic, NotAllowed):
+            times[name] = row_times(topics.readable(name, caller).path, offsets)
+    yield {"micros": times}
+
+
+def _are_offsets(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value <= LAST_OFFSET for value in values)
 
 
 def _describe(topics: PermittedTopics, topic: Topic) -> _Documents:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.counts import Origin
+from penstock.files.checked_document import read_document
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics.continuity import LogContinuity, OffsetsRestarted
 from penstock.landing.topics.from_flight import FlightStore
@@ -18,6 +19,7 @@ from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import TopicStore
 from penstock.log import Log, TopicSettings
 from penstock.records import body
+from penstock.server.flight import actions
 from tests.spark.spark_flight import served
 from tests.spark.spark_helpers import append, flip
 
@@ -46,6 +48,21 @@ def test_replaced_log_of_a_daemon_is_recognized(topics: Path, rows: int) -> None
         with pytest.raises(OffsetsRestarted, match="offset 19 landed"):
             continuity.after_reading({"t": rows})
         LogContinuity(partial(remote, server.address), ["other"], topics.with_name("marks.json")).check()
+
+
+def test_daemon_of_an_earlier_version_is_asked_for_each_row(topics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(topics, "t", [b"a"] * 20)
+    act = actions.act
+    monkeypatch.setattr(
+        "penstock.server.flight.server.act",
+        lambda topics, caller, action, body: act(topics, caller, "unknown" if action == "times" else action, body),
+    )
+    with served(topics) as server:
+        marked(topics, partial(remote, server.address))
+        assert remote(server.address).row_times({"t": [19, 3], "none": [0]}) == FolderStore(topics).row_times(
+            {"t": [19, 3], "none": [0]}
+        )
+    assert read_document(topics.with_name("marks.json"))["rows"]["t"][0] == 19
 
 
 def test_daemon_that_does_not_answer_is_checked_later(topics: Path) -> None:

@@ -70,6 +70,16 @@ def test_seek_and_first_convert_between_times_and_offsets(client: Any, running: 
     assert act_remotely(client, "first", topic="t", offset=6) == [{"micros": None}]
 
 
+def test_times_of_rows_of_several_topics_come_in_one_answer(client: Any, running: Running) -> None:
+    times = {name: fill(running, name, 6) for name in ("a", "b")}
+    rows = {"a": [5, 2], "b": [0], "missing": [1]}
+    answer = {"a": [times["a"][5], times["a"][2]], "b": [times["b"][0]]}
+    assert act_remotely(client, "times", rows=rows) == [{"micros": answer}]
+    for wrong in ([], {"a": 1}, {"a": [-1]}, {"a": [1 << 63]}, {"a": ["1"]}):
+        with pytest.raises(flight.FlightServerError, match="rows must be lists of offsets by topic"):
+            act_remotely(client, "times", rows=wrong)
+
+
 def test_gaps_are_listed_with_their_counts(client: Any, running: Running) -> None:
     fill(running, "t", 6)
     (path,) = running.folder.glob("t/*.arrows")
