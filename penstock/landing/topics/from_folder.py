@@ -15,9 +15,8 @@ import pyarrow as pa
 from penstock.landing.topics.topic_store import DataLoss, Range, TopicView, data_loss, refuse_gaps, to_schema
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.filters import Filter
-from penstock.log.read.row_times import row_times
 from penstock.log.read.segment_view import StoredBatch
-from penstock.log.read.topic_reader import TopicReader
+from penstock.log.read.topic_reader import TopicReader, row_times
 from penstock.log.store.gaps import CORRUPT
 from penstock.log.store.provenance import PROVENANCE, with_provenance
 from penstock.log.store.segment_files import stored_bytes

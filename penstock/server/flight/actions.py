@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.files.json_values import parse_object
 from penstock.log import CorruptBatch, Topic, TopicReader
-from penstock.log.read.row_times import row_times
+from penstock.log.read.topic_reader import row_times
 from penstock.log.store.segment_files import stored_bytes
 from penstock.log.topic_patterns import is_selected
 from penstock.server.auth.permitted_topics import PermittedTopics

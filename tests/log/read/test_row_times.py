@@ -1,4 +1,4 @@
-"""Times of rows, from the index alone where it has them, are the same as those of a reader."""
+"""Times of rows, from the index alone where it has them, are the same as a reader gives."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 
 from penstock.counts import Origin
 from penstock.log import Log, TopicSettings
-from penstock.log.read.row_times import row_times
-from penstock.log.read.topic_reader import TopicReader
+from penstock.log.read.topic_reader import TopicReader, row_times
 from penstock.log.store.index import HEADER_SIZE, RECORD
 from penstock.log.store.segment_files import SegmentFiles
 from penstock.records import body
