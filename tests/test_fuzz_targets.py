@@ -184,6 +184,7 @@ TARGETS = {
     "log/read/segment_view.py": (
         "log/read/test_topic_reader.py::test_reader_finds_only_existing_rows_with_random_side_files"
     ),
+    "log/read/topic_reader.py": "log/read/test_row_times.py::test_random_index_gives_a_time_or_none",
     "log/retention/compaction.py": ANY_INDEX,
     "log/retention/verify.py": ANY_INDEX,
     "log/settings.py": "log/test_settings.py::test_random_changes_give_settings_or_a_clear_error",

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.counts import Origin
 from penstock.log import Log, TopicSettings
 from penstock.log.read.topic_reader import TopicReader, row_times
-from penstock.log.store.index import HEADER_SIZE, RECORD
+from penstock.log.store.index import HEADER_SIZE, RECORD, Record, header
 from penstock.log.store.segment_files import SegmentFiles
 from penstock.records import body
 
@@ -105,3 +107,14 @@ def test_damaged_batch_has_the_time_of_the_next_row_as_for_a_reader(tmp_path: Pa
     assert row_times(topic, [10, 19]) == [
         next(TopicReader(topic).read(offset, max_rows=1)).first for offset in (10, 19)
     ]
+
+
+@given(st.binary(max_size=4 * RECORD.itemsize), st.integers(0, 1 << 63))
+def test_random_index_gives_a_time_or_none(tmp_path_factory: pytest.TempPathFactory, content: bytes, base: int) -> None:
+    topic = tmp_path_factory.mktemp("topics") / "t"
+    topic.mkdir()
+    files = SegmentFiles(topic, 0)
+    files.data.write_bytes(b"")
+    record = Record(base & (1 << 62) - 1, 5, 9, 0, 1, 3, 60, 0, 0, b"events").packed()
+    files.index.write_bytes(header(files.fingerprint) + record + content)
+    assert all(time is None or isinstance(time, int) for time in row_times(topic, [0, base]))
