@@ -25,7 +25,7 @@ from penstock.config.daemon_access import Access
 from penstock.counts import LOST_BEFORE, Counts, Name
 from penstock.errors import PenstockError
 from penstock.ledger.event_words import event_line, unwritten_text
-from penstock.ledger.receipt import receipt
+from penstock.ledger.receipt import not_started_in, receipt
 from penstock.ledger.receipt_words import bar, reasons, remarks, sentence, verdict
 from penstock.process.terminal import visible
 
@@ -394,7 +394,7 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     silent = ", ".join(f"{process} silent for {s:.0f} s" for process, s in document.get("silent", {}).items())
     failure = document.get("landing_failure", {})
     failed = f"{failure['text']}; next: {failure['advice']}" if failure else ""
-    missing = [entry["text"] for entry in document.get("not_started", ())][:MAX_NOT_STARTED]
+    missing = [entry["text"] for entry in not_started_in(document)][:MAX_NOT_STARTED]
     for line in filter(None, (document.get("clock", ""), silent, *missing, failed, unwritten_text(document))):
         lines += textwrap.wrap(line, width)
     loss_lines = wrapped_terms(lost, ", ", width)

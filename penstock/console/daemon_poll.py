@@ -25,7 +25,7 @@ from penstock.errors import PenstockError
 from penstock.files.change_log import ChangeLog
 from penstock.handover.heartbeat import STOPPED_AFTER_S
 from penstock.handover.paths import PIPELINE
-from penstock.ledger.receipt import Receipt, receipt
+from penstock.ledger.receipt import Receipt, not_started_in, receipt
 
 POLL_INTERVAL_S = 1.0
 REQUEST_TIMEOUT_S = 5.0
@@ -172,7 +172,7 @@ class Daemon:
 
         0 while it runs, and if it cannot start: the last heartbeat is that of a process that has ended.
         """
-        if f"receiver {listener}" in {entry["process"] for entry in self.balance.get("not_started", ())}:
+        if f"receiver {listener}" in {entry["process"] for entry in not_started_in(self.balance)}:
             return 0.0
         silent_s = float(self.stat.get("listeners", {}).get(listener, {}).get("silent_s", 0))
         return silent_s if silent_s > STOPPED_AFTER_S else 0.0
@@ -199,8 +199,7 @@ class Daemon:
     def not_started(self, listener: str) -> list[str]:
         """Return why processes of a listener cannot start, in words."""
         processes = f"receiver {listener} ", f"forwarder {listener} "
-        entries: list[dict[str, Any]] = self.balance.get("not_started", [])
-        return [entry["text"] for entry in entries if f"{entry['process']} ".startswith(processes)]
+        return [entry["text"] for entry in not_started_in(self.balance) if f"{entry['process']} ".startswith(processes)]
 
     @property
     def silent_processes(self) -> dict[str, float]:

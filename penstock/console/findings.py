@@ -13,7 +13,7 @@ from penstock.console.daemon_poll import HOUR_S, Daemon
 from penstock.console.kernel_drops import KernelDrops
 from penstock.console.wording import counted, exact, lasted, meaning, size
 from penstock.counts import Counts, Name
-from penstock.ledger.receipt import losses_of, receipt
+from penstock.ledger.receipt import losses_of, not_started_in, receipt
 
 QUARANTINE_WARNING_SHARE = 0.01
 STALLED_S = 120.0
@@ -101,7 +101,7 @@ def _unbalanced(daemon: Daemon) -> Iterator[Finding]:
 
 def not_started(daemon: Daemon) -> list[Finding]:
     """Return the processes that cannot start, with the reasons."""
-    texts = [entry["text"] for entry in daemon.balance.get("not_started", ())]
+    texts = [entry["text"] for entry in not_started_in(daemon.balance)]
     return [Finding(BAD, text[:1].upper() + text[1:], NOT_STARTED_ADVICE) for text in texts]
 
 

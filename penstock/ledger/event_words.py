@@ -52,13 +52,17 @@ def unwritten_text(balance: Mapping[str, Any]) -> str:
 
 
 def not_started(events: Sequence[EventPost]) -> list[dict[str, Any]]:
-    """Return the processes that cannot start now, from all events, each with ``process``, ``since`` and ``text``."""
-    # An earlier supervisor that was killed has left its events open.
-    started = max((event.at for event in events if event.kind == "start"), default=0)
+    """Return the processes that cannot start now, from all events in their order.
+
+    Each has ``process``, ``since`` and ``text``.
+    """
+    # An earlier supervisor that was killed has left its events open. Order: by storage, because the clock may be set
+    # back after a start.
+    start = max((number for number, event in enumerate(events) if event.kind == "start"), default=0)
     return [
         {"process": event.what, "since": event.at, "text": f"{event.what} {event.cause} (since {moment(event.at)})"}
-        for event in events
-        if event.kind == "restart" and not event.until and event.at >= started
+        for event in events[start:]
+        if event.kind == "restart" and not event.until
         if event.cause.startswith(CANNOT_START)
     ]
 

@@ -22,7 +22,7 @@ from penstock.handover.frames.frame import read_frame_metadata
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.positions.position import ReaderPosition
 from penstock.handover.state_page import StatePage
-from penstock.logbuffer import Frame, Lapped, Subscription
+from penstock.logbuffer import Frame, Lapped, NotALogBuffer, Subscription
 from penstock.records import BadBatch
 
 DOCUMENT_BYTES = 4096
@@ -39,12 +39,13 @@ class BufferedCounts:
     """Counts that wait for one reader of each log buffer in ``folder``. Threads: the lock is held for a whole
     request.
 
-    With ``may_reuse``, a log buffer that cannot be read has the frames that were read last; else OSError is raised.
+    A log buffer that cannot be read has the frames that were read last.
     """
 
-    def __init__(self, folder: Path, reader: str = LOG, *, may_reuse: bool = False) -> None:
-        self._folder, self._reader, self._may_reuse = folder, reader, may_reuse
-        self._unreadable: set[str] = set()
+    def __init__(self, folder: Path, reader: str = LOG) -> None:
+        self._folder, self._reader = folder, reader
+        self.unreadable: dict[str, str] = {}
+        """Why log buffers could not be read by the last request, by listener."""
         self._lock = threading.Lock()
         self._buffers: dict[str, _BufferedFrames] = {}
 
@@ -65,16 +66,14 @@ class BufferedCounts:
     def _read_or_reuse(self, listener: str) -> _BufferedFrames | None:
         try:
             frames = self._read_listener(listener)
-        except OSError as error:
-            if not self._may_reuse:
-                raise
+        except (OSError, NotALogBuffer) as error:
             # One listener's file must not take the balance, the metrics and the alarms of all others away: they name
             # its receiver, which cannot start either.
-            if listener not in self._unreadable:
+            if listener not in self.unreadable:
                 _LOGGER.warning("listener %r: new messages in its log buffer are not counted: %s", listener, error)
-                self._unreadable.add(listener)
+            self.unreadable[listener] = str(error)
             return self._buffers.get(listener)
-        self._unreadable.discard(listener)
+        self.unreadable.pop(listener, None)
         if frames is None:
             self._buffers.pop(listener, None)
         else:
@@ -252,13 +251,6 @@ class _BufferedFrames:
 def _not_routed(counts: Counts) -> Counts:
     """Return the counts of a frame whose messages do not go to the log."""
     return Counts({**counts, f"{Name.NOT_ROUTED}{LOG}": counts[Name.ACCEPTED]})
-
-
-def waiting(
-    folder: Path, listeners: Iterable[str], stored_position: StoredPosition | None = None
-) -> dict[SourceBucket, Counts]:
-    """Return the counts of frames that wait for the log, as ``BufferedCounts.counts`` does."""
-    return BufferedCounts(folder).counts(listeners, stored_position)
 
 
 def waiting_for(folder: Path, listener: str, position: int) -> dict[SourceBucket, Counts]:

@@ -101,7 +101,7 @@ class Ledger:
     ) -> None:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
         self._time, self._fs = now, fs
-        self._buffered = BufferedCounts(buffers, may_reuse=True)
+        self._buffered = BufferedCounts(buffers)
         self._book = resume(log.directory, self._verify, self._horizon(), dict(_orderly(log)))
         self.hosts = HostRegister(log.directory.parent / hosts.FOLDER, self._book.arrived, now)
         kafka_hosts_folder = log.directory.parent / kafka_hosts.FOLDER

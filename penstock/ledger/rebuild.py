@@ -11,7 +11,7 @@ from penstock.counts import Counts, Name
 from penstock.ledger.balance import Within
 from penstock.ledger.balance_from_topics import all_listeners, balance_of
 from penstock.ledger.book.book_from_topics import recompute, usable, with_posts
-from penstock.ledger.in_buffer import waiting
+from penstock.ledger.in_buffer import BufferedCounts
 from penstock.ledger.posts import ClientPost, Post
 from penstock.log import LogError, TopicReader
 
@@ -40,11 +40,16 @@ def rebuild_balance(
     for post in landed:
         book.post(post)
     # Order: after the topics are read, so that no frame is in both.
-    in_buffer = waiting(buffers, all_listeners(buffers, listeners), partial(_stored_position, topics))
+    buffered = BufferedCounts(buffers)
+    in_buffer = buffered.counts(all_listeners(buffers, listeners), partial(_stored_position, topics))
+    uncounted = [
+        f"listener {name}: messages in its log buffer are not counted, because it cannot be read: {reason}"
+        for name, reason in buffered.unreadable.items()
+    ]
     document = balance_of(book.snapshot(), topics, in_buffer, within, buffers).document()
     # A daemon whose balance changed during the computation cannot be compared.
     settled = before is not None and _books(before) == _books(running())
-    return document | {"differs": [*(differences(before or {}, document) if settled else []), *checkpoint]}
+    return document | {"differs": [*(differences(before or {}, document) if settled else []), *checkpoint, *uncounted]}
 
 
 def _stored_position(topics: Path, topic: str, buffer: str) -> int:

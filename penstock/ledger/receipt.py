@@ -141,8 +141,17 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
         sum(Counts(listener["counts"]).total(Name.REQUEST) for listener in listeners),
         sum(listener["counts"].get(Name.SKIPPED_BYTES, 0) for listener in listeners),
         Counts({name: count for name, count in fates.items() if count and name.startswith(WITHOUT_MESSAGE)}),
-        [entry["process"] for entry in balance.get("not_started", ())],
+        [entry["process"] for entry in not_started_in(balance)],
     )
+
+
+def not_started_in(balance: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the processes that cannot start, each with ``process``, ``since`` and ``text``.
+
+    Balances of earlier versions, and of a log daemon without a supervisor, name none.
+    """
+    entries: list[dict[str, Any]] = balance.get("not_started", [])
+    return entries
 
 
 def _split_quarantine(balance: Mapping[str, Any]) -> tuple[Losses, int]:

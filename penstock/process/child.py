@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -104,7 +105,10 @@ class Child:
         """
         if self._failure is None:
             with contextlib.suppress(OSError):
-                self._failure = os.memfd_create(FAILURE_FILE)
+                # A child has other files at 0 to 2, one of which is free here if this process began without it.
+                first = os.memfd_create(FAILURE_FILE)
+                self._failure = fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, 3)
+                os.close(first)
                 weakref.finalize(self, os.close, self._failure)
         return [] if self._failure is None else [self._failure]
 
@@ -150,7 +154,9 @@ class Child:
         return f"{self.name} {end}; restarting it"
 
     def _read_failure(self) -> str:
-        return os.pread(self._failure, MAX_FAILURE_BYTES, 0).decode(errors="replace") if self._failure else ""
+        if self._failure is None:
+            return ""
+        return os.pread(self._failure, MAX_FAILURE_BYTES, 0).decode(errors="replace")
 
     def _restart(self) -> str | None:
         try:

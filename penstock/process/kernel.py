@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from penstock.process.reporting import is_reported_attempt
+
 PROCESSES = Path("/proc")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +82,7 @@ def limit_connections(configured: int, allowed: int, key: str) -> int:
     A warning names the ``key`` of the configuration.
     """
     allowed = max(allowed, 1)
-    if allowed < configured:
+    if allowed < configured and is_reported_attempt():
         _LOGGER.warning("%s is %d, but RLIMIT_NOFILE allows only %d", key, configured, allowed)
     return min(configured, allowed)
 

@@ -63,13 +63,18 @@ def starting(failed: str) -> Iterator[None]:
     except (PenstockError, OSError) as error:
         line = f"{failed}: {_reason(error)}"
         _tell_parent(line)
-        attempt = int(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2].isdigit() else 0
-        if attempt % ATTEMPTS_PER_REPORT == 0:
+        if is_reported_attempt():
             logging.getLogger(__name__).critical("%s", line)
         sys.exit(1)
     except Exception as error:
         _tell_parent(f"{failed}: {type(error).__name__}: {error}")
         raise
+
+
+def is_reported_attempt() -> bool:
+    """Report whether this start is the first attempt, or the ATTEMPTS_PER_REPORT-th since the last one reported."""
+    attempt = int(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2].isdigit() else 0
+    return attempt % ATTEMPTS_PER_REPORT == 0
 
 
 def _tell_parent(line: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from penstock.counts import Counts
 from penstock.files.disk_space import NO_SPACE_TEXT
-from penstock.ledger.event_words import duration_text, in_words, merged, moment, unwritten_text
-from penstock.ledger.posts import EVENT_KINDS, EventPost
+from penstock.ledger.event_words import duration_text, in_words, merged, moment, not_started, unwritten_text
+from penstock.ledger.posts import CANNOT_START, EVENT_KINDS, EventPost
 
 
 def event(kind: str, begin_ms: int = 1_000, end_ms: int = 1_400, **more: Any) -> dict[str, Any]:
@@ -100,3 +100,12 @@ def test_times_are_short() -> None:
     spans = (400, 12_000, 180_000, 2 * 3_600_000, 3 * 86_400_000)
     assert [duration_text(event("disk", 0, span)) for span in spans] == ["0.4 s", "12 s", "3 min", "2 h", "3 d"]
     assert (len(moment(0, now=0)), len(moment(0, now=10 * 86_400))) == (8, 19)
+
+
+@pytest.mark.parametrize("failed_at", [90_000, 110_000])
+def test_process_that_cannot_start_is_named_whatever_the_clock_does_after_the_start(failed_at: int) -> None:
+    former = EventPost("a", 0, "restart", 120_000, what="receiver old", cause=f"{CANNOT_START}: no space")
+    started = EventPost("b", 0, "start", 100_000, 100_000)
+    failed = EventPost("c", 0, "restart", failed_at, what="receiver in", cause=f"{CANNOT_START}: no space")
+    assert [entry["process"] for entry in not_started([former, started, failed])] == ["receiver in"]
+    assert not_started([former, failed, started]) == []

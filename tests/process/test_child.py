@@ -87,6 +87,31 @@ def test_prepared_child_runs_once_it_is_started(killed: str, tmp_path: Path) -> 
         assert not (tmp_path / "run").exists()
 
 
+# In a process of its own, which may close its standard input.
+FAILING = """
+import os, time
+from penstock.process.child import Child
+os.close(0)
+child = Child("failing", "failing", {})
+child.start()
+while not child.start_failure and not child.restarts:
+    child.check()
+    time.sleep(0.01)
+print(child.start_failure)
+"""
+
+
+def test_reason_of_a_failed_start_arrives_without_a_standard_input(tmp_path: Path) -> None:
+    (tmp_path / "failing.py").write_text(
+        "from penstock.process.reporting import starting\n"
+        "with starting('cannot start'):\n    raise OSError(28, 'No space left')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    command = [sys.executable, "-c", FAILING]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True)
+    assert process.stdout.startswith("cannot start: No space left")
+
+
 def test_restart_delay_grows(module: Path) -> None:
     child = Child("quick", "quick", {})
     child.start()

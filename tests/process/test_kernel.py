@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.process.kernel import boot_id, file_shortage, limit_connections, raise_file_limit
+from penstock.process.reporting import ATTEMPTS_PER_REPORT
 from penstock.testing.pipe import wait_until
 from penstock.testing.processes import alive
 
@@ -46,6 +47,15 @@ def test_connections_are_limited_by_open_files_with_a_warning(caplog: pytest.Log
     assert limit_connections(1000, 64, "log.max_connections") == 64
     assert limit_connections(1000, -36, "log.max_connections") == 1
     assert caplog.messages[0] == "log.max_connections is 1000, but RLIMIT_NOFILE allows only 64"
+
+
+def test_limit_of_connections_is_not_logged_by_each_attempt_to_start(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for attempt in range(ATTEMPTS_PER_REPORT + 1):
+        monkeypatch.setattr("sys.argv", ["x", "1", str(attempt), "5"])
+        assert limit_connections(1000, 64, "listener.in.max_connections") == 64
+    assert len(caplog.messages) == 2, "of the first attempt, and a minute later"
 
 
 def test_only_a_lack_of_descriptors_is_a_shortage_of_files() -> None:

@@ -93,6 +93,7 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Report lag, rate and proof of the pipeline."""
     from penstock.landing.daemon_connection import configured_connection
     from penstock.landing.table_paths import Layout
+    from penstock.ledger.receipt import not_started_in
     from penstock.proof.kafka_records import kafka_partitions
     from penstock.proof.status import status as pipeline_status
 
@@ -107,7 +108,7 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
         kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
     )
     balance = _balance_of_daemon(settings)
-    silent, missing = balance.get("silent", {}), balance.get("not_started", [])
+    silent, missing = balance.get("silent", {}), not_started_in(balance)
     if as_json:
         print(json.dumps(report.document() | {"silent": silent, "not_started": missing}, indent=2))
         return

@@ -15,6 +15,7 @@ from nicegui import ui
 
 from penstock.console.daemon_poll import Daemon
 from penstock.console.people import Person
+from penstock.ledger.receipt import not_started_in
 
 PAGES = {
     "/": "Pipe",
@@ -91,7 +92,7 @@ def _state(daemon: Daemon) -> tuple[str, str]:
     """Return the text of the page's state, and its level."""
     if daemon.unknown:
         return "unknown", "bad"
-    if missing := daemon.balance.get("not_started"):
+    if missing := not_started_in(daemon.balance):
         names = missing[0]["process"] if len(missing) == 1 else f"{len(missing)} processes"
         return f"{names} cannot start", "bad"
     if stopped := daemon.stopped_receivers:

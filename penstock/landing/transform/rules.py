@@ -117,6 +117,11 @@ def import_function(name: str, described_as: str, error_class: type[PenstockErro
     add_working_folder()
     try:
         loaded = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as error:
+        step = "start this command in the folder of the module, or name that folder in PYTHONPATH"
+        raise error_class(
+            f"{described_as} cannot be imported: no module {error.name!r} is installed or here; {step}"
+        ) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's module may raise anything
         text = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise error_class(f"{described_as} cannot be imported: {text}") from None

@@ -88,6 +88,24 @@ def test_invalid_query_is_one_error(run: Run) -> None:
     assert "Traceback" not in err
 
 
+def test_transformation_of_another_folder_is_one_error_with_the_next_step(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "changes_of_sql.py").write_text("def same(rows):\n    return rows\n")
+    (tmp_path / "other").mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.chdir(tmp_path / "other")
+    query = ("select count(*) as n from events", "-o", "pipeline.transform=changes_of_sql:same")
+    status, out, err = run(*query)
+    assert (status, out) == (1, "")
+    assert " ".join(err.split()).endswith(
+        "pipeline.transform = 'changes_of_sql:same' cannot be imported: no module 'changes_of_sql' is installed or here; "
+        "start this command in the folder of the module, or name that folder in PYTHONPATH"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert run(*query)[0] == 0
+
+
 def test_unknown_table_schema_is_rejected(run: Run) -> None:
     status, _, err = run("select 1 from events", "-o", 'pipeline.schemas={click="price double"}')
     assert status == 1
