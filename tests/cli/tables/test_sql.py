@@ -91,15 +91,15 @@ def test_invalid_query_is_one_error(run: Run) -> None:
 def test_transformation_of_another_folder_is_one_error_with_the_next_step(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "changes_of_sql.py").write_text("def same(rows):\n    return rows\n")
+    (tmp_path / "sql_changes.py").write_text("def same(rows):\n    return rows\n")
     (tmp_path / "other").mkdir()
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.chdir(tmp_path / "other")
-    query = ("select count(*) as n from events", "-o", "pipeline.transform=changes_of_sql:same")
+    query = ("select count(*) as n from events", "-o", "pipeline.transform=sql_changes:same")
     status, out, err = run(*query)
     assert (status, out) == (1, "")
     assert " ".join(err.split()).endswith(
-        "pipeline.transform = 'changes_of_sql:same' cannot be imported: no module 'changes_of_sql' is installed or here; "
+        "pipeline.transform = 'sql_changes:same' cannot be imported: no module 'sql_changes' is installed or here; "
         "start this command in the folder of the module, or name that folder in PYTHONPATH"
     )
     monkeypatch.chdir(tmp_path)
