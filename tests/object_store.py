@@ -20,6 +20,7 @@ import boto3
 from botocore.config import Config
 
 from penstock.testing import wait_until
+from penstock.testing.pipe import free_ports
 
 BUCKET = "lake"
 UNSIGNED = 4
@@ -33,7 +34,7 @@ class S3Server:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        port = free_port()
+        (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
         environment = {**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(UNSIGNED)}
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -91,7 +92,7 @@ class Wire:
     def __init__(self, server: str) -> None:
         here = multiprocessing.get_context("spawn")
         self._cut, self._lost, self._deaf = here.Event(), here.Event(), here.Array("c", 300)
-        port = free_port()
+        (port,) = free_ports(1)
         self.address = f"127.0.0.1:{port}"
         server_port = int(server.rpartition(":")[2])
         self._process = here.Process(
@@ -148,11 +149,6 @@ def _connection(here: socket.socket, server_port: int, cut: Any, deaf: Any, lost
                     mute, deaf.value = True, b""
                     lost.set()
                 (there if sock is here else here).sendall(data)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def wait_for_port(port: int, seconds: float = 60) -> None:

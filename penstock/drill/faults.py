@@ -33,9 +33,11 @@ class Faults:
     failing: bool = False
     clock: float = 0.0
 
-    def encode(self) -> bytes:
-        """Return the file's bytes. Replace the file to write them, so that no process reads a partial one."""
-        return json.dumps(asdict(self)).encode()
+    def write(self, path: Path) -> None:
+        """Put these faults into force in the processes that watch ``path``; they never read a partial file."""
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(asdict(self)))
+        draft.replace(path)
 
 
 class Watched:

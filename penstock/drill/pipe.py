@@ -17,7 +17,6 @@ from penstock.config.daemon_access import Access
 from penstock.counts import Counts, Name
 from penstock.drill.faults import VARIABLE, Faults
 from penstock.errors import PenstockError
-from penstock.files.file_system import OS, replace_durably
 from penstock.kafka.broker import Broker
 from penstock.process.child import Child
 from penstock.supervise.endpoints import endpoints
@@ -67,7 +66,7 @@ class DrillPipe:
 
     def faults(self, faults: Faults) -> None:
         """Switch the faults of all processes."""
-        replace_durably(OS, self._faults, faults.encode(), synced=False)
+        faults.write(self._faults)
 
     def wait_back(self, killed: dict[str, int], timeout_s: float) -> None:
         """Wait until the daemon responds and every process in ``killed`` (id by name) has a new id. Raises NotBack."""

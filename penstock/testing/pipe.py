@@ -5,6 +5,7 @@ restarted.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -13,6 +14,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -53,21 +55,47 @@ class PipeFailed(PenstockError, AssertionError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return loopback ports that are free now and that the kernel does not assign to clients."""
-    with contextlib.ExitStack() as stack:
-        socks = [stack.enter_context(_bind_port()) for _ in range(count)]
-        return [int(sock.getsockname()[1]) for sock in socks]
+    """Return loopback ports that are free now and that no other call gets before this process has ended: a test starts
+    its server later than it asks, and leaves the port while it restarts that server.
+    """
+    return [_reserve_port() for _ in range(count)]
 
 
-def _bind_port() -> socket.socket:
+def _reserve_port() -> int:
     while True:
-        sock = socket.socket()
-        try:
-            sock.bind(("127.0.0.1", secrets.choice(PORTS)))
-        except OSError:
-            sock.close()
-        else:
-            return sock
+        port = secrets.choice(PORTS)
+        with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+            try:
+                # Order: the reservation comes first, or another process could reserve a port that is bound here.
+                _reservations.add(port)
+                stream.bind(("127.0.0.1", port))
+                datagrams.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+class _Reservations:
+    """Ports that this process has reserved; the kernel forgets them when it ends, however it ends."""
+
+    def __init__(self) -> None:
+        self._ports: set[int] = set()
+        self._file = self._pid = 0
+
+    def add(self, port: int) -> None:
+        """Reserve ``port``. Raises OSError if a process has it already."""
+        if self._pid != os.getpid():
+            # A fork inherits no record locks.
+            self._ports, self._pid = set(), os.getpid()
+            self._file = os.open(f"{tempfile.gettempdir()}/penstock-test-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT)
+        if port in self._ports:
+            raise FileExistsError(port)
+        # One byte stands for each port. The locks of one process do not exclude each other.
+        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        self._ports.add(port)
+
+
+_reservations = _Reservations()
 
 
 POLL_INTERVAL_S, MAX_POLL_INTERVAL_S = 0.05, 0.25

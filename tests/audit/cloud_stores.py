@@ -19,7 +19,8 @@ import httpx
 from pyarrow import fs
 
 from penstock.java.runtime import cache_folder
-from tests.object_store import free_port, wait_for_port
+from penstock.testing.pipe import free_ports
+from tests.object_store import wait_for_port
 
 AZURITE, FAKE_GCS = "azurite@3.37.0", "github.com/fsouza/fake-gcs-server@v1.56.1"
 AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -89,7 +90,7 @@ class GoogleStore:
 def azure_store(folder: Path) -> Iterator[CloudStore]:
     """Yield a running Azurite. Raises CannotFetchStore."""
     home = _fetched("azurite", "npm", ["npm", "install", "--silent", "--no-audit", "--no-fund", AZURITE], {})
-    port = free_port()
+    (port,) = free_ports(1)
     options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(folder / "azurite")]
     program = str(home / "node_modules" / ".bin" / "azurite-blob")
     with _running([program, *options, "--silent", "--skipApiVersionCheck", "--disableTelemetry"], port):
@@ -100,7 +101,7 @@ def azure_store(folder: Path) -> Iterator[CloudStore]:
 def google_store(folder: Path) -> Iterator[CloudStore]:
     """Yield a running fake-gcs-server. Raises CannotFetchStore."""
     home = _fetched("fake-gcs-server", "go", ["go", "install", FAKE_GCS], {"GOBIN": "."})
-    port = free_port()
+    (port,) = free_ports(1)
     options = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port), "-backend", "memory"]
     with _running([str(home / "fake-gcs-server"), *options, "-public-host", f"127.0.0.1:{port}"], port):
         yield GoogleStore(port, folder)

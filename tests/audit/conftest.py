@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def topics(kafka_broker: Broker, request: pytest.FixtureRequest) -> Iterator[Topics]:
+def topics(kafka_broker: Broker) -> Iterator[Topics]:
     from tests.kafka.kafka_helpers import Topics
 
-    made = Topics(kafka_broker, f"audit-{abs(hash(request.node.name)) % 10**8}")
+    made = Topics(kafka_broker, f"audit-{uuid.uuid4().hex}")
     yield made
     made.close()

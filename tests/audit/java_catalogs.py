@@ -16,7 +16,8 @@ from pathlib import Path
 import pyspark
 
 from penstock.java.runtime import cache_folder, find_java
-from tests.object_store import free_port, wait_for_port
+from penstock.testing.pipe import free_ports
+from tests.object_store import wait_for_port
 
 SERVERS = Path(__file__).parent / "java"
 VERSION = "1.10.1"
@@ -36,7 +37,7 @@ HIVE, REST = "hive", "rest"
 @contextlib.contextmanager
 def java_catalog(kind: str, folder: Path) -> Iterator[dict[str, str]]:
     """Yield PyIceberg's properties of a running catalog whose tables are below ``folder``."""
-    port = free_port()
+    (port,) = free_ports(1)
     main, address = {HIVE: ("HiveMetastore", "thrift"), REST: ("IcebergRest", "http")}[kind]
     jars = [f"{Path(pyspark.__file__).parent}/jars/*"]
     if kind == REST:

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import pymysql
 
-from penstock.testing.pipe import wait_until
+from penstock.testing.pipe import free_ports, wait_until
 from tests.debian_packages import library_environment, unpacked
-from tests.object_store import free_port
 
 
 class MySqlServer:
@@ -22,7 +21,7 @@ class MySqlServer:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self.port = folder, free_port()
+        self._folder, self.port = folder, free_ports(1)[0]
 
     def __enter__(self) -> Self:
         root = unpacked("mariadb", ["mariadb-server-core", "mariadb-client-core"])

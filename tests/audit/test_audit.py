@@ -35,7 +35,7 @@ from penstock.audit.tables.table import open_table
 from penstock.config import SecurityConfig, TokenConfig
 from penstock.kafka.broker import Broker
 from penstock.kafka.client.broker_answers import partition_numbers
-from penstock.testing.pipe import wait_until
+from penstock.testing.pipe import free_ports, wait_until
 from tests.audit.audited import (
     RECORDS,
     Row,
@@ -50,7 +50,7 @@ from tests.audit.audited import (
     write_parquet,
 )
 from tests.kafka.kafka_helpers import Topics
-from tests.object_store import BUCKET, S3Server, Wire, free_port
+from tests.object_store import BUCKET, S3Server, Wire
 from tests.server import certificates
 from tests.server.running import Running
 
@@ -514,7 +514,7 @@ def test_broker_that_restarts_during_the_audit_is_waited_for(
     kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quick = ("-XX:TieredStopAtLevel=1",)
-    broker = Broker(tmp_path / "broker", port=free_port(), memory="256m", options=quick)
+    broker = Broker(tmp_path / "broker", port=free_ports(1)[0], memory="256m", options=quick)
     broker.start()
     ended = threading.Event()
     # The broker ends with the thread that starts it.
@@ -546,7 +546,7 @@ def test_broker_that_does_not_answer_is_one_line_with_the_cause(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_source, "partition_numbers", lambda *arguments: partition_numbers(*arguments, 2))
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     status, report, errors = run_audit(address, "orders", write_parquet(tmp_path / "t", [(0, 0)]))
     assert (status, report) == (2, {})
     (line,) = errors.splitlines()
@@ -563,7 +563,7 @@ def test_broker_that_was_down_is_not_the_cause_of_a_later_error(topics: Topics) 
     causes = [""]
     # The client tries the addresses in any order, and the one without a broker not always.
     while "Connection refused" not in causes[0]:
-        source = KafkaSource(topic, {"bootstrap.servers": f"127.0.0.1:{free_port()},{topics.address}"})
+        source = KafkaSource(topic, {"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]},{topics.address}"})
         try:
             causes = [cause_of_unknown_partition(source) for _ in range(2)]
         finally:

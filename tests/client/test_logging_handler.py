@@ -79,13 +79,13 @@ def test_full_queue_drops_and_counts_without_blocking(logger: logging.Logger) ->
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         handler = PenstockHandler(*unused.getsockname(), protocol="tcp", capacity=10, patience=0.2)
-    logger.addHandler(handler)
-    began = time.monotonic()
-    for number in range(1000):
-        logger.info("%d", number)
-    assert time.monotonic() - began < 5
-    logger.removeHandler(handler)
-    handler.close()
+        logger.addHandler(handler)
+        began = time.monotonic()
+        for number in range(1000):
+            logger.info("%d", number)
+        assert time.monotonic() - began < 5
+        logger.removeHandler(handler)
+        handler.close()
     assert handler.counts["dropped"] >= 480
     assert handler.counts["queued"] + handler.counts["dropped"] == 1000
     assert handler.counts["failed"] == handler.counts["queued"]

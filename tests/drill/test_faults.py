@@ -28,7 +28,7 @@ for folder in ("data", "other"):
 def output_of(folder: Path, faults: Faults, script: str = WRITES) -> list[str]:
     for name in ("data", "other"):
         (folder / name).mkdir(exist_ok=True)
-    (folder / "faults.json").write_bytes(faults.encode())
+    faults.write(folder / "faults.json")
     environment = {**os.environ, "PYTHONPATH": f"{INJECTED}:{Path(__file__).parents[2]}"}
     environment[VARIABLE] = str(folder / "faults.json")
     process = subprocess.run(

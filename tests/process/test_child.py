@@ -119,8 +119,9 @@ def test_restart_delay_grows(module: Path) -> None:
     died_at, end = 0.0, time.monotonic() + 60
     while len(pauses) < 3:
         assert time.monotonic() < end
+        before = time.monotonic()
         if child.check():
-            died_at = time.monotonic()
+            died_at = before
         elif child.restarts > len(pauses):
             pauses.append(time.monotonic() - died_at)
         time.sleep(0.005)

@@ -6,7 +6,6 @@ import errno
 import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,13 @@ child.start()
 print(child.pid, flush=True)
 time.sleep(60)
 """
-GRANDCHILD = "import time\nfrom penstock.process.kernel import die_with_parent\ndie_with_parent()\ntime.sleep(60)\n"
+GRANDCHILD = """
+import pathlib, time
+from penstock.process.kernel import die_with_parent
+die_with_parent()
+pathlib.Path(__file__).with_name("asked").touch()
+time.sleep(600)
+"""
 
 
 def test_connections_are_limited_by_open_files_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -69,7 +74,7 @@ def test_child_dies_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout
         pid = int(parent.stdout.readline())
-        wait_until(lambda: b"grandchild" in Path(f"/proc/{pid}/cmdline").read_bytes())
-        time.sleep(0.5)  # until it has asked the kernel
+        wait_until((tmp_path / "asked").exists, what="it has asked the kernel")
+        assert b"grandchild" in Path(f"/proc/{pid}/cmdline").read_bytes()
         parent.kill()
     wait_until(lambda: not alive(pid))

@@ -21,7 +21,8 @@ from penstock.files.checked_document import FORMAT, encode
 from penstock.handover.paths import LOG, RELAYS_FOLDER, buffer_file, position_file
 from penstock.log import Log
 from penstock.records import body
-from tests.object_store import free_port, wait_for_port
+from penstock.testing.pipe import free_ports
+from tests.object_store import wait_for_port
 
 
 def newer(topics: Path) -> str:
@@ -64,7 +65,7 @@ def test_addresses_are_bound_before_log_buffers_are_read(tmp_path: Path) -> None
 def test_daemon_without_an_id_refuses_relayed_entries_only(tmp_path: Path) -> None:
     # A folder that cannot be made, also by root: as on a full disk.
     (tmp_path / RELAYS_FOLDER).write_bytes(b"")
-    port = free_port()
+    (port,) = free_ports(1)
     settings = Settings(data_dir=tmp_path, log=LogConfig(http="127.0.0.1:0", grpc=f"127.0.0.1:{port}"))
     settings.buffers.mkdir()
     command = [sys.executable, "-m", "penstock.server.daemon", str(os.getpid())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -228,9 +229,10 @@ def test_messages_missed_by_a_lagging_log_are_policy_drops(pipe: Pipe) -> None:
     pipe.lines(b"before\n")
     wait_until(lambda: pipe.counts(TCP)["accepted"] == 1)
     pipe.settled()
-    with pipe.paused("log daemon"):
-        pipe.lines(b"".join(b"%06d" % number + b"x" * 1000 + b"\n" for number in range(6000)))
-        time.sleep(1)
+    with pipe.paused("log daemon"), socket.create_connection(pipe.address(TCP), timeout=60) as sock:
+        sock.sendall(b"".join(b"%06d" % number + b"x" * 1000 + b"\n" for number in range(6000)))
+        sock.shutdown(socket.SHUT_WR)
+        assert sock.recv(1) == b"", "the receiver has read all lines"
     wait_until(lambda: pipe.counts(TCP)["accepted"] == 6001, 60)
     balance = pipe.settled(60)
     counts = pipe.counts(TCP)

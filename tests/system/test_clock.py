@@ -28,7 +28,7 @@ def faults(tmp_path: Path) -> Path:
 @pytest.fixture
 def pipe(tmp_path: Path, faults: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pipe]:
     """A pipe whose clock is off by the seconds in a file."""
-    faults.write_bytes(Faults().encode())
+    Faults().write(faults)
     paths = [str(INJECTED), os.environ.get("PYTHONPATH", str(Path.cwd()))]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     monkeypatch.setenv(VARIABLE, str(faults))
@@ -44,7 +44,7 @@ def test_daemon_vouches_for_the_clock_until_it_jumps_or_the_daemon_is_away(
     layout, daemon = Layout.for_tables(tmp_path / "tables"), LedgerClient(pipe.http)
     assert BelievedClock(layout, daemon).now() is not None
     assert BelievedClock(layout, daemon, Later(TWO_YEARS)).now() is None, "only this process has a wrong clock"
-    faults.write_bytes(Faults(clock=TWO_YEARS).encode())
+    Faults(clock=TWO_YEARS).write(faults)
     wait_until(lambda: not daemon.clock()["right"], what="the daemon notices the jump")
     assert BelievedClock(layout, daemon, Later(TWO_YEARS)).now() is None, "both have"
     pipe.run(sys.executable, "-m", "penstock.cli.main", "clock", "--accept")

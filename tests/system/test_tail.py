@@ -74,7 +74,7 @@ def following(pipe: Pipe, *arguments: str, stderr: int | IO[bytes] = subprocess.
 def faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that controls faults of files in the data directory for all processes."""
     path = tmp_path / "faults.json"
-    path.write_bytes(Faults().encode())
+    Faults().write(path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(INJECTED), os.environ.get("PYTHONPATH", str(Path.cwd()))]))
     monkeypatch.setenv(VARIABLE, str(path))
     return path
@@ -93,13 +93,13 @@ def test_tail_waits_for_a_full_or_failing_disk(faults: Path, tmp_path: Path, fau
         with errors.open("wb") as stderr:
             process = following(pipe, str(log), "--state", str(tmp_path / state), stderr=stderr)
         wait_until(lambda: len(entries(pipe, "files")) == 1)
-        faults.write_bytes(fault.encode())
+        fault.write(faults)
         time.sleep(0.2)
         with log.open("a") as file:
             file.write("second\n")
         wait_until(lambda: "trying again in 2 s" in errors.read_text(), what="it reports the disk twice")
         assert process.poll() is None
-        faults.write_bytes(Faults().encode())
+        Faults().write(faults)
         wait_until(lambda: len(entries(pipe, "files")) > 1, what="it goes on")
         process.terminate()
         assert process.wait(30) == 0

@@ -1,13 +1,16 @@
-"""The waits of tests for a pipe."""
+"""The waits of tests for a pipe, and its ports."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
 from penstock.testing import pipe
-from penstock.testing.pipe import PipeFailed, wait_until
+from penstock.testing.pipe import PORTS, PipeFailed, free_ports, wait_until
 
 
 def test_long_wait_asks_less_often_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,3 +30,28 @@ def test_long_wait_asks_less_often_and_ends(monkeypatch: pytest.MonkeyPatch) -> 
         wait_until(lambda: False, 5, pause=0.01)
     assert set(pauses) == {0.01}
     assert wait_until(lambda: len(pauses)) == len(pauses)
+
+
+OTHER_PROCESS = """
+import json, sys
+from tests.testing.test_pipe import draw_first
+from penstock.testing import pipe
+pipe.secrets = draw_first(json.loads(sys.argv[1]))
+print(pipe.free_ports(1)[0])
+"""
+
+
+def draw_first(ports: list[int]) -> SimpleNamespace:
+    """Return a source of chance that draws ``ports`` first."""
+    draws = iter([*ports, *PORTS])
+    return SimpleNamespace(choice=lambda _: next(draws))
+
+
+def test_port_that_a_process_has_reserved_is_given_to_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    reserved = free_ports(2)
+    monkeypatch.setattr(pipe, "secrets", draw_first(reserved))
+    third = free_ports(1)[0]
+    assert third not in reserved
+    command = [sys.executable, "-c", OTHER_PROCESS, json.dumps([*reserved, third])]
+    fourth = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert fourth not in [*reserved, third]

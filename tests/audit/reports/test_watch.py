@@ -10,16 +10,15 @@ from pathlib import Path
 import httpx
 import pyarrow.parquet as pq
 
-from penstock.testing.pipe import wait_until
+from penstock.testing.pipe import free_ports, wait_until
 from tests.audit.audited import filled_topic, rows_table, write_parquet
 from tests.kafka.kafka_helpers import Topics
-from tests.object_store import free_port
 
 
 def test_metrics_follow_the_checks(topics: Topics, tmp_path: Path) -> None:
     topic, rows = filled_topic(topics)
     write_parquet(tmp_path / "t", rows[2:], topic)
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_ports(1)[0]}"
     command = [sys.executable, "-m", "penstock.cli.main", "audit", f"kafka://{topics.address}/{topic}"]
     watching = subprocess.Popen([*command, str(tmp_path / "t"), "--grace", "0s", "--every", "1s", "--listen", address])
 

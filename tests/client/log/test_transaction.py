@@ -9,6 +9,7 @@ import pytest
 
 from penstock import records
 from penstock.client import AsyncLog, Log, OutOfSequence, Refused, TransactionTimedOut, Unavailable
+from penstock.testing.pipe import wait_until
 from tests.client.client_proxy import Proxy
 from tests.server.running import Running
 
@@ -112,14 +113,20 @@ def test_append_with_a_lost_answer_is_stored_once(proxy: Proxy, log: Log) -> Non
 
 
 def test_threads_over_a_breaking_connection_store_each_row_once(proxy: Proxy, log: Log) -> None:
+    acknowledged: list[int] = []
+
     def run(thread: int) -> None:
         for number in range(30):
             log.append("a", [b"%d.%d" % (thread, number)])
+            acknowledged.append(thread)
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
+        # On a slow machine no append would ever come through if the connections broke by the clock alone.
+        before = len(acknowledged)
+        wait_until(lambda before=before: len(acknowledged) > before or not any(map(threading.Thread.is_alive, threads)))
         time.sleep(0.15)
         proxy.cut()
     stored = payloads(log, "a")

@@ -236,11 +236,11 @@ def test_entries_pass_a_link_on_which_a_request_takes_longer_than_a_call_may(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A call of 4 MiB took longer than its 30 s on a link of less than 1.1 Mbit/s, and was repeated for ever."""
-    link = Link("127.0.0.1", int(pair.central.bound.grpc.rpartition(":")[2]), bytes_per_s=200_000)
+    link = Link("127.0.0.1", int(pair.central.bound.grpc.rpartition(":")[2]), bytes_per_s=60_000)
     payloads = [b"%03d" % number * 333 for number in range(200)]
     pair.store(*payloads)
     relay = pair.relay(to=link.address)
-    monkeypatch.setattr(pair.remotes[-1]._caller, "_timeout", 0.1)
+    monkeypatch.setattr(pair.remotes[-1]._caller, "_timeout", 0.5)
     relay_all(relay)
     link.close()
     assert (pair.arrived, lines(caplog)) == (payloads, [])

@@ -316,7 +316,7 @@ def test_large_request_whose_client_has_left_is_not_parsed(tmp_path: Path) -> No
         earlier = threading.Event()
         running.receiver._large.submit(earlier.wait)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=0.3)
+            httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=httpx.Timeout(30, read=0.3))
         wait_until(lambda: running.counts["request_refused.left"] == 1)
         earlier.set()
         assert httpx.post(f"http://127.0.0.1:{port}/", content=body, timeout=60).status_code == 200

@@ -16,10 +16,12 @@ from penstock.logbuffer import AdminAction, Frame, Lapped, NotALogBuffer, Parame
 from penstock.logbuffer.aeron import ExclusivePublication, FragmentAssembler, Image
 from penstock.logbuffer.aeron.inspector import Options, dump, problem
 from penstock.logbuffer.mapped import LogFile
+from penstock.testing.pipe import wait_until
 from tests.logbuffer.logbuffer_aeron import Driver, run
 
 pytestmark = pytest.mark.aeron
 COUNT, LONGEST = 2000, 2000
+BUFFER = 3 * (64 << 10)
 IPC, UDP = "aeron:ipc?term-length=64k|mtu=1408", "aeron:udp?endpoint=localhost:0"
 INSPECTIONS = [
     (Options(), []),
@@ -96,7 +98,7 @@ def test_follower_that_the_driver_does_not_wait_for_is_lapped(driver: Driver, ch
     driver.send("consumed", 1 << 40)
     driver.send("stream", 0, 5 * COUNT, LONGEST)
     followers = [Image(path, int(start), patience=0.3) for path in dict.fromkeys(paths)]
-    time.sleep(0.3)
+    wait_until(lambda: all(follower.tail() - follower.position > BUFFER for follower in followers))
     lapped = [count_overtaken(follower) for follower in followers]
     final = int(driver.answer()[1])
     deadline = time.monotonic() + 20

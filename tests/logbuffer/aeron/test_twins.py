@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from penstock.logbuffer.aeron.inspector import NO_LIMIT, Options, dump
+from penstock.testing.pipe import free_ports
 from tests.logbuffer.logbuffer_golden import MANIFEST, comparable, unpacked
 from tests.logbuffer.logbuffer_scenarios import Call, damaged, next_call, over_udp, setting
 from tests.logbuffer.logbuffer_twins import Ours, Real, Setting
@@ -92,16 +92,10 @@ def test_many_random_calls_give_equal_answers_and_bytes(real: Real, tmp_path: Pa
         compare_one_stream(real, seed, tmp_path)
 
 
-def free_endpoint() -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 def test_publication_of_a_udp_stream_writes_equal_bytes(real: Real, tmp_path: Path) -> None:
     for seed in range(15):
         chance = random.Random(seed)
-        with Twins(real, over_udp(setting(chance), free_endpoint()), tmp_path) as twins:
+        with Twins(real, over_udp(setting(chance), f"127.0.0.1:{free_ports(1)[0]}"), tmp_path) as twins:
             sent_and_received(twins, chance)
 
 

@@ -311,8 +311,7 @@ def test_failure_of_command_names_its_last_line(caplog: pytest.LogCaptureFixture
 
 
 def test_secrets_in_address_and_arguments_do_not_reach_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    (port,) = free_ports(1)
     webhook = f"http://127.0.0.1:{port}/services/T0/hunter2?key=hunter2"
     command = "sh -c 'echo cannot post to $0: $1 >&2; exit 1' https://hooks.example.org/hunter2 --token=hunter2"
     assert delivered(AlarmsConfig(webhook=webhook, command=command, retry_for=0), ALARM) == {"failed": 2}

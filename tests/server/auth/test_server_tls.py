@@ -12,12 +12,17 @@ import pytest
 
 from penstock.config import SecurityConfig, TokenConfig
 from penstock.config.daemon_access import TOKEN_FILE, Access
+from penstock.server.kafka.schema.messages import Api
 from tests.server import certificates
 from tests.server.auth.test_security import settings_of
 from tests.server.certificates import Pair
+from tests.server.kafka.schema.test_messages import request
+from tests.server.kafka.test_limits import framed
 from tests.server.running import INTERNAL_TOKEN, Running
 
 PROTOCOLS = ("http", "grpc", "flight", "kafka")
+HTTP_REQUEST = b"GET /topics HTTP/1.1\r\nhost: a\r\n\r\n"
+KAFKA_REQUEST = framed(request(Api.API_VERSIONS, 0))
 
 
 @pytest.fixture(scope="module")
@@ -70,24 +75,23 @@ def install(config: SecurityConfig, pairs: dict[str, Pair], age: str) -> None:
         written.replace(target)
 
 
-def is_admitted(address: str, client: Pair, server: Pair) -> bool:
-    """Return whether a handshake with this certificate and trust in ``server`` succeeds."""
+def is_admitted(running: Running, protocol: str, client: Pair, server: Pair) -> bool:
+    """Return whether a client with this certificate and trust in ``server`` gets an answer."""
     context = ssl.create_default_context(cafile=str(server.cert))
     context.check_hostname = False
     context.load_cert_chain(client.cert, client.key)
     context.set_alpn_protocols(["h2"])
-    host, _, port = address.rpartition(":")
+    host, _, port = getattr(running.bound, protocol).rpartition(":")
     try:
         with (
             socket.create_connection((host, int(port)), 5) as plain,
             context.wrap_socket(plain, server_hostname=host) as connection,
         ):
-            connection.settimeout(0.5)
-            try:
-                # In TLS 1.3 the server refuses a certificate after the client's side of the handshake is done.
-                return bool(connection.recv(1))
-            except TimeoutError:
-                return True
+            # In TLS 1.3 the server refuses a certificate after the client's side of the handshake is done: only an
+            # answer shows that it has not. HTTP/2 begins with the server's settings, the others answer a request.
+            connection.settimeout(30)
+            connection.sendall(KAFKA_REQUEST if protocol == "kafka" else HTTP_REQUEST)
+            return bool(connection.recv(1))
     except OSError:
         return False
 
@@ -96,8 +100,7 @@ def test_renewed_files_apply_to_every_protocol(
     running: Running, security: SecurityConfig, pairs: dict[str, Pair]
 ) -> None:
     def admitted(client: str, server: str) -> list[str]:
-        ports = {name: getattr(running.bound, name) for name in PROTOCOLS}
-        return [name for name, port in ports.items() if is_admitted(port, pairs[client], pairs[server])]
+        return [name for name in PROTOCOLS if is_admitted(running, name, pairs[client], pairs[server])]
 
     assert admitted("old client", "old server") == list(PROTOCOLS)
     assert admitted("new client", "old server") == []
@@ -111,7 +114,7 @@ def test_mismatched_files_change_nothing(running: Running, security: SecurityCon
     assert security.tls_key
     shutil.copy(pairs["new server"].key, security.tls_key)
     for name in PROTOCOLS:
-        assert is_admitted(getattr(running.bound, name), pairs["old client"], pairs["old server"])
+        assert is_admitted(running, name, pairs["old client"], pairs["old server"])
 
 
 def test_own_processes_follow_a_renewal(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.config import TokenConfig
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.kafka.connection.sasl import MECHANISMS, Sasl
+from penstock.testing.pipe import wait_until
 from tests.server.certificates import Pair
 from tests.server.running import Running
 
@@ -74,8 +75,12 @@ def test_unknown_user_is_refused(closed: Running, pair: Pair, user: str, passwor
     client = AdminClient({**client_config, "error_cb": errors.append})
     with pytest.raises(KafkaException):
         client.list_topics(timeout=2)
-    client.poll(0)
-    assert KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+    def is_reported() -> bool:
+        client.poll(0)
+        return KafkaError._AUTHENTICATION in {error.code() for error in errors}
+
+    wait_until(is_reported)
 
 
 def test_revoked_token_is_refused_at_once(closed: Running, pair: Pair) -> None:
