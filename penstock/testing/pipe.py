@@ -140,6 +140,7 @@ class Pipe:
         self.overrides = [*SMALL_BUFFERS, *addresses, *overrides]
         self.output = folder / "serve.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._sender_ports: set[int] = set()
         self.config: Path | None = None
         self.command = ["serve"]
         """The subcommand that runs it, with its flags: ``serve`` or ``up``."""
@@ -257,11 +258,22 @@ class Pipe:
         return host, port
 
     def datagrams(self, *datagrams: bytes, listener: str = "events-udp", pause: float = 0.0) -> None:
-        """Send datagrams, with a pause of ``pause`` seconds after each."""
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        """Send datagrams from a port that no call before had, with a pause of ``pause`` seconds after each."""
+        with self._new_sender() as sock:
             for datagram in datagrams:
                 sock.sendto(datagram, self.address(listener))
                 time.sleep(pause)
+
+    def _new_sender(self) -> socket.socket:
+        # A listener remembers the message ids of each port for an hour, and the kernel may give a port again.
+        with contextlib.ExitStack() as rejected:
+            while True:
+                sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                sock.bind(("", 0))
+                if (port := sock.getsockname()[1]) not in self._sender_ports:
+                    self._sender_ports.add(port)
+                    return sock
+                rejected.enter_context(sock)
 
     def lines(self, data: bytes, listener: str = "events-tcp") -> None:
         """Send bytes over a new connection."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from penstock.testing import pipe
-from penstock.testing.pipe import PORTS, PipeFailed, free_ports, wait_until
+from penstock.testing.pipe import PORTS, Pipe, PipeFailed, free_ports, wait_until
 
 
 def test_long_wait_asks_less_often_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +57,18 @@ def test_port_that_a_process_has_reserved_is_given_to_nobody_else(monkeypatch: p
     command = [sys.executable, "-c", OTHER_PROCESS, json.dumps([*reserved, third])]
     fourth = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert fourth not in [*reserved, third]
+
+
+def test_datagrams_come_from_ports_that_no_earlier_ones_had(tmp_path: Path) -> None:
+    running = Pipe(tmp_path)
+    running.data_dir.mkdir()
+    with socket.socket(type=socket.SOCK_DGRAM) as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        receiver.settimeout(20)
+        document = {"listeners": {"events-udp": receiver.getsockname()}, "pids": {}}
+        (running.data_dir / "endpoints.json").write_text(json.dumps(document))
+        running._sender_ports = earlier = set(range(0, 1 << 16, 2))  # the kernel gives any of all ports
+        for _ in range(30):
+            running.datagrams(b"x")
+            assert receiver.recvfrom(10)[1][1] % 2 == 1
+    assert len(earlier) == (1 << 15) + 30
