@@ -26,6 +26,7 @@ from penstock.files.change_log import ChangeLog
 from penstock.handover.heartbeat import STOPPED_AFTER_S
 from penstock.handover.paths import PIPELINE
 from penstock.ledger.receipt import Receipt, not_started_in, receipt
+from penstock.qualified_names import is_partition
 
 POLL_INTERVAL_S = 1.0
 REQUEST_TIMEOUT_S = 5.0
@@ -165,7 +166,7 @@ class Daemon:
 
     def topic_exists(self, topic: str) -> bool:
         """Report whether a topic exists. True while the names are unknown, and for partitions of Kafka."""
-        return self.latest.names is None or topic in self.latest.names or "/" in topic
+        return self.latest.names is None or topic in self.latest.names or is_partition(topic)
 
     def stopped_s(self, listener: str) -> float:
         """Return how long the listener's receiver has been stopped or hung (seconds).

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import BUCKET_SECONDS
+from penstock.qualified_names import relayed_name
 
 ORIGIN_HEADER = "_penstock_origin"
 """Header with the record's origin: HOST/LISTENER@MINUTE, the start of the minute in seconds since the epoch."""
@@ -45,7 +46,7 @@ Seconds = npt.NDArray[np.int64]
 
 def encode_origin(host: str, source: str, bucket: int) -> str:
     """Return the header's text for messages of a listener."""
-    return f"{host}/{source}@{bucket}"
+    return f"{relayed_name(host, source)}@{bucket}"
 
 
 class OriginReader:

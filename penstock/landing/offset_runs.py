@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-PARTITION_MARK = "/"
-"""Separates the name and number of a Kafka partition (``events/0``); no topic of the log has it in its name."""
 OffsetRange = tuple[int, int]
 """Offsets [begin, end)."""
 Offsets = npt.NDArray[np.int64]

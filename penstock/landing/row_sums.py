@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.rows.engine import text_bytes
+from penstock.qualified_names import MARK
 
 SLICE_OFFSETS = 100_000
 """Offsets of a slice: a difference is found in one slice, and a billion messages have 10,000 of them."""
@@ -138,7 +138,7 @@ def with_partitions(topics: Any, partitions: Any) -> Any:
     if partitions.null_count == len(partitions):
         return topics
     plain = topics.cast(pa.string())
-    named: Any = pc.binary_join_element_wise(plain, partitions.cast(pa.string()), PARTITION_MARK)
+    named: Any = pc.binary_join_element_wise(plain, partitions.cast(pa.string()), MARK)
     return pc.coalesce(named, plain).dictionary_encode()
 
 

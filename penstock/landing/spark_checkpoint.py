@@ -31,7 +31,8 @@ from typing import Any
 from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.files.file_system import OS, make_folder, replace_durably
 from penstock.files.json_values import parse_object
-from penstock.landing.offset_runs import PARTITION_MARK, OffsetRange
+from penstock.landing.offset_runs import OffsetRange
+from penstock.qualified_names import partition_name, topic_and_partition
 
 TESTED_VERSIONS = ("4.2", "4.3")
 """Minor versions of Spark of which a killed pipeline landed each event once (``tests/spark/test_versions.py``)."""
@@ -68,11 +69,11 @@ def format_plan(plan: Planned) -> bytes:
     """Return the content of a plan's file."""
     ends: dict[str, Any] = {}
     for name, end in sorted(plan.end.items()):
-        topic, mark, partition = name.rpartition(PARTITION_MARK)
-        if mark:
-            ends.setdefault(topic, {})[partition] = end
+        topic, partition = topic_and_partition(name)
+        if partition is None:
+            ends[topic] = end
         else:
-            ends[name] = end
+            ends.setdefault(topic, {})[str(partition)] = end
     times = {"batchWatermarkMs": plan.watermark, "batchTimestampMs": plan.landed_at}
     documents = {**times, "conf": dict(plan.settings)}, ends
     return "\n".join([_FORMAT, *(json.dumps(document, separators=(",", ":")) for document in documents)]).encode()
@@ -86,7 +87,7 @@ def _flatten(offsets: Mapping[str, Any]) -> dict[str, int]:
     ends: dict[str, int] = {}
     for topic, end in offsets.items():
         if isinstance(end, dict):
-            ends |= {f"{topic}{PARTITION_MARK}{number}": int(offset) for number, offset in end.items()}
+            ends |= {partition_name(topic, int(number)): int(offset) for number, offset in end.items()}
         else:
             ends[topic] = int(end)
     return ends

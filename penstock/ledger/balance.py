@@ -19,7 +19,8 @@ from penstock.ledger.book.daily_rollup import roll_counts, roll_rows, rolled_key
 from penstock.ledger.book.source_totals import SourceTotals
 from penstock.ledger.hosts.host_states import HostState, OnHost, on_host
 from penstock.ledger.hosts.over_kafka import OverKafka
-from penstock.ledger.posts import ROWS, SUM, is_partition
+from penstock.ledger.posts import ROWS, SUM
+from penstock.qualified_names import is_partition, is_relayed, split_relayed
 
 Value = TypeVar("Value")
 
@@ -244,7 +245,7 @@ def _host_listeners(
 
     ``tails`` has the landed topics, ``received`` the counts by source, buffered ones included.
     """
-    sources = {source for source in received if "/" in source}
+    sources = {source for source in received if is_relayed(source)}
     # Fast path: most instances have no other hosts.
     if not sources:
         return []
@@ -259,7 +260,7 @@ def _host_listeners(
                     fates.setdefault((source, way), Counts()).absorb(counts)
     entries = []
     for source in sorted(sources):
-        host, _, listener = source.partition("/")
+        host, listener = split_relayed(source)
         _, seen = rolled_key((source, totals.last_seen.get(source, 0)), rolled)
         of_kafka = fates.get((source, KAFKA), Counts())
         # Records of Kafka are accepted here once they have a fate.

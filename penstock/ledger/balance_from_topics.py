@@ -19,9 +19,9 @@ from penstock.ledger.book.book_from_topics import gap_rows
 from penstock.ledger.book.bucket_tables import CountTable
 from penstock.ledger.book.daily_rollup import roll_counts
 from penstock.ledger.handler_deliveries import handler_deliveries, routes
-from penstock.ledger.posts import is_partition
 from penstock.log import Gap, TopicReader
 from penstock.log.store.gaps import FILE_NAME, load
+from penstock.qualified_names import is_partition
 
 
 def all_listeners(buffers: Path, configured: Iterable[str]) -> list[str]:

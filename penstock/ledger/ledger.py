@@ -51,7 +51,6 @@ from penstock.ledger.posts import (
     Post,
     SenderPost,
     dump,
-    is_partition,
     parse,
 )
 from penstock.ledger.receipt import Losses, losses_of
@@ -67,6 +66,7 @@ from penstock.log import (
     UnknownTopic,
 )
 from penstock.log.read.glance import IntactTopic, glance
+from penstock.qualified_names import is_partition, relayed_name
 from penstock.records import body
 
 CURSOR = "pipeline"
@@ -344,7 +344,7 @@ class Ledger:
         promoted = promoted_by_minute(pages.landed, since)
         arrived = landed_by_minute(pages.landed, since | dict.fromkeys(promoted, 0))
         # Only of a host that has lost a disk: of others a duplicate is an arrived message as any.
-        former = {f"{name}/{listener}" for name, host in kafka_hosts_states.items() for listener in host.closed}
+        former = {relayed_name(name, listener) for name, host in kafka_hosts_states.items() for listener in host.closed}
         duplicates = duplicates_by_minute(pages.landed, {name: since[name] for name in former})
         compared = over_kafka.compare(kafka_hosts_states, arrived, pages.rolled, promoted, duplicates)
         return with_kafka_hosts(with_hosts(total, self.hosts.states), compared)

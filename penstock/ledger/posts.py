@@ -238,11 +238,6 @@ def _parse_audit(tier: Any, document: Any) -> AuditPost:
     return AuditPost(tier, *names, _version(document), _counts_by_bucket(document, "topic"))
 
 
-def is_partition(topic: str) -> bool:
-    """Return whether ``topic`` is a partition of Kafka and not a topic of the log."""
-    return "/" in topic
-
-
 def _counts_by_bucket(document: Any, origin: str = "source", field_name: str = "counts") -> dict[SourceBucket, Counts]:
     counts: dict[SourceBucket, Counts] = {}
     for entry in map(_object, _list(document["counts"])):

@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock.counts import EXPIRED_READ, GAP_DELETED, WITHOUT_MESSAGE, Counts, Name, lost, summed
 from penstock.ledger.posts import DISK
+from penstock.qualified_names import is_partition
 
 LOG = "log"
 UNWRITTEN = {"disk": "disk_full", "log": "log_full"}
@@ -260,7 +261,7 @@ def _handed_on(balance: Mapping[str, Any], main_routes: Mapping[str, Mapping[str
 
     0 if the pipeline reads them from Kafka and counts them there.
     """
-    if any("/" in topic["topic"] for topic in balance["topics"]):
+    if any(is_partition(topic["topic"]) for topic in balance["topics"]):
         return 0
     routed_elsewhere = (
         listener["counts"].get(f"{Name.NOT_ROUTED}{LOG}", 0)

@@ -20,7 +20,6 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.event_rules import WITH_UUID, MessageKind
 from penstock.landing.journal import Commit
 from penstock.landing.offset_runs import (
-    PARTITION_MARK,
     Offsets,
     Runs,
     as_runs,
@@ -34,6 +33,7 @@ from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import TableFile, is_missing_or_damaged, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.store.gaps import Gap
+from penstock.qualified_names import MARK
 
 ROWS = pa.schema(
     [
@@ -295,4 +295,4 @@ def matching(rows: pa.Table, topic: str, uuids: Mapping[str, Any]) -> list[tuple
 
 def _names_topic(topic: str, names: pa.Array[Any]) -> Any:
     """Report for each name whether it is the topic or one of its partitions."""
-    return pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + PARTITION_MARK))
+    return pc.or_(pc.equal(names, pa.scalar(topic)), pc.starts_with(names, topic + MARK))

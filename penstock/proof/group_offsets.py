@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from penstock.landing.offset_runs import PARTITION_MARK
+from penstock.qualified_names import is_partition, split_partition
 
 COMMIT_INTERVAL_S = 5.0
 """Interval between reports: that of Kafka's own clients (auto.commit.interval.ms)."""
@@ -53,15 +53,14 @@ class GroupOffsets:
             self._take_answer()
 
     def _send(self, ends: Mapping[str, int]) -> None:
-        changed = {
-            name: end for name, end in ends.items() if PARTITION_MARK in name and self._committed.get(name) != end
-        }
+        partitions = {name: end for name, end in ends.items() if is_partition(name)}
+        changed = {name: end for name, end in partitions.items() if self._committed.get(name) != end}
         if not changed:
             return
         self._next_s = time.monotonic() + COMMIT_INTERVAL_S
         try:
             self._admin = self._admin or AdminClient({**self._kafka, "log_level": "0"})
-            offsets = [TopicPartition(*_partition(name), end) for name, end in changed.items()]
+            offsets = [TopicPartition(*split_partition(name), end) for name, end in changed.items()]
             request = [ConsumerGroupTopicPartitions(self._group, offsets)]
             (self._answer,) = self._admin.alter_consumer_group_offsets(
                 request, request_timeout=REQUEST_TIMEOUT_S
@@ -99,8 +98,3 @@ class GroupOffsets:
         if problem != self.problem:
             _LOGGER.warning("offsets cannot be committed to group %s; the landing continues: %s", self._group, problem)
         self.problem = problem
-
-
-def _partition(name: str) -> tuple[str, int]:
-    topic, _, number = name.rpartition(PARTITION_MARK)
-    return topic, int(number)

@@ -24,7 +24,6 @@ from deltalake.transaction import CommitProperties, Transaction
 from penstock.landing.history import read_sum, stretches
 from penstock.landing.journal import Commit, latest
 from penstock.landing.landing_lock import hold_proofs_lock
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.requests.deletions import newest_request as newest_deletion
 from penstock.landing.row_sums import SLICE_OFFSETS, RowSums
@@ -36,6 +35,7 @@ from penstock.landing.table.table_reader import APPLICATION, DELETIONS_APPLICATI
 from penstock.landing.table_paths import Layout
 from penstock.landing.table_schema import MICROS
 from penstock.proof.proofs import Proof, ProvedBatch, latest_proofs
+from penstock.qualified_names import topic_and_partition
 
 APPEND_INTERVAL_S = 60.0
 """Interval between commits; a deletion is appended at once, because until then SQL misses its rows."""
@@ -213,13 +213,13 @@ def _no_rows(proof: Proof) -> Row:
 
 def _row(fate: str, topic: str, number: int, sums: RowSums, sign: int = 1) -> Row:
     """Return the counts and sums of a slice; ``sign`` -1 for rows that left the table."""
-    name, mark, partition = topic.rpartition(PARTITION_MARK)
+    name, partition = topic_and_partition(topic)
     of_slice = sums[topic, number]
     counts = {column: sign * of_slice.kinds.get(kind, 0) for kind, column in KINDS.items()}
     return {
         "fate": fate,
-        "topic": name if mark else topic,
-        "partition": int(partition) if mark else None,
+        "topic": name,
+        "partition": partition,
         "slice": number,
         "first_offset": number * SLICE_OFFSETS,
         "end_offset": (number + 1) * SLICE_OFFSETS,

@@ -19,7 +19,6 @@ from penstock.counts import Counts, Name, SourceBucket, fate_of_gap
 from penstock.landing.journal import Commit, read_journal
 from penstock.landing.offset_runs import (
     NO_RUNS,
-    PARTITION_MARK,
     OffsetRange,
     Runs,
     as_runs,
@@ -46,9 +45,10 @@ from penstock.proof.evidence import (
 )
 from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.proof.proofs import BackfillProof, Proof, read_proofs
-from penstock.proof.reread.messages import LogRecords, RereadSource, Suspect, is_partition
+from penstock.proof.reread.messages import LogRecords, RereadSource, Suspect
 from penstock.proof.rows_of_batches import RowsOf, SnapshotRows, of_its_files, survivors
 from penstock.proof.uuid_sums import counted, hashes
+from penstock.qualified_names import is_partition, topic_of
 
 Verify = Callable[[str, int, int], None]
 """Request to the owner of the log to check offsets [begin, end) of a topic: corrupt batches become gaps."""
@@ -208,7 +208,7 @@ class Prover:
                 wanted_uuids.setdefault(suspect.event.uuid, []).append(suspect.micros)
         # Duplicates are looked for in all partitions: a repeated message may have another key, and so another
         # partition.
-        topic = proof.topic.partition(PARTITION_MARK)[0]
+        topic = topic_of(proof.topic)
         landed = self._landed.find_landed({topic: wanted_uuids}).get(topic, {})
         without_survivor = {
             uuid: self._without_survivor(times, landed.get(uuid, ())) for uuid, times in wanted_uuids.items()
@@ -241,12 +241,12 @@ class Prover:
     def _deleted_survivors(self, proof: Proof, wanted_uuids: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
         """Return when events landed whose rows were deleted since, as the log still has them."""
         window = as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)])
-        topic = proof.topic.partition(PARTITION_MARK)[0]
+        topic = topic_of(proof.topic)
         landed_at: dict[str, list[int]] = {}
         for name, runs in DeletionRecord(self._layout).runs().items():
             neighbours = intersection(runs, window)
             # A repeated message may be in another partition, with about the same offset.
-            if name.partition(PARTITION_MARK)[0] != topic or not len(neighbours):
+            if topic_of(name) != topic or not len(neighbours):
                 continue
             for suspect in self._records(name).read_again(name, neighbours).suspects:
                 if suspect.event and wanted_uuids.get(suspect.event.uuid):

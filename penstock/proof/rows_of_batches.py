@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from penstock.landing.event_rules import WITH_UUID
 from penstock.landing.journal import Commit
-from penstock.landing.offset_runs import PARTITION_MARK, OffsetRange, is_inside
+from penstock.landing.offset_runs import OffsetRange, is_inside
 from penstock.landing.requests.backfill_requests import load_requests, subtract_runs
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, as_written, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.proof.evidence import NO_ROWS, is_of_topic, matching, read_rows
+from penstock.qualified_names import topic_of
 
 RowsOf = Callable[[Commit], pa.Table]
 """The rows (``evidence.ROWS``) of a batch."""
@@ -55,7 +56,7 @@ class _File:
     def may_have(self, topic: str, runs: Sequence[OffsetRange]) -> bool:
         """Report whether the file may hold some of a topic's offsets."""
         # The column of a file has the topic without the partition.
-        named = topic.partition(PARTITION_MARK)[0]
+        named = topic_of(topic)
         if not self.topics[0] <= named <= self.topics[1]:
             return False
         return any(begin <= self.offsets[1] and self.offsets[0] < end for begin, end in runs)

@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  the usual name
 
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.table_schema import VIEW_COLUMNS
+from penstock.qualified_names import partition_name
 from penstock.upkeep.quarantine.send_back import MAX_BATCH_ROWS, REPLAY_OF
 from penstock.upkeep.quarantine.send_once import Resender, RowIdentity, Sent, to_body
 
@@ -72,8 +72,7 @@ def _identity(row: Mapping[str, Any]) -> str:
 
 
 def _row_position(row: Mapping[str, Any]) -> str:
-    partition = "" if row["partition"] is None else f"{PARTITION_MARK}{row['partition']}"
-    return f"{row['topic']}{partition}:{row['offset']}"
+    return f"{partition_name(row['topic'], row['partition'])}:{row['offset']}"
 
 
 def _message_fields(row: Mapping[str, Any]) -> Sent:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.errors import PenstockError
 from penstock.files.file_system import sync_written
 from penstock.landing.event_rules import VIEWS
-from penstock.landing.offset_runs import PARTITION_MARK, Runs
+from penstock.landing.offset_runs import Runs
 from penstock.landing.requests.deletions import FOREIGN, DeletionRecord
 from penstock.landing.rows.engine import pc
 from penstock.landing.table.delta_table import ROW_KEY, DeltaTable
@@ -34,6 +34,7 @@ from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, e
 from penstock.landing.writing.written_file import in_current_columns, with_partition_columns
 from penstock.proof.deleted_rows import mask_of_rows
 from penstock.proof.foreign_deletions import may_hold_returned_rows
+from penstock.qualified_names import topic_and_partition
 
 LANDED_VIEW = "landed"
 BATCH_COLUMN = "_batch"
@@ -323,8 +324,7 @@ def _deleted(record: DeletionRecord, view: str, since: Position) -> pa.Table:
         if is_earlier or (is_typed and deletion.why == FOREIGN):
             continue
         for name, runs in runs_by_topic.items():
-            topic, mark, partition = name.partition(PARTITION_MARK)
-            number = int(partition) if mark else None
+            topic, number = topic_and_partition(name)
             count = len(runs)
             rows.append(
                 pa.table(

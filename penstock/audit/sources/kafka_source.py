@@ -29,9 +29,10 @@ from penstock.kafka.client.broker_answers import (
     retry_transient,
 )
 from penstock.kafka.large.assembler import DEFAULT_EXPIRATION_GAP
-from penstock.landing.offset_runs import PARTITION_MARK, Runs, as_runs, intersection, is_inside, runs_of
+from penstock.landing.offset_runs import Runs, as_runs, intersection, is_inside, runs_of
 from penstock.proof.reread.kafka import KafkaRecords
 from penstock.proof.reread.messages import RereadSource
+from penstock.qualified_names import partition_name
 
 TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 60.0
@@ -339,7 +340,7 @@ class KafkaSource(AuditSource):
 
     def partition_name(self, partition: int) -> str:
         """Return the name of a partition for ``reread``."""
-        return f"{self.topic}{PARTITION_MARK}{partition}"
+        return partition_name(self.topic, partition)
 
     @contextlib.contextmanager
     def _answered(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from penstock.counts import Origin
 from penstock.ledger.hosts.host_posts import FURTHER, MAX_LISTENERS
 from penstock.log import Gap
 from penstock.log.store.gaps import DELETED, EXPIRED_READ
+from penstock.qualified_names import relayed_name, split_relayed
 
 MAX_SOURCE_BYTES = 32
 """Limit: of a source and a codec, the same as in the index of a segment."""
@@ -38,13 +39,13 @@ def relayed_origin(host: str, origin: Origin, hop: str) -> Origin:
 
     ``hop`` is the topic that they leave, the last one of its hops.
     """
-    source = _cut(f"{host}/{origin.source or 'unknown'}")
+    source = _cut(relayed_name(host, origin.source or "unknown"))
     return Origin(source, origin.bucket, origin.first, origin.last, _cut(origin.codec), hops=(*origin.hops, hop))
 
 
 def relayed_listener(host: str, source: str) -> str:
     """Return the name of a source of this host in the other balance."""
-    return _cut(f"{host}/{source or 'unknown'}").partition("/")[2]
+    return split_relayed(_cut(relayed_name(host, source or "unknown")))[1]
 
 
 def _cut(text: str) -> str:

@@ -21,6 +21,7 @@ from penstock.console.wording import exact
 from penstock.errors import PenstockError
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.from_folder import FolderStore
+from penstock.qualified_names import topic_of
 from penstock.sql.configured import schemas_of, tables_of
 from penstock.sql.search import Match, containing
 from penstock.upkeep.trace.stations import Step
@@ -137,7 +138,7 @@ def _neighbour_links(topic: str, offset: int) -> str:
     links_html = " &middot; ".join(
         f'<a href="/find?q={quote(f"{topic}:{neighbour}")}">{text}</a>' for neighbour, text in links
     )
-    return f'<div class="dim">{links_html} &middot; <a href="/topic/{quote(topic.partition("/")[0])}">topic</a></div>'
+    return f'<div class="dim">{links_html} &middot; <a href="/topic/{quote(topic_of(topic))}">topic</a></div>'
 
 
 def messages_since(settings: Settings, moment: datetime, readable: Readable) -> str:

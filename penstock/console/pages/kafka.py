@@ -9,6 +9,7 @@ from penstock.console.components.theme import Html, frame, live, panel, table
 from penstock.console.daemon_poll import Daemon
 from penstock.console.wording import exact, rate
 from penstock.counts import WITHOUT_MESSAGE
+from penstock.qualified_names import is_partition
 
 HANDLER = "kafka"
 NO_SOURCE = (
@@ -40,8 +41,7 @@ def partitions(balance: dict[str, Any]) -> str:
     """Return a row per partition: messages, chunks of large ones, offsets without a message."""
     rows = []
     for topic in balance.get("topics", ()):
-        # A slash marks a partition: topics of the built-in log cannot have one.
-        if "/" in topic["topic"]:
+        if is_partition(topic["topic"]):
             fates = topic["fates"]
             landed = sum(
                 count for name, count in fates.items() if name.startswith(("landed.", "quarantined.", "duplicate"))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.rows.engine import compute
+from penstock.qualified_names import partition_name
 
 Array = np.ndarray[tuple[int], np.dtype[Any]]
 COLUMNS = {"high": np.uint64, "low": np.uint64, "micros": np.int64, "partition": np.int32, "offset": np.int64}
@@ -51,9 +51,8 @@ class EventsSeen:
         stream_index = np.zeros(len(self.topics) * width, np.int64)
         stream_index[present] = np.arange(len(present))
         streams = [(self.topics[code // width], code % width - 1) for code in present.tolist()]
-        return [
-            f"{topic}{PARTITION_MARK}{partition}" if partition >= 0 else topic for topic, partition in streams
-        ], stream_index[codes]
+        names = [partition_name(topic, partition if partition >= 0 else None) for topic, partition in streams]
+        return names, stream_index[codes]
 
     def newest_by_stream(self) -> dict[str, int]:
         """Return the newest timestamp of each stream."""

@@ -19,9 +19,9 @@ from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.partitions import KafkaPartitions, error_text
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.topics.continuity import OffsetsRestarted
 from penstock.log.topic_patterns import is_selected
+from penstock.qualified_names import topic_of
 
 ANSWER_TIMEOUT_S = 10.0
 MAX_WAIT_S = 60.0
@@ -63,14 +63,14 @@ class KafkaContinuity:
 
     def before_reading(self, ends: Mapping[str, int]) -> None:
         """Note the ids of new topics. Raises OffsetsRestarted, KafkaAway."""
-        ids = self._read_ids({_topic(name) for name in ends})
+        ids = self._read_ids({topic_of(name) for name in ends})
         self._compare(ids)
         # Order: in memory now, in the file with the check after reading: rows of this id were read in between.
         self._ids = {**ids, **self._ids}
 
     def after_reading(self, ends: Mapping[str, int]) -> None:
         """Check the ids once more, and store new ones. Raises OffsetsRestarted, KafkaAway, OSError."""
-        self._compare(self._read_ids({_topic(name) for name in ends}))
+        self._compare(self._read_ids({topic_of(name) for name in ends}))
         if self._ids != _load_marks(self._path)[0]:
             self._write()
 
@@ -79,7 +79,7 @@ class KafkaContinuity:
         lower = {name: end for name, end in ends.items() if end < landed.get(name, 0)}
         if not lower:
             return
-        names = {_topic(name) for name in lower}
+        names = {topic_of(name) for name in lower}
         self._compare(self._read_ids(names))
         views = KafkaPartitions(self._kafka).views(sorted(names))
         for name in sorted(lower):
@@ -87,7 +87,7 @@ class KafkaContinuity:
                 # A broker that has just become the leader, or that does not know the partition yet, or a topic that is
                 # being deleted; the next plan has the right end.
                 continue
-            topic = _topic(name)
+            topic = topic_of(name)
             self._cut[topic] = (
                 f"partition {name} of Kafka ends at {lower[name]}, and its offsets before {landed[name]} have landed: "
                 f"topic {topic} was made again, or its end was cut. {REMEDY}"
@@ -140,10 +140,6 @@ class KafkaContinuity:
 
     def _write(self) -> None:
         write_document(self._path, {"ids": self._ids, "cut": self._cut})
-
-
-def _topic(partition: str) -> str:
-    return partition.rpartition(PARTITION_MARK)[0]
 
 
 def _load_marks(path: Path) -> tuple[dict[str, str], dict[str, str]]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.files.errors import DamagedFile
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.table_paths import Layout
+from penstock.qualified_names import partition_name
 
 CopiedRange = tuple[int, int, int, int]
 """First log offset, number of rows, partition, first Kafka offset; both offsets are consecutive within a range."""
@@ -104,7 +104,7 @@ class OffsetMap:
 
     def partition_name(self, partition: int) -> str:
         """Return the name of a partition in the ledger."""
-        return f"{self.kafka_topic}{PARTITION_MARK}{partition}"
+        return partition_name(self.kafka_topic, partition)
 
     def kafka_ends_before(self, log_offset: int) -> dict[int, int]:
         """Return for each partition the offset after the last row copied from before ``log_offset``."""

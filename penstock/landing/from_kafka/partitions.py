@@ -13,8 +13,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.read_back import consumer
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.log.topic_patterns import is_selected
+from penstock.qualified_names import partition_name, split_partition
 
 ANSWER_TIMEOUT_S = 10.0
 """Limit: a command that shows a status waits no longer for metadata and ends of partitions."""
@@ -75,15 +75,15 @@ class KafkaPartitions:
             ) from None
         self._deadline = time.monotonic() + RECORD_TIMEOUT_S
         return {
-            f"{partition.topic}{PARTITION_MARK}{partition.partition}": PartitionView(int(ends[partition]))
+            partition_name(partition.topic, partition.partition): PartitionView(int(ends[partition]))
             for partition in partitions
         }
 
     def waiting_since(self, topic: str, offset: int) -> int | None:
         """Return the time of the first record from ``offset`` on, in microseconds; None if it is not known in time."""
-        name, _, number = topic.rpartition(PARTITION_MARK)
+        name, number = split_partition(topic)
         with consumer(self._kafka) as client:
-            client.assign([TopicPartition(name, int(number), offset)])
+            client.assign([TopicPartition(name, number, offset)])
             while (remaining_s := self._deadline - time.monotonic()) > 0:
                 message = client.poll(remaining_s)
                 if message is None or message.error():

@@ -18,6 +18,7 @@ from penstock.landing.event_rules import MAX_TIMESTAMP
 from penstock.landing.from_kafka.range_assembler import ChunkRecord, chunk_of_row, find_chunks
 from penstock.landing.from_kafka.rows import RECORD
 from penstock.landing.offset_runs import Runs, is_inside
+from penstock.qualified_names import partition_name
 
 FIRST_READ_RECORDS = 32
 """Records of the first read; each further read takes four times as many, up to the expiry gap."""
@@ -119,8 +120,9 @@ def read(
         if _is_at_end(client, messages, topic_partition, end):
             return
         if time.monotonic() > deadline:
+            name = partition_name(topic, partition)
             raise CannotReadBack(
-                f"no record of {topic}/{partition} from offset {begin} on in {NO_PROGRESS_TIMEOUT_S:g} s from Kafka"
+                f"no record of {name} from offset {begin} on in {NO_PROGRESS_TIMEOUT_S:g} s from Kafka"
             )
 
 

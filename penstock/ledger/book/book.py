@@ -32,9 +32,9 @@ from penstock.ledger.posts import (
     LandedPost,
     Post,
     SenderPost,
-    is_partition,
 )
 from penstock.log.store.gaps import Gap
+from penstock.qualified_names import is_partition
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from penstock.handover.sender_reading import Senders, are_silent
 from penstock.handover.sender_table import COUNT_NAMES, MAX_SENDERS, OTHERS, SILENT_PAUSES
 from penstock.ledger.book.bucket_tables import RowTable
 from penstock.ledger.posts import MAX_POSTED, SenderTotals, Totals
+from penstock.qualified_names import is_relayed, split_relayed
 
 GONE = ""
 """Name under which the tables that are gone are summed."""
@@ -191,10 +192,10 @@ def silent_hosts(logged: Mapping[str, RowTable], now: float) -> dict[str, float]
     begin = now - HOST_HISTORY_S
     for rows in logged.values():
         for source, columns in rows.sources():
-            if "/" in source:
+            if is_relayed(source):
                 recent = columns.buckets[bisect_right(columns.buckets, begin) :]
                 if recent:
-                    minutes.setdefault(source.partition("/")[0], set()).update(recent)
+                    minutes.setdefault(split_relayed(source)[0], set()).update(recent)
     silent: dict[str, float] = {}
     for host, buckets in sorted(minutes.items()):
         silence_s = now - max(buckets) - BUCKET_SECONDS

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.ledger.book.bucket_tables import ROWS, CountTable, RowTable
-from penstock.ledger.posts import LARGEST, SUM, is_partition
+from penstock.ledger.posts import LARGEST, SUM
+from penstock.qualified_names import is_partition, is_relayed, split_relayed
 
 Totals = dict[str, dict[str, int]]
 """Counts by source or topic, and by name."""
@@ -63,8 +64,8 @@ class SourceTotals:
     def receive(self, key: SourceBucket, counts: Mapping[str, int]) -> None:
         """Add what a source received in a bucket."""
         source, bucket = key
-        if source not in self.received and "/" in source:
-            self.sources_of_host.setdefault(source.partition("/")[0], []).append(source)
+        if source not in self.received and is_relayed(source):
+            self.sources_of_host.setdefault(split_relayed(source)[0], []).append(source)
         if bucket > self.last_seen.get(source, -1):
             self.last_seen[source] = bucket
         _add(self.received, source, counts)
@@ -95,7 +96,7 @@ class SourceTotals:
         for source in self.sources_of_host.get(host, ()):
             # Records of Kafka are received, too, and did not arrive over a relay.
             records = sum(Counts(fates[source]).rows() for fates in by_partition if source in fates)
-            arrived[source.partition("/")[2]] = self.received[source].get(Name.ACCEPTED, 0) - records
+            arrived[split_relayed(source)[1]] = self.received[source].get(Name.ACCEPTED, 0) - records
         return arrived
 
     def copy(self) -> SourceTotals:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.ledger.hosts.kafka_hosts import MINUTE_OVER_S, Closed, KafkaHost, KafkaReport
+from penstock.qualified_names import relayed_name
 
 Arrived = Mapping[int, int]
 
@@ -56,7 +57,7 @@ def separate_since(hosts: Mapping[str, KafkaHost], rolled: int = 0) -> dict[str,
             reports = [host.post.listeners.get(listener, KafkaReport())]
             reports += [host.settled.listeners[listener]] if host.settled and listener in host.settled.listeners else []
             reports += [host.closed[listener].report] if listener in host.closed else []
-            since[f"{name}/{listener}"] = min(_oldest(report, rolled) for report in reports)
+            since[relayed_name(name, listener)] = min(_oldest(report, rolled) for report in reports)
     return since
 
 
@@ -80,7 +81,7 @@ def compare(
     compared = {}
     for name, host in hosts.items():
         for listener in sorted({*host.post.listeners, *host.closed}):
-            source = f"{name}/{listener}"
+            source = relayed_name(name, listener)
             landed, copies = arrived.get(source, {}), (promoted or {}).get(source, {})
             duplicates_of_source = (duplicates or {}).get(source, {})
             compared[name, listener] = _compare(host, listener, landed, copies, duplicates_of_source, rolled)

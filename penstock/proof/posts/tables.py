@@ -9,13 +9,14 @@ from penstock.config import Settings
 from penstock.landing.from_kafka.offset_map import load_maps
 from penstock.landing.requests.deletions import DeletionRecord, load_deletions
 from penstock.landing.table_paths import Layout
-from penstock.ledger.posts import LandedPost, Post, is_partition, parse
+from penstock.ledger.posts import LandedPost, Post, parse
 from penstock.proof.foreign_deletions import unaccounted_deletions
 from penstock.proof.kafka_records import kafka_records
 from penstock.proof.posts.moved_topics import documents
 from penstock.proof.proofs import BackfillProof, Proof
 from penstock.proof.prover import rebuild
 from penstock.proof.reread.messages import RereadSource
+from penstock.qualified_names import is_partition
 
 
 def table_posts(settings: Settings) -> Iterator[Post]:

@@ -19,9 +19,10 @@ from penstock.kafka.origin_header import NO_ORIGIN, OriginReader
 from penstock.landing.from_kafka.range_assembler import RangeAssembler
 from penstock.landing.from_kafka.read_back import LookBack, consumer, read
 from penstock.landing.from_kafka.rows import ROW, rows_from_records
-from penstock.landing.offset_runs import PARTITION_MARK, Runs, difference, is_inside, runs_of
+from penstock.landing.offset_runs import Runs, difference, is_inside, runs_of
 from penstock.log.store.gaps import Gap
 from penstock.proof.reread.messages import Reread, Suspect, suspects_in
+from penstock.qualified_names import split_partition
 from penstock.records import concatenated
 
 GAP_REASONS = {
@@ -60,17 +61,15 @@ class KafkaRecords:
 
     def end(self, topic: str) -> int:
         """Return the partition's end; 0 if Kafka does not answer within 5 s."""
-        name, _, partition = topic.rpartition(PARTITION_MARK)
         try:
             with consumer(self._kafka) as client:
-                return end_offset(client, (name, int(partition)), 5)
+                return end_offset(client, split_partition(topic), 5)
         except KafkaException:
             return 0
 
     def read_again(self, topic: str, runs: Runs) -> Reread:
         """Read the records at these offsets: whole messages become suspects, the other records segments of messages."""
-        name, _, partition = topic.rpartition(PARTITION_MARK)
-        partition_key = (name, int(partition))
+        partition_key = split_partition(topic)
         reread, origins = Reread(), {}
         assembler, origin_reader = RangeAssembler(LookBack(self._kafka, self._gap), self._gap), OriginReader()
         for batch in self._read(partition_key, runs):
@@ -94,8 +93,7 @@ class KafkaRecords:
 
         Raises CannotReadBack, KafkaAway.
         """
-        name, _, partition = topic.rpartition(PARTITION_MARK)
-        partition_key = (name, int(partition))
+        partition_key = split_partition(topic)
         with _translate_errors(topic), consumer(self._kafka) as client:
             # A missing topic, and brokers that do not answer, are an error at once: reading waits for records.
             end_offset(client, partition_key, ANSWER_TIMEOUT_S)
@@ -111,9 +109,8 @@ class KafkaRecords:
 
         Raises CannotClassify, KafkaAway.
         """
-        name, _, partition = topic.rpartition(PARTITION_MARK)
         with _translate_errors(topic):
-            spans = self._absent_offsets.classify((name, int(partition)), runs.tolist())
+            spans = self._absent_offsets.classify(split_partition(topic), runs.tolist())
         return [(span.begin, span.end, ABSENCE_WORDS.get(span.absence, span.absence)) for span in spans]
 
     def _read(self, partition_key: TopicAndPartition, runs: Runs) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.counts import SourceBucket
 from penstock.landing.event_rules import Event, MessageKind
-from penstock.landing.offset_runs import PARTITION_MARK, Offsets, Runs, offsets_of
+from penstock.landing.offset_runs import Offsets, Runs, offsets_of
 from penstock.landing.rows.engine import pc
 from penstock.landing.rows.json_events import EventRules, parse_events
 from penstock.landing.rows.table_rows import has_codec, protocol_uuids
@@ -64,11 +64,6 @@ class RereadSource(Protocol):
 
     def end(self, topic: str) -> int:
         """Return the end of the topic if only this source knows it; else 0."""
-
-
-def is_partition(topic: str) -> bool:
-    """Report whether a name is a partition of Kafka (``events/0``) instead of a topic of the log."""
-    return PARTITION_MARK in topic
 
 
 def event_of(row: pa.RecordBatch, codec: str | None) -> Event | None:

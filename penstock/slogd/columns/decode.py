@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from penstock import records
 from penstock.counts import BUCKET_SECONDS, Origin
+from penstock.qualified_names import split_relayed
 from penstock.slogd import slogd_pb2 as pb
 from penstock.slogd.columns.entries import to_body, to_rows
 from penstock.slogd.columns.gathered import GatheredValues, gather_values
@@ -105,7 +106,7 @@ def _decode_columns(message: bytes) -> pa.RecordBatch:
 
 def _parse_origin(origin: pb.Origin) -> Origin:
     """Return the source and minute of relayed entries. Raises BadRequest."""
-    host, _, source = origin.source.partition("/")
+    host, source = split_relayed(origin.source)
     # Limit: the index of a segment holds 32 bytes of a source. A text with a host is never one of this host's sources.
     if not (host and source and _is_short(origin.source) and _is_short(origin.codec)):
         raise BadRequest(f"The source of an origin is HOST/SOURCE; it and the codec have at most {MAX_SOURCE} bytes")

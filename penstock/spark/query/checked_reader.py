@@ -10,11 +10,11 @@ from typing import TypeVar
 
 from penstock.errors import PenstockError
 from penstock.kafka.errors import KafkaAway
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.spark_checkpoint import Planned, find_plan, planned_ranges
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.topics.continuity import Continuity, OffsetsRestarted
+from penstock.qualified_names import is_partition
 from penstock.upkeep.repair.checkpoint_repair import drop_unfinished_plan
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class CheckedReader:
         except (OffsetsRestarted, PositionForgotten, KafkaAway) as error:
             self.refusal = error
             raise
-        self._landed |= {name: end for name, end in plan.end.items() if PARTITION_MARK in name}
+        self._landed |= {name: end for name, end in plan.end.items() if is_partition(name)}
         return answer
 
     def _check_partitions(self, ends: Mapping[str, int], previous: Planned | None) -> None:

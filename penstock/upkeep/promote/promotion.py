@@ -24,13 +24,13 @@ from penstock.landing.from_kafka.offset_map import Move, OffsetMap, load_maps, m
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
 from penstock.landing.journal import Journal
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.requests.backfill_requests import load_requests
 from penstock.landing.spark_checkpoint import newest_commit, newest_plan, read_plan, write_plan
 from penstock.landing.table_paths import Layout
 from penstock.log.errors import CorruptBatch
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
+from penstock.qualified_names import is_partition, is_relayed
 from penstock.server.kafka.records.creation_times import shown_times, split_creation_times
 from penstock.upkeep.promote.kafka_writer import (
     TIMEOUT_S,
@@ -138,8 +138,8 @@ def to_records(offsets: Sequence[int], part: pa.RecordBatch, origin: Origin) -> 
     codec_header = [(CODEC_HEADER, origin.codec.encode())] if origin.codec and origin.codec != PLAIN_CODEC else []
     # Limit: rows of a listener of this instance have no host in their source. With a header their messages would count
     # as received by another host, and once more by this one.
-    is_relayed = "/" in origin.source
-    origin_header = [(ORIGIN_HEADER, f"{origin.source}@{origin.bucket}".encode())] if is_relayed else []
+    has_host = is_relayed(origin.source)
+    origin_header = [(ORIGIN_HEADER, f"{origin.source}@{origin.bucket}".encode())] if has_host else []
     annotations, _ = split_creation_times(part.column("annotations"))
     columns = (part.column("payload"), part.column("key"), annotations)
     rows = zip(offsets, *(column.to_pylist() for column in columns), shown_times(part).tolist(), strict=True)
@@ -185,13 +185,13 @@ def _landed_ends(layout: Layout, last_batch: int) -> dict[str, int]:
     for name, request in requests.items():
         if position.get(name, 0) < request.rows:
             raise CannotMove(f"a backfill of {request.topic} is unfinished: run it again first")
-    return {topic: end for topic, end in position.items() if topic not in requests and PARTITION_MARK not in topic}
+    return {topic: end for topic, end in position.items() if topic not in requests and not is_partition(topic)}
 
 
 def _write_position(layout: Layout, batch: int, moves: Mapping[str, Move], maps: Mapping[str, OffsetMap]) -> None:
     """Write the moved position to journal and checkpoint."""
     position = {
-        f"{maps[topic].kafka_topic}{PARTITION_MARK}{partition}": offset
+        maps[topic].partition_name(partition): offset
         for topic, topic_move in moves.items()
         for partition, offset in topic_move.begins.items()
     }

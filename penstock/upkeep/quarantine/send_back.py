@@ -19,6 +19,7 @@ from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.payload_fault import Fault, find_fault
 from penstock.landing.rows.type_schemas import Schema
 from penstock.landing.table_paths import Layout
+from penstock.qualified_names import partition_name
 from penstock.upkeep.quarantine.fixes import Fix, apply_fix, keep_payload
 from penstock.upkeep.quarantine.send_once import (
     Appends,
@@ -63,8 +64,7 @@ class Row:
     @property
     def position(self) -> str:
         """Return ``topic:offset``, or for Kafka ``topic/partition:offset``."""
-        topic = self.topic if self.partition is None else f"{self.topic}/{self.partition}"
-        return f"{topic}:{self.offset}"
+        return f"{partition_name(self.topic, self.partition)}:{self.offset}"
 
     @property
     def fault(self) -> Fault:

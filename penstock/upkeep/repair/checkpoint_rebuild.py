@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.landing.journal import latest
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.requests.backfill_requests import load_requests, passed_offsets
 from penstock.landing.spark_checkpoint import (
     Planned,
@@ -33,6 +32,7 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import as_written, open_rows
 from penstock.landing.table_paths import Layout
+from penstock.qualified_names import is_partition
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -81,8 +81,8 @@ def _plan_of(layout: Layout, table: DeltaTable, newest: int) -> Planned:
         raise CheckpointLost(_advice(layout, newest, f"{layout.journal} is missing too"))
     if last > newest:
         raise CheckpointLost(_advice(layout, newest, f"{layout.journal} goes up to batch {last}"))
-    if any(PARTITION_MARK in name for name in ends):  # Kafka's since a promotion: the log's ends stay in the journal
-        ends = {name: end for name, end in ends.items() if PARTITION_MARK in name}
+    if any(is_partition(name) for name in ends):  # Kafka's since a promotion: the log's ends stay in the journal
+        ends = {name: end for name, end in ends.items() if is_partition(name)}
     if last < newest:
         if any(passed_offsets(ends, request) < request.rows for request in load_requests(layout.refills).values()):
             raise CheckpointLost(_advice(layout, newest, f"{layout.journal} lacks it, and a backfill is not done"))

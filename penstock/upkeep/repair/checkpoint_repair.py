@@ -11,7 +11,6 @@ from pathlib import Path
 from penstock.errors import PenstockError
 from penstock.landing.journal import landed_ends, latest
 from penstock.landing.landing_lock import hold_upkeep_lock
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.spark_checkpoint import (
     find_plan,
     newest_commit,
@@ -28,6 +27,7 @@ from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.table_paths import Layout
 from penstock.log.topic_patterns import is_selected
+from penstock.qualified_names import is_partition, topic_of
 from penstock.upkeep.repair.checkpoint_rebuild import CheckpointLost, rebuild_checkpoint
 
 OWN_NAME = re.compile(r"[0-9a-f]{32}\.parquet")
@@ -54,9 +54,9 @@ def check_source(layout: Layout, kafka: bool) -> None:
     """Raise SourceDiffers if the checkpoint's position belongs to another kind of source."""
     newest = newest_plan(layout.checkpoint)
     position = read_plan(layout.checkpoint, newest).end if newest >= 0 else {}
-    if kafka and any(PARTITION_MARK not in name for name in position):
+    if kafka and any(not is_partition(name) for name in position):
         raise SourceDiffers("these tables are landed from the log: `penstock promote TOPIC --to kafka` moves them over")
-    if not kafka and any(PARTITION_MARK in name for name in position):
+    if not kafka and any(is_partition(name) for name in position):
         raise SourceDiffers('these tables are landed from Kafka: they need pipeline.source = "kafka"')
 
 
@@ -101,10 +101,10 @@ def repair_positions(layout: Layout, table: DeltaTable, patterns: Sequence[str])
     for batch in planned_batches(checkpoint):
         if batch <= newest and (plan := find_plan(checkpoint, batch)) is not None:
             landed |= plan.end
-    landed = {name: end for name, end in landed.items() if PARTITION_MARK in name}
+    landed = {name: end for name, end in landed.items() if is_partition(name)}
     if not landed or (position := find_plan(checkpoint, newest)) is None:
         return landed
-    names = [name for name in landed if is_selected(name.rpartition(PARTITION_MARK)[0], patterns)]
+    names = [name for name in landed if is_selected(topic_of(name), patterns)]
     missing = {name: landed[name] for name in names if name not in position.end}
     unfinished = find_plan(checkpoint, newest + 1)
     if unfinished is not None and (missing or any(end < landed.get(n, 0) for n, end in unfinished.end.items())):

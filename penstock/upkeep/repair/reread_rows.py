@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 
 from penstock.landing.event_rules import MessageKind
 from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
-from penstock.landing.offset_runs import PARTITION_MARK, Offsets, Runs, difference, is_inside, runs_of
+from penstock.landing.offset_runs import Offsets, Runs, difference, is_inside, runs_of
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.transform.rules import Transformation, TransformRules
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.writing.part_writer import MessageBatch, join_small_batches, rows_to_land
+from penstock.qualified_names import is_partition
 from penstock.records import concatenated
 from penstock.upkeep.typed.fill import CannotRestore
 
@@ -81,7 +82,7 @@ class RowSources:
 
     def of_topic(self, topic: str) -> MessageSource:
         """Return the source of a topic, or of a partition of Kafka. Raises CannotRestore."""
-        source = self.kafka if PARTITION_MARK in topic else self.log
+        source = self.kafka if is_partition(topic) else self.log
         if source is None:
             raise CannotRestore(f"some of its rows are from topic {topic} of the log, which is not on this machine")
         return source

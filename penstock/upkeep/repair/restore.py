@@ -27,7 +27,6 @@ from penstock.landing.journal import REFILL_MARK, landed_ends, read_journal
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.offset_runs import (
     NO_RUNS,
-    PARTITION_MARK,
     Offsets,
     Runs,
     as_runs,
@@ -49,6 +48,7 @@ from penstock.landing.writing.written_file import (
     in_current_columns,
 )
 from penstock.proof.foreign_deletions import deleted_offsets
+from penstock.qualified_names import topic_and_partition
 from penstock.records import concatenated
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.repair.former_origins import ORIGIN_COLUMNS, with_former_origins
@@ -211,10 +211,10 @@ class _FileRestore:
         inside = _bounds_as_runs(group)
         possible: dict[str, Runs] = {}
         for name, end in landed_ends(self.layout).items():
-            topic, _, partition = name.rpartition(PARTITION_MARK) if PARTITION_MARK in name else (name, "", "")
+            topic, partition = topic_and_partition(name)
             is_named = topic in pc.unique(topics).to_pylist() if topics is not None else _is_within(topic, group)
             if partitions is not None:
-                is_named &= (int(partition) if partition else None) in pc.unique(partitions).to_pylist()
+                is_named &= partition in pc.unique(partitions).to_pylist()
             if is_named and REFILL_MARK not in name:
                 possible[name] = intersection(inside, as_runs([(0, end)]))
         deleted = deleted_offsets(self.layout)

@@ -25,7 +25,6 @@ from penstock.errors import PenstockError
 from penstock.landing.damaged_files import REMOVING, REPAIRED, REPORTED, files_being_removed, note_damaged_file
 from penstock.landing.journal import REFILL_MARK, landed_ends
 from penstock.landing.landing_lock import hold_upkeep_lock
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import has_landed_table, table_of
@@ -33,6 +32,7 @@ from penstock.landing.table.table_file import TableFile, is_about_content, open_
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import existing_typed_tables
+from penstock.qualified_names import is_partition, topic_of
 from penstock.upkeep.backfill_planner import (
     BackfillPlan,
     BackfillPlanner,
@@ -178,7 +178,7 @@ class Scrub:
             return "its footer is damaged, and the table's log does not have its offsets"
         (first, last), (begin, end) = bounds.topics, bounds.offsets
         topics = [topic for topic in landed_ends(self._layout) if REFILL_MARK not in topic]
-        if any(PARTITION_MARK in topic and first <= topic.rpartition(PARTITION_MARK)[0] <= last for topic in topics):
+        if any(is_partition(topic) and first <= topic_of(topic) <= last for topic in topics):
             names = first if first == last else f"{first} to {last}"
             return f"its rows are from Kafka, which is not read again (topic {names}, offsets {begin} to {end})"
         if self._topics is None:
@@ -213,7 +213,7 @@ class Scrub:
         planner = BackfillPlanner(self._topics, self._layout, (), running=True, without=without)
         plans = []
         for topic, (begin, end) in ranges.items():
-            if PARTITION_MARK in topic or REFILL_MARK in topic:
+            if is_partition(topic) or REFILL_MARK in topic:
                 continue
             try:
                 plan = planner.survey(topic, begin, end)

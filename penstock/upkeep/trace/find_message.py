@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.landing.event_rules import FOREIGN_CODECS, MessageKind
-from penstock.landing.offset_runs import PARTITION_MARK
 from penstock.landing.rows.table_rows import protocol_uuids
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.table_file import RowReader, TableFile, is_missing_or_damaged, open_rows
@@ -18,6 +17,7 @@ from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.reread.messages import event_of, of_codec
+from penstock.qualified_names import topic_and_partition
 
 DETAILS = ("topic", "partition", "offset", "source", "bucket", "received", "timestamp", "landed_at", "uuid", "reason")
 """The reported columns of a row; older files may lack some."""
@@ -38,17 +38,17 @@ def find_offset(
 
     ``topic`` may be a partition of Kafka (``name/0``).
     """
-    name, _, partition = topic.partition(PARTITION_MARK)
+    name, partition = topic_and_partition(topic)
 
     def matches(rows: pa.Table) -> Mask:
         is_match = pc.and_(
             pc.equal(rows["offset"], pa.scalar(offset)), pc.equal(rows["topic"].cast(pa.string()), pa.scalar(name))
         )
         if "partition" not in rows.column_names:
-            return pc.and_(is_match, pa.scalar(not partition))
+            return pc.and_(is_match, pa.scalar(partition is None))
         partitions = rows["partition"]
-        is_partition = pc.equal(partitions, pa.scalar(int(partition))) if partition else pc.is_null(partitions)
-        return pc.and_(is_match, is_partition)
+        matches_partition = pc.is_null(partitions) if partition is None else pc.equal(partitions, pa.scalar(partition))
+        return pc.and_(is_match, matches_partition)
 
     return _find_row(table, names, ("topic", "partition", "offset"), ("offset", offset), matches, report)
 

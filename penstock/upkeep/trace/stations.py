@@ -11,7 +11,8 @@ from penstock.landing.journal import Commit
 from penstock.log.read.segment_view import StoredBatch
 from penstock.log.store.gaps import Gap
 from penstock.proof.proofs import Proof
-from penstock.proof.reread.messages import event_of, is_partition
+from penstock.proof.reread.messages import event_of
+from penstock.qualified_names import is_partition
 
 
 @dataclass(frozen=True, slots=True)

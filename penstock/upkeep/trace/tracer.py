@@ -33,7 +33,7 @@ from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.proof.proofs import Proof, proved_refills, read_proofs
 from penstock.proof.prover import requested
-from penstock.proof.reread.messages import is_partition
+from penstock.qualified_names import is_partition, partition_name
 from penstock.upkeep.quarantine.send_back import rows_sent_back
 from penstock.upkeep.quarantine.send_once import SentRow
 from penstock.upkeep.trace.find_message import (
@@ -143,7 +143,7 @@ class Tracer:
         """Return whether a topic, or partition of Kafka (``events/0``), exists."""
         if is_partition(topic):
             return any(topic in commit.end for commit in self._commits)
-        return "/" not in topic and topic not in ("", ".", "..") and (self._topics / topic).is_dir()
+        return topic not in ("", ".", "..") and (self._topics / topic).is_dir()
 
     def landed(self, uuid: str) -> tuple[str, int] | None:
         """Return topic and offset at which an event's uuid landed last."""
@@ -151,8 +151,7 @@ class Tracer:
         row = find_uuid(self._layout.landed, _select_kinds(names, WITH_UUID), uuid, report=self._report)
         if row is None:
             return None
-        partition = row["partition"]
-        return (row["topic"] if partition is None else f"{row['topic']}/{partition}"), row["offset"]
+        return partition_name(row["topic"], row["partition"]), row["offset"]
 
     def waiting(self, uuid: str) -> tuple[str, int] | None:
         """Return topic and offset of an event in the log after the last landed offset."""
