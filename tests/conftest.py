@@ -150,7 +150,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Report tests that cannot run on this machine and are no skips: the project cannot install their programs."""
+    """Report tests that cannot run on this machine and are not skips: the project cannot install their programs."""
     of_several_processes = bool(getattr(config.option, "numprocesses", None))  # these collect, and tell nobody
     if (LEFT_OUT in config.stash or of_several_processes) and not builder():
         terminalreporter.write_line(NONE, yellow=True)

@@ -25,7 +25,7 @@ from tests.own_coverage import PACKAGE, ROOT, modules, own_tests
 
 TAG = re.compile(r"\s*# (Invariant|Order|Crash|Limit): ")
 MAX_RUN_S = 900
-"""Limit for the tests of a mutant: one that waits for ever is noticed."""
+"""Limit for the tests of a mutant: one that waits forever is noticed."""
 BLOCKS = ("body", "orelse", "finalbody")
 
 

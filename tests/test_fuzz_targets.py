@@ -453,7 +453,7 @@ def test_listed_modules_exist_and_are_listed_once() -> None:
     missing = [name for name in (*TARGETS, *NO_PARSERS) if not (ROOT / "penstock" / name).exists()]
     assert not missing
     assert not TARGETS.keys() & NO_PARSERS.keys()
-    assert NO_PARSERS.keys() <= set(modules()), "no reason is needed for what is no parser"
+    assert NO_PARSERS.keys() <= set(modules()), "no reason is needed for what is not a parser"
 
 
 @functools.cache

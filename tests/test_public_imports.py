@@ -48,7 +48,7 @@ def test_imports_in_texts_and_programs_are_recognised() -> None:
 def test_pages_and_examples_import_only_from_rooms(page: Path) -> None:
     for module, name in imports_in(page.read_text()):
         assert module.count(".") == 1, f"{page.name} imports {module}, which is inside a room"
-        assert module in {*PACKAGES, *OPEN}, f"{page.name} imports {module}, which is no folder"
+        assert module in {*PACKAGES, *OPEN}, f"{page.name} imports {module}, which is not a folder"
         assert not name or name in names_of(importlib.import_module(module)), f"{module} does not export {name}"
 
 

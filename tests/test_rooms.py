@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "penstock"
 # fmt: off
 ROOMS = [
     "errors", "compact_json", "counts", "qualified_names", "records", "lazy_names", "files", "config", "process",
-    "java", "wire", "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger", "server",
-    "client", "landing", "proof", "upkeep", "tables", "sql", "spark", "audit", "console", "testing", "drill",
+    "java", "wire", "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger",
+    "server", "client", "landing", "proof", "upkeep", "tables", "sql", "spark", "audit", "console", "testing", "drill",
     "cli",
 ]
 # fmt: on

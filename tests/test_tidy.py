@@ -164,7 +164,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/kafka/client/delivery_reports.py": "the reports of one message, without librdkafka",
     "penstock/kafka/client/message_batch.py": "the arguments of one call, without the producer",
     "penstock/kafka/client/properties.py": "names of librdkafka, shared by producer and consumer",
-    "penstock/ledger/audit_counts.py": "counts next to the balance that are no term of it",
+    "penstock/ledger/audit_counts.py": "counts next to the balance that are not a term of it",
     "penstock/ledger/checkpoint_keeper.py": "a thread of its own",
     "penstock/logbuffer/aeron/claims.py": "one class of Aeron's API",
     "penstock/logbuffer/aeron/fragments.py": "one class of Aeron's API",

@@ -100,7 +100,7 @@ def normalize_column(name: str) -> str:
         return name
     match = _JSON_COLUMN.fullmatch(name)
     if match is None:
-        raise NoOffsets(f"{name!r} is no field of a JSON column: write it like meta->'$.source.offset'")
+        raise NoOffsets(f"{name!r} is not a field of a JSON column: write it like meta->'$.source.offset'")
     return f"{match['column']}{ARROW}'{match['path']}'"
 
 

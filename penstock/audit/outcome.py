@@ -152,7 +152,7 @@ class Report:
     rows_of_no_record: int = 0
     """Rows whose id no record has, which may have expired: no finding."""
     repeated_ids: int = 0
-    """Ids that several records have: one row for all of them is no finding."""
+    """Ids that several records have: one row for all of them is not a finding."""
     possibly_doubled: int = 0
     """Ids with more rows than stored records, which may have had more records: no finding."""
     lost_files: list[str] = field(default_factory=list)

@@ -205,7 +205,7 @@ def _check_addresses(*addresses: str) -> None:
         try:
             urlsplit(address)
         except ValueError:  # its text may quote the password
-            fail(f"not decided: {without_credentials(address)} is no valid address", UNDECIDED)
+            fail(f"not decided: {without_credentials(address)} is not a valid address", UNDECIDED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The command ``penstock``: the list of commands, and what goes wrong with any of them.
+"""The command ``penstock``: the list of commands, and the errors that all of them share.
 
 Only the command that is called is imported, as some need libraries that take seconds to import; within a group, too,
 only the called command's module. Lists of commands are made without importing any: ``read_summary`` takes each summary
@@ -36,15 +36,14 @@ EXTRAS = {
     "opentelemetry": "otel",
 }
 """The extra of the package that installs a library."""
-NEED_PANDAS = (
+COMMANDS_WITH_PANDAS = (
     ["pipeline", "run"],
     ["pipeline", "query"],
     ["pipeline", "backfill"],
     ["pipeline", "replay"],
     ["pipeline", "quarantine", "replay"],
 )
-"""Commands with which Spark or a user's function may use pandas; for all others ``tune`` keeps PyArrow from importing
-it.
+"""Commands in which Spark or a user's function may use pandas; in all others ``tune`` keeps PyArrow from importing it.
 """
 
 LINUX_COMMANDS = ("up", "serve", "drill")
@@ -67,7 +66,7 @@ def build(arguments: Sequence[str] | None) -> typer.Typer:
     app.callback()(_options)
     app.command("version")(_version)
     words = None if arguments is None else [word for word in arguments if not word.startswith("-")]
-    if not any((words or [])[: len(command)] == command for command in NEED_PANDAS):
+    if not any((words or [])[: len(command)] == command for command in COMMANDS_WITH_PANDAS):
         importlib.import_module("penstock.process.tuning").tune("command")
     _add_commands(app, COMMANDS, words)
     return app
@@ -124,7 +123,7 @@ def _options(
     """Take the options before a command."""
 
 
-def end(message: object) -> NoReturn:
+def exit_with_error(message: object) -> NoReturn:
     """Print an error and exit."""
     # Imports rich.
     from penstock.cli.common import fail
@@ -132,8 +131,8 @@ def end(message: object) -> NoReturn:
     fail(message)
 
 
-def explain_platform(command: str, platform: str, machine: str, libc: str) -> str:
-    """Return why ``command`` cannot run on this platform, and what can; "" if it can.
+def platform_problem(command: str, platform: str, machine: str, libc: str) -> str:
+    """Return why ``command`` cannot run on this platform, and which commands can; "" if it can.
 
     ``platform`` as ``sys.platform``, ``machine`` as ``os.uname`` has it, ``libc``: name and version, or "".
     """
@@ -164,7 +163,7 @@ def main() -> None:
     """Run the command line."""
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     machine = os.uname().machine if hasattr(os, "uname") else ""
-    if reason := explain_platform(command, sys.platform, machine, _libc()):
+    if reason := platform_problem(command, sys.platform, machine, _libc()):
         sys.exit(f"penstock: {reason}")
     os.umask(os.umask(0) | UMASK)
     tolerate_encoding()
@@ -172,23 +171,23 @@ def main() -> None:
         typed = typed_words()
         build(sys.argv[1:] if typed is None else typed)(prog_name="penstock")
     except BrokenPipeError:
-        # The reader, such as `head`, has enough. Python would report another one when it flushes at exit.
+        # The reader, such as `head`, has enough. Python would report a second error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         if missing not in EXTRAS:
             raise
-        end(f"this needs {missing}: pip install 'penstock-pipe[{EXTRAS[missing]}]'")
+        exit_with_error(f"this needs {missing}: pip install 'penstock-pipe[{EXTRAS[missing]}]'")
     except UnicodeEncodeError as error:
         # A name is sent or stored as UTF-8; in arguments and paths Python keeps all other bytes as lone surrogates.
         words = [word for word in [*sys.argv[1:], error.object[:MAX_SHOWN_TEXT]] if not _is_utf8(word)]
         if not words:
             raise
-        end(f"{os.fsencode(words[0])!r} is not UTF-8: use another name")
+        exit_with_error(f"{os.fsencode(words[0])!r} is not UTF-8: use another name")
     except (PenstockError, OSError) as error:
         # No Java, a folder without write permission, a daemon that stopped.
-        end(error)
+        exit_with_error(error)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class DatagramBatch:
     def send(self, sock: socket.socket) -> int:
         """Send all datagrams over the connected ``sock``; return their number, as the kernel reports it.
 
-        A missing listener is no error: its datagrams are sent and lost. Raises OSError for other failures.
+        A missing listener is not an error: its datagrams are sent and lost. Raises OSError for other failures.
         """
         sent = 0
         while sent < len(self):

@@ -42,7 +42,7 @@ def internal_token(data_dir: Path, *, replace: bool = False) -> str:
     """
     path = data_dir / TOKEN_FILE
     if path.exists():
-        # Nothing is removed that is no file: what it holds is not known.
+        # Nothing is removed that is not a file: what it holds is not known.
         check_regular(path.stat(), path)
     try:
         return read_token(path)

@@ -58,7 +58,7 @@ def keys_of(settings: Settings, origins: Mapping[str, str] | None = None) -> lis
 
 
 def _display(leaf: str, value: Any, field: FieldInfo) -> str:
-    # A number is no secret, such as the limit max_open_per_token, and neither is the name of a file.
+    # A number is not a secret, such as the limit max_open_per_token, and neither is the name of a file.
     secret = is_secret(leaf, field) and value not in (None, "", {}) and not isinstance(value, int | float | Path)
     return MASK if secret else format_value(value, field)
 

@@ -32,7 +32,7 @@ ALARM_ADVICE = {
     "failed": "the webhook or the command does not accept alarms: its error is in the daemon's log (alarms.)",
     "dropped": "deliveries take too long: check the webhook or the command, or lower alarms.timeout",
 }
-"""Advice by result of ``penstock_alarms_total``; other results are no problem."""
+"""Advice by result of ``penstock_alarms_total``; other results are not a problem."""
 
 # By the name of a count, or its stem; ``{origin}`` becomes the listener or topic.
 REMEDIES = {
@@ -198,7 +198,7 @@ def _unread(daemon: Daemon) -> list[Finding]:
 
 def _topics(daemon: Daemon) -> Iterator[Finding]:
     grown = daemon.history.grown
-    # Shares are of the last hour: a burst of last week must not warn for ever.
+    # Shares are of the last hour: a burst of last week must not warn forever.
     fates_of_hour = {topic["topic"]: topic["fates"] for topic in daemon.hour.get("topics", ())}
     for topic in daemon.existing_topics():
         name = topic["topic"]

@@ -117,7 +117,7 @@ class TrustedProxy:
             raise Refused(f"nobody can log in until the users can be read: {self.users.problem}")
         role = user.role if user else self.default_role
         if role is None:
-            raise Refused(f"{name} is no user of this console: penstock users add {name} --proxy-only")
+            raise Refused(f"{name} is not a user of this console: penstock users add {name} --proxy-only")
         return Person(name, role, self.origin(scope))
 
     def origin(self, scope: Scope) -> str:

@@ -21,7 +21,7 @@ def read_secret(path: Path) -> bytes:
     """Return the content of a file with a secret. Raises OSError and UnsafeFile."""
     # Before it is opened, because a socket cannot be. A shell's <(command) is a pipe.
     check_regular(path.stat(), path, allow_pipe=True)
-    # A FIFO without a writer would block a plain open for ever.
+    # A FIFO without a writer would block a plain open forever.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         # The open file is judged, not the path: another file may take its name in between.

@@ -174,7 +174,7 @@ class FrameReader(threading.Thread):
                 subscription.release()
                 if has_progress is None:
                     return False
-                # Limit: a writer that continues, as during a restart, would keep a stopping reader for ever.
+                # Limit: a writer that continues, as during a restart, would keep a stopping reader forever.
                 if last_position is not None and subscription.position >= last_position:
                     return True
                 if has_progress:

@@ -206,7 +206,7 @@ class FrameWriter:
         try:
             self.senders = SenderTable(path, frame.begin if frame else -1)
         except OSError as error:
-            # A table that nobody writes would report its senders as silent for ever. The ledger has its last post.
+            # A table that nobody writes would report its senders as silent forever. The ledger has its last post.
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
             _LOGGER.warning("listener %r: senders are not counted: %s", self._source, error)

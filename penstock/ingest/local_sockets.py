@@ -75,7 +75,7 @@ def _remove_stale_file(path: Path, kind: int) -> None:
                 "remove the link, or configure another path"
             )
         if not stat.S_ISSOCK(mode):
-            raise ValueError("the file exists and is no socket: remove it, or configure another path")
+            raise ValueError("the file exists and is not a socket: remove it, or configure another path")
         with socket.socket(socket.AF_UNIX, kind) as probe:
             probe.setblocking(False)
             try:

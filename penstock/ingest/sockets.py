@@ -51,7 +51,7 @@ def open_socket(listener: ListenerConfig, old_sockets: Sequence[socket.socket] =
         except OSError:
             sock.close()
             raise
-    except (OSError, ValueError) as error:  # ValueError: the host is no valid name
+    except (OSError, ValueError) as error:  # ValueError: the host is not a valid name
         raise cannot_listen(listener, error) from None
     return sock
 
@@ -90,7 +90,7 @@ def serves_listener(sock: socket.socket, listener: ListenerConfig) -> bool:
         # gRPC binds its own socket next to one that reserves the address; others listen once they have a receiver.
         is_listening = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
         is_reserved = not is_listening and bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT))
-    except (OSError, ValueError):  # ValueError: the host is no valid name, or the socket has no address
+    except (OSError, ValueError):  # ValueError: the host is not a valid name, or the socket has no address
         return False
     return (
         (sock.family, sock.type, bound_host) == (family, kind, host)

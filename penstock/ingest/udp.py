@@ -305,7 +305,7 @@ class UdpReceiver:
         return with_losses(arrivals, losses) if losses and not self._is_local else arrivals
 
     def _users(self, begin: int, end: int) -> npt.NDArray[np.uint64]:
-        # Processes come and go, users stay. One more, because 0 is no identity.
+        # Processes come and go, users stay. One more, because 0 is not an identity.
         users: npt.NDArray[np.uint64] = (self._slots.credentials(begin, end)[:, 1] + 1).astype(np.uint64)
         return users
 

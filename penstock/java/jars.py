@@ -49,7 +49,7 @@ KAFKA_BROKER = (
     Library("org.apache.kafka", "kafka_2.13", "4.3.1"),
     Library("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", alone=True),
 )
-"""A broker and a log4j binding: without the binding, which is no dependency of the broker, it writes no log."""
+"""A broker and a log4j binding: without the binding, which is not a dependency of the broker, it writes no log."""
 SPARK_KAFKA = (
     Library("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", alone=True),
     Library("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", alone=True),

@@ -69,7 +69,7 @@ class OriginReader:
         rows = parents.filter(is_origin).to_numpy(zero_copy_only=False)
         texts = pc.struct_field(headers.flatten(), "value").filter(is_origin).dictionary_encode()
         origins = np.full(len(headers), _NONE)
-        # The last header of a record counts; one without a value is no header.
+        # The last header of a record counts; one without a value is not a header.
         codes = texts.indices.fill_null(len(texts.dictionary)).to_numpy(zero_copy_only=False)
         origins[rows] = np.append(self._origins_of(texts.dictionary), _NONE)[codes]
         minutes = np.array(self._minutes)[origins]

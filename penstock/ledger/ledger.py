@@ -78,7 +78,7 @@ Other topics are opened if their files look damaged, and otherwise on demand.
 """
 
 SENDER_POST_INTERVAL_S = 3600.0
-"""Interval of posts of senders, which are stored for ever: a table that is lost costs the counts of an hour."""
+"""Interval of posts of senders, which are stored forever: a table that is lost costs the counts of an hour."""
 MAX_HELD_EVENTS = 1_000
 """Limit for the events that wait for space on the disk; the supervisor sends again as many."""
 _LOGGER = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ class Ledger:
         return horizon(self._time(), ages) if self._log.clock.right else None
 
     def _check(self, post: Post) -> None:
-        """Refuse a post that cannot be true. Posts are stored for ever, so a wrong one cannot be taken back."""
+        """Refuse a post that cannot be true. Posts are stored forever, so a wrong one cannot be taken back."""
         if isinstance(post, AuditPost | EventPost):
             return
         if isinstance(post, ClientPost | SenderPost):

@@ -37,7 +37,7 @@ LONGEST_SHOWN = 100
 MAX_POSTED = 1_000
 """Limit: senders of one post."""
 LONGEST_NAME = 1_024
-"""Limit for the characters of a source, an incarnation or a topic: posts are stored for ever."""
+"""Limit for the characters of a source, an incarnation or a topic: posts are stored forever."""
 
 
 class BadPost(PenstockError, ValueError):

@@ -135,7 +135,7 @@ def _flatten(entry: Document, prefix: str = "") -> Iterator[tuple[str, object]]:
 
 
 def _fates_alone(entry: Document) -> Document:
-    """Remove counts that are no fates: the files of a deleted row no longer show that it was redacted."""
+    """Remove counts that are not fates: the files of a deleted row no longer show that it was redacted."""
     if "fates" not in entry:
         return entry
     return entry | {"fates": {name: n for name, n in entry["fates"].items() if name != Name.REDACTED}}

@@ -18,7 +18,7 @@ from penstock.qualified_names import is_partition
 
 LOG = "log"
 UNWRITTEN = {"disk": "disk_full", "log": "log_full"}
-"""Reasons of messages that the log missed because it could not be written, by what was full. They are no counts: an
+"""Reasons of messages that the log missed because it could not be written, by what was full. They are not counts: an
 event of the timeline attributes a part of the count MISSED_BY_LOG to them.
 """
 MISSED_BY_LOG = f"{Name.POLICY_DROP}{LOG}"
@@ -53,7 +53,7 @@ class Receipt:
     messages that reporting senders sent and that never arrived, by listener. ``missed`` has what handlers other than
     the log missed. ``refused_requests`` were refused as a whole, so the number of their messages is unknown and no term
     of the sum. ``skipped_bytes`` are the bytes of lines that were lost as overlong. ``without_message``
-    counts offsets of Kafka that show no message to any reader, by fate; they are no term of the sum either.
+    counts offsets of Kafka that show no message to any reader, by fate; they are not a term of the sum either.
     ``not_started`` names processes that cannot start, so that their senders' messages may not arrive.
     """
 

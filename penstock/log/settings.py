@@ -40,7 +40,7 @@ class TopicSettings:
 
     ``durability``: what a resolved append promises: ``written`` (in the file: survives the process) or
     ``synced`` (on the disk: survives the machine). ``received`` is promised before the log; here it is ``written``.
-    ``retain_bytes``: 0 is no limit. ``retention_policy``: ``keep`` never expires what a cursor has not passed.
+    ``retain_bytes``: 0 means no limit. ``retention_policy``: ``keep`` never expires what a cursor has not passed.
     ``compression``: of sealed segments. ``timestamp_type``: the time of a record for Kafka clients; ``create`` is the
     producer's, stored as an annotation. ``readers`` and ``writers``: names of tokens, ``*`` is anybody.
     """
@@ -92,7 +92,7 @@ def _validate(key: str, value: Any) -> Any:
 
 def _validate_choice(key: str, value: Any) -> str:
     if value not in _CHOICES[key]:
-        raise InvalidSetting(f"{key}: {value!r} is none of {', '.join(_CHOICES[key])}")
+        raise InvalidSetting(f"{key}: {value!r} is not one of {', '.join(_CHOICES[key])}")
     return str(value)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.logbuffer import descriptor
 from penstock.logbuffer.mapped import LogFile
-from penstock.logbuffer.reshape import newest_term
+from penstock.logbuffer.reshape import newest_term_count
 
 SEARCH_CHUNK_BYTES = 1 << 20
 
@@ -47,4 +47,4 @@ def first_used(log: LogFile, position: int, end: int) -> int:
 def newest_by_frames(log: LogFile) -> int:
     """Return the highest term count with a frame, or -1; reads the whole file."""
     count = descriptor.PARTITIONS * log.term_length // descriptor.FRAME_ALIGNMENT
-    return newest_term(np.frombuffer(log.bytes, descriptor.HEADER_DTYPE, count), log.parameters)
+    return newest_term_count(np.frombuffer(log.bytes, descriptor.HEADER_DTYPE, count), log.parameters)

@@ -77,7 +77,7 @@ class MissingFrame:
         return length > 0 and (not self._in_order or position + length <= self.tail())
 
     def _is_gap_expired(self, position: int) -> bool:
-        """Report whether the gap is too old; without a tail behind it, it is no gap."""
+        """Report whether the gap is too old; without a tail behind it, it is not a gap."""
         if self.tail() <= position:
             self._since = None
             return False

@@ -19,7 +19,7 @@ from penstock.logbuffer import descriptor
 from penstock.logbuffer.errors import NotALogBuffer
 from penstock.logbuffer.frame_search import first_used, newest_by_frames, next_frame
 from penstock.logbuffer.mapped import LogFile
-from penstock.logbuffer.reshape import derived, rebuild, resize
+from penstock.logbuffer.reshape import derive_parameters, rebuild, resize
 
 
 class Reason(StrEnum):
@@ -69,7 +69,7 @@ def recover(path: Path, readers: Sequence[int], expected: descriptor.Parameters 
         log = LogFile(path, writable=True)
     except NotALogBuffer as error:
         if not resize(path):
-            rebuild(path, expected or derived(path), error)
+            rebuild(path, expected or derive_parameters(path), error)
         log, notes = LogFile(path, writable=True), (str(error),)
     if expected and log.term_length == expected.term_length and log.parameters.mtu != expected.mtu:
         notes = (*notes, f"{path}: metadata have an MTU of {log.parameters.mtu}, corrected to {expected.mtu}")
@@ -89,7 +89,7 @@ def recover(path: Path, readers: Sequence[int], expected: descriptor.Parameters 
 
 def _correct_owner(log: LogFile, recovered: Recovered, readers: Sequence[int]) -> tuple[LogFile, Recovered]:
     """Rebuild metadata that name a stream of which the file has no frame, if its frames name another."""
-    parameters, derived_parameters = log.parameters, derived(log.path)
+    parameters, derived_parameters = log.parameters, derive_parameters(log.path)
     if derived_parameters is None or (derived_parameters.session_id, derived_parameters.stream_id) == (
         parameters.session_id,
         parameters.stream_id,
@@ -205,7 +205,7 @@ class _Walk:
     def _skip_to(self, resume: int) -> None:
         begin, self.position = self.position, resume
         if self._floor is not None:
-            # Bytes before the lowest reader may have been cleaned: they are no loss.
+            # Bytes before the lowest reader may have been cleaned: they are not a loss.
             begin = max(begin, min(self._floor, resume))
         elif not self._has_met_frame:
             begin = self._first_unread_byte(begin, resume)

@@ -53,14 +53,14 @@ def rebuild(path: Path, expected: descriptor.Parameters | None, error: NotALogBu
         raise error
     with open(path, "r+b") as file:
         slots = _map_slots(file, expected)
-        count = newest_term(slots, expected)
+        count = newest_term_count(slots, expected)
         if count < 0:
             raise error
-        cut = _truncated_frames(slots, expected)
+        truncated_frames = _truncated_frames(slots, expected)
         del slots
         # Order: frames that the file's end cut off are removed before the new metadata make the file valid.
         os.ftruncate(file.fileno(), min(_size(file) & -descriptor.FRAME_ALIGNMENT, expected.file_length))
-        for file_offset in cut:
+        for file_offset in truncated_frames:
             os.pwrite(file.fileno(), bytes(4), file_offset)
         os.posix_fallocate(file.fileno(), 0, expected.file_length)
         block = bytearray(expected.metadata(count * expected.term_length))
@@ -69,7 +69,7 @@ def rebuild(path: Path, expected: descriptor.Parameters | None, error: NotALogBu
         os.fsync(file.fileno())
 
 
-def derived(path: Path) -> descriptor.Parameters | None:
+def derive_parameters(path: Path) -> descriptor.Parameters | None:
     """Return the parameters of a file with damaged metadata, or None if too little remains.
 
     The size gives the term length and the frames give the owner. Of the three places with the initial term id two must
@@ -141,7 +141,7 @@ def _most_frequent_owner(file: BinaryIO, term_length: int) -> tuple[int, int] | 
     return owners.most_common(1)[0][0] if owners else None
 
 
-def newest_term(slots: np.ndarray, parameters: descriptor.Parameters) -> int:
+def newest_term_count(slots: np.ndarray, parameters: descriptor.Parameters) -> int:
     """Return the highest term count with a frame in ``slots`` (HEADER_DTYPE, from the start of a file), or -1."""
     return max((int(counts.max()) for _, _, counts in _frames_by_partition(slots, parameters)), default=-1)
 

@@ -1,7 +1,7 @@
 """Rows that other programs deleted, found in the log of the Delta table and counted as ``deleted.foreign``.
 
-A commit may also repeat rows, or bring deleted ones back: that is no fate, so the balance names such a commit instead
-(``Complaint``).
+A commit may also repeat rows, or bring deleted ones back: that is not a fate, so the balance names such a
+commit instead (``Complaint``).
 """
 
 from __future__ import annotations

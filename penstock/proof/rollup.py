@@ -56,7 +56,7 @@ def roll_up(layout: Layout, through: int, now: Callable[[], float | None], fs: F
     # Order: lines are dropped last. Until then a batch may be in a line and in a stretch, and readers skip the line.
     for journal in (layout.journal, layout.proofs):
         _drop_lines(journal, through, fs)
-    # Once a day is enough, and an implausible clock would sum the minutes of recent days for ever.
+    # Once a day is enough, and an implausible clock would sum the minutes of recent days forever.
     if new_day and (time_s := now()) is not None:
         _without_minutes(layout, datetime.fromtimestamp(time_s, UTC).date() - MINUTES_FOR, fs)
     return len(added)

@@ -348,7 +348,7 @@ def _watch(
         if time.monotonic() >= next_note:
             next_note = time.monotonic() + NOTE_INTERVAL_S
             memory.release_growth()
-            # A commit waits for an unreachable store without a limit, so it is no stall of Spark.
+            # A commit waits for an unreachable store without a limit, so it is not a stall of Spark.
             is_committing = running.is_committing
             stall_watch.note(
                 None if is_committing else batch_state(session.sparkContext, running.query, is_remote=is_remote)

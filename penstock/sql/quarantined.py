@@ -190,7 +190,7 @@ def _sent_before(tables: Tables, selection: Selection) -> int:
 def in_order(tables: Tables, selection: Selection, through: datetime | None) -> Iterator[list[Row]]:
     """Yield the messages of a selection that can be sent back in steps, oldest first.
 
-    ``through`` limits the time: a message that is quarantined again after it was sent back must not be sent for ever.
+    ``through`` limits the time: a message that is quarantined again after it was sent back must not be sent forever.
     """
     after: RowPosition | None = None
     while through is not None:

@@ -117,7 +117,7 @@ def read_request(data_dir: Path) -> Installation | None:
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise ConfigError(f"{path}: other users may write it; remove it and try again")
         try:
-            # Limit: a longer file is no request, and its start is no JSON.
+            # Limit: a longer file is not a request, and its start is not JSON.
             installation = Installation.from_document(parse_object(file.read(MAX_REQUEST_BYTES)))
         except ValueError:
             raise ConfigError(f"{path}: not a request to restart; remove it and try again") from None

@@ -106,7 +106,7 @@ def warn_of_idle_handlers(settings: Settings) -> None:
 def check_handlers(listeners: Sequence[ListenerConfig], tick: Callable[[], None] = lambda: None) -> None:
     """Create each handler, calling ``tick`` during the wait. Raises ConfigError for settings that a handler refuses.
 
-    A slow handler is no failure: its own process continues to create it.
+    A slow handler is not a failure: its own process continues to create it.
     """
     handlers = [
         {"listener": listener.name, "handler": handler.model_dump(mode="json")}

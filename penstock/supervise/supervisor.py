@@ -476,7 +476,7 @@ def already_running(data_dir: Path) -> str:
 
 
 def _lock_data_dir(data_dir: Path) -> int:
-    # Order: before a file is opened, as the open of a FIFO may wait for ever.
+    # Order: before a file is opened, as the open of a FIFO may wait forever.
     check_data_directory(data_dir)
     descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

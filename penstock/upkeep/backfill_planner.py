@@ -124,7 +124,7 @@ class BackfillPlanner:
             self._find_lost(plan, remaining[is_committed])
 
     def _find_lost(self, plan: BackfillPlan, missing: Offsets) -> None:
-        """Find the committed offsets that are in no file and are no duplicates of rows in the table."""
+        """Find the committed offsets that are in no file and are not duplicates of rows in the table."""
         reread = LogRecords(self._topics).read_again(plan.topic, runs_of(missing))
         uuids = {suspect.event.uuid for suspect in reread.suspects if suspect.event}
         existing_uuids = self._find_landed_uuids(plan.topic, uuids) | (
@@ -192,7 +192,7 @@ class BackfillPlanner:
 
 
 def _without_duplicates(suspects: Sequence[Suspect], landed: set[str]) -> Iterator[int]:
-    """Yield the offsets of suspects that are no duplicates of landed rows, or of each other."""
+    """Yield the offsets of suspects that are not duplicates of landed rows, or of each other."""
     known_uuids = set(landed)
     for suspect in suspects:
         if suspect.event is None or suspect.event.uuid not in known_uuids:

@@ -1,7 +1,7 @@
 """Backups of a running instance: a copy of its files at one moment, which a start continues like after a crash.
 
 Most bytes are copied while everything runs. Then all processes stop for a moment, in which files that changed are
-copied again. Crash: the manifest is written last, so a folder without it is no backup and the next attempt continues
+copied again. Crash: the manifest is written last, so a folder without it is not a backup and the next attempt continues
 it.
 """
 

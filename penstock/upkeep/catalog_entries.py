@@ -115,7 +115,7 @@ def open_catalog(address: str, namespace: str) -> Iterator[Catalog]:
     Raises CatalogFailed.
     """
     if address != GLUE and not re.fullmatch(r"thrift://[^/:]+(:\d+)?/?", address):
-        raise CatalogFailed(f"{address} is no catalog: it is glue, or thrift://HOST:PORT of a Hive metastore")
+        raise CatalogFailed(f"{address} is not a catalog: it is glue, or thrift://HOST:PORT of a Hive metastore")
     try:
         with (_open_glue if address == GLUE else _open_hive)(address, namespace) as catalog:
             yield catalog

@@ -72,7 +72,7 @@ class TableChanging(PenstockError, RuntimeError):
 
 
 class BadPosition(PenstockError, ValueError):
-    """A text that is no position."""
+    """A text that is not a position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Source:
     files: list[TableFile]
     kind: str = ""
     deleted_before: Mapping[str, Runs] = field(default_factory=dict)
-    """Offsets by topic of deleted rows that another program may have brought back: they are no rows of the table."""
+    """Offsets by topic of deleted rows that another program may have brought back: they are not rows of the table."""
 
     def read(self, landed_at: frozenset[int] | None, names: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
         """Yield rows. ``landed_at``: only rows with one of these times; ``names``: only of these files."""

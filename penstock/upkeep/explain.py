@@ -160,7 +160,7 @@ def _lines_or_datagram(payload: bytes, listener: ListenerConfig) -> _Decoded:
 
 
 def _refusals(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the counts of what was no message."""
+    """Return the counts of what was not a message."""
     accepted = {Name.TAKEN, Name.UNBOXED, Name.SEEN, Name.ACCEPTED}
     return {str(name): count for name, count in counts.items() if count > 0 and name not in accepted}
 
@@ -233,7 +233,7 @@ def _outcome(
                 columns |= {f"{table.view}.{n}": _text(cell) for n, cell in cells.items() if cell is not None}
     elif kind is MessageKind.QUARANTINE:
         found_fault = find_fault(row["reason"], payload, rules.events.schemas)
-        why, fault = f"begins with {{ and is no valid event: {found_fault.text}", found_fault.document()
+        why, fault = f"begins with {{ and is not a valid event: {found_fault.text}", found_fault.document()
     elif kind is MessageKind.SYSLOG:
         why = "every message of the codec syslog"
     elif kind is MessageKind.DROPPED:

@@ -314,7 +314,7 @@ def test_table_that_changes_during_the_audit_is_read_at_the_opened_version(
     (part,) = report.partitions
     assert report.version == opened.version
     assert (part.rows, part.missing.tolist(), part.doubled.tolist()) == (59, [[30, 31], [50, 60]], [[10, 20]])
-    # The opened version and its history name the commits, and files of newer versions are no orphans.
+    # The opened version and its history name the commits, and files of newer versions are not orphans.
     assert len({commit for commit in part.doubled_in.values() if commit}) == 2
     assert (part.losses, part.orphans, report.lost_files) == ([], {}, [])
     status, now, errors = run_audit(topics, topic, lake.address)

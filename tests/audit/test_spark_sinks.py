@@ -1,4 +1,4 @@
-"""Spark Structured Streaming as the audited pipeline: losses and doubled batches are found, restarts are no finding."""
+"""Spark Structured Streaming as the audited pipeline: losses and doubled batches are findings, restarts are not."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_offsets_and_partitions_of_any_type_are_read(orders: Orders, tmp_path: P
 def test_text_that_is_no_partition_is_not_decided(orders: Orders, tmp_path: Path) -> None:
     rows: list[list[object]] = [[orders.name, f"p{partition}", offset] for partition, offset in orders.rows]
     status, _, errors = run_audit(orders.topics, orders.name, write_sqlite(tmp_path, rows))
-    assert (status, "has 'p0', which is no partition" in errors) == (2, True), errors
+    assert (status, "has 'p0', which is not a partition" in errors) == (2, True), errors
 
 
 def test_partitions_that_no_topic_has_are_unknown(orders: Orders, tmp_path: Path) -> None:

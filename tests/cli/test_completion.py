@@ -75,7 +75,10 @@ def test_typed_words_are_read_for_each_shell() -> None:
 
 
 def test_completion_prints_a_shell_function() -> None:
-    named = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}  # whatever runs the tests is no shell
+    named = {
+        **os.environ,
+        "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1",
+    }  # the tests have no shell as their parent
     command = [sys.executable, "-c", SCRIPT, "--show-completion", "bash"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, env=named)
     assert "_PENSTOCK_COMPLETE=complete_bash" in printed.stdout

@@ -13,7 +13,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli.commands import COMMANDS, Command
-from penstock.cli.main import LINUX_COMMANDS, build, explain_platform, read_summary
+from penstock.cli.main import LINUX_COMMANDS, build, platform_problem, read_summary
 from penstock.counts import Origin
 from penstock.records import body
 from tests.cli.command_line import run
@@ -238,7 +238,7 @@ def test_invalid_data_directory_is_one_error_line(command: str, tmp_path: Path) 
 def test_platform_that_cannot_run_a_command_is_named_in_one_line(
     command: str, platform: str, machine: str, libc: str, named: str
 ) -> None:
-    text = explain_platform(command, platform, machine, libc)
+    text = platform_problem(command, platform, machine, libc)
     assert named in text
     assert "\n" not in text
 
@@ -246,7 +246,7 @@ def test_platform_that_cannot_run_a_command_is_named_in_one_line(
 def test_platforms_of_servers_and_clients_are_allowed() -> None:
     assert set(LINUX_COMMANDS) <= set(COMMANDS)
     for machine in ("x86_64", "aarch64"):
-        assert explain_platform("serve", "linux", machine, "glibc 2.36") == ""
+        assert platform_problem("serve", "linux", machine, "glibc 2.36") == ""
     for platform, machine in (("darwin", "arm64"), ("linux", "aarch64")):
-        assert explain_platform("consume", platform, machine, "") == ""
-    assert "WSL 2" in explain_platform("consume", "win32", "", "")
+        assert platform_problem("consume", platform, machine, "") == ""
+    assert "WSL 2" in platform_problem("consume", "win32", "", "")

@@ -148,7 +148,7 @@ def test_proxy_names_the_user_whose_role_is_in_the_file(tmp_path: Path) -> None:
         ("127.0.0.1", [("X-Forwarded-Email", "ann"), ("X-Forwarded-Email", "bob")], "names no user"),
         ("127.0.0.1", [("X-Forwarded-Email", "")], "names no user"),
         ("127.0.0.1", [("X-Forwarded-Email", "ann smith")], "names no user"),
-        ("127.0.0.1", [("X-Forwarded-Email", "bob")], "bob is no user of this console"),
+        ("127.0.0.1", [("X-Forwarded-Email", "bob")], "bob is not a user of this console"),
     ],
 )
 def test_header_of_others_and_without_a_user_is_refused(

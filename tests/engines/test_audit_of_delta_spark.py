@@ -1,4 +1,4 @@
-"""Faults that delta-spark itself writes are found by an audit, with the commit; its maintenance is no finding."""
+"""Faults that delta-spark itself writes are found by an audit, with the commit; its maintenance is not a finding."""
 
 from __future__ import annotations
 

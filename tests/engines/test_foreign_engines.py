@@ -45,7 +45,7 @@ class Landed:
     uuids: set[str]
 
     def land(self, batches: range) -> None:
-        """Land batches; each one repeats an event of the batch before and has a row that is no event."""
+        """Land batches; each one repeats an event of the batch before and has a row that is not an event."""
         for batch in batches:
             numbers = [*range(batch * ROWS - 1, batch * ROWS + ROWS)]
             payloads = [*(event(number) for number in numbers if number >= 0), b"{no json"]

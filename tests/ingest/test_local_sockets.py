@@ -298,7 +298,7 @@ def test_file_is_replaced_only_if_nobody_listens(protocol: str, holder: str, tmp
 
 def test_file_that_is_no_socket_is_refused_and_stays(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("precious")
-    with pytest.raises(CannotListen, match="the file exists and is no socket: remove it, or configure another path"):
+    with pytest.raises(CannotListen, match="the file exists and is not a socket: remove it, or configure another path"):
         open_socket(local_listener(tmp_path / "log"))
     assert (tmp_path / "log").read_text() == "precious"
     with pytest.raises(CannotListen, match="No such file or directory"):

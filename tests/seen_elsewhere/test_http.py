@@ -173,7 +173,7 @@ def test_connection_gets_the_answers_and_only_accepted_requests_are_stored(
             expected = len(report.statuses) if number == len(report.parts) else number
             while answers.count(b"HTTP/1.1 ") < expected or not answers.endswith((b"}", b"\r\n\r\n")):
                 if not (part := sock.recv(1 << 16)):
-                    break  # the server closes behind a request that is no HTTP
+                    break  # the server closes behind a request that is not HTTP
                 answers += part
     assert [int(status) for status in re.findall(rb"HTTP/1.1 (\d+)", answers)] == report.statuses
     assert [row["payload"] for row in running.rows[before:]] == report.stored

@@ -197,7 +197,7 @@ REQUESTS = [
         text='"code":0',
     ),
     Report(
-        "open-telemetry/opentelemetry-collector-contrib#22788, #21236 (blank lines are no events, blanks are text)",
+        "open-telemetry/opentelemetry-collector-contrib#22788, #21236 (blank lines are not events, blanks are text)",
         "/services/collector/raw",
         "abc\r\n\r\n  efg  \n\t\n\n",
         ["abc", "  efg  ", "\t"],
@@ -276,7 +276,7 @@ REQUESTS = [
     ),
     # OTLP
     Report(
-        "grafana/loki#24423 (bytes that are no UTF-8, in JSON)",
+        "grafana/loki#24423 (bytes that are not UTF-8, in JSON)",
         OTLP,
         otlp('{"body":{"stringValue":"before-%-after"}}').encode().replace(b"%", b"\xff\xfe"),
         [],
@@ -478,7 +478,7 @@ REQUESTS = [
     ),
     # Sent as text or number, and back: what the sender wrote is kept
     Report(
-        "JaniAnttonen/winston-loki#193, Julien-R44/pino-loki#48 (metadata that are no strings)",
+        "JaniAnttonen/winston-loki#193, Julien-R44/pino-loki#48 (metadata that are not strings)",
         LOKI,
         loki('["1","a",{"count":5,"ok":true,"m":{"x":1.10}}]', '["2","b"]'),
         ["a", "b"],
@@ -533,7 +533,7 @@ REQUESTS = [
         ["AP8=", "[]", "false"],
     ),
     Report(
-        "rhizomatics/remote_logger#22 (a value that is no object refuses its record alone)",
+        "rhizomatics/remote_logger#22 (a value that is not an object refuses its record alone)",
         OTLP,
         otlp('{"body":"plain"}', '{"body":{"stringValue":"ok"}}'),
         ["ok"],
@@ -1004,7 +1004,7 @@ EVENT = [1600000000, {"a": 1}]
 STREAM = msgpack.packb(EVENT) + msgpack.packb([1600000000, "text"]) + msgpack.packb(EVENT)
 TAG_ONLY = b"\x93\xa5z.log"
 FORWARD_REQUESTS: list[tuple[str, bytes, int, int, str]] = [
-    ("fluent/fluentd#774, #5003 (a record that is no map)", msgpack.packb(["t", STREAM]), 2, 1, ""),
+    ("fluent/fluentd#774, #5003 (a record that is not a map)", msgpack.packb(["t", STREAM]), 2, 1, ""),
     ("fluent/fluentd#176 (no record)", msgpack.packb(["t", [EVENT, [1600000000, None], EVENT]]), 2, 1, ""),
     ("fluent/fluentd#176", msgpack.packb(["t", 1600000000, None]) + msgpack.packb(["t", *EVENT]), 1, 1, ""),
     ("fluent/fluentd#2104 (tags within events)", msgpack.packb(["t", [["t", *EVENT], EVENT]]), 1, 1, ""),

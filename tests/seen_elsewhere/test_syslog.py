@@ -324,12 +324,12 @@ DATAGRAMS = [
         {"timestamp": "2026-12-16T00:29:29Z", "hostname": "NAS", "app_name": "qulogd", "proc_id": "12945"},
     ),
     Datagram(
-        "a year behind the time is no host",
+        "a year behind the time is not a host",
         b"<141>Jul 16 15:47:47 2018 10.20.1.1 authmgr[3561]: <522008> x",
         {"timestamp": "2018-07-16T15:47:47Z", "hostname": "10.20.1.1", "app_name": "authmgr", "proc_id": "3561"},
     ),
     Datagram(
-        "a host of digits is no year",
+        "a host of digits is not a year",
         b"<141>Jul 16 15:47:47 2918 app: x",
         {"timestamp": "2026-07-16T15:47:47Z", "hostname": "2918", "app_name": "app"},
     ),
@@ -640,7 +640,7 @@ DATAGRAMS = [
         fields("2026-09-15T15:07:58Z", "", "HOST"),
     ),
     Datagram(
-        "wazuh/wazuh#185 (HP's year behind the time is no host)",
+        "wazuh/wazuh#185 (HP's year behind the time is not a host)",
         b"<188>Jan 28 06:43:28 2017 HOSTNAME-SW01 %%10WEB/4/WEBOPT_LOGIN_FAIL(l): admin failed to log in",
         fields("2017-01-28T06:43:28Z", "HOSTNAME-SW01", "%%10WEB/4/WEBOPT_LOGIN_FAIL(l)"),
     ),
@@ -730,7 +730,7 @@ DATAGRAMS = [
         fields("2026-10-11T20:14:15Z", "host", "app"),
     ),
     Datagram(
-        "rsyslog/rsyslog#4079 (a year behind a time with a fraction is no host)",
+        "rsyslog/rsyslog#4079 (a year behind a time with a fraction is not a host)",
         b"<14>Oct  1 22:14:15.123456 2024 h app: x",
         fields("2024-10-01T22:14:15.123456Z", "h", "app"),
     ),
@@ -765,7 +765,7 @@ DATAGRAMS = [
         {"timestamp": "2026-08-25T13:18:27Z", "hostname": "app-b"},
     ),
     Datagram(
-        "fluent/fluentd#2835 (CEF is no tag of its own)",
+        "fluent/fluentd#2835 (CEF is not a tag of its own)",
         b"<43>Feb 24 11:05:17 192.0.2.129 PowerShell CEF:0|Microsoft|Powershell|6.2|ID|PWSH|6|src=192.0.2.8",
         {"timestamp": "2027-02-24T11:05:17Z", "hostname": "192.0.2.129"},
     ),

@@ -1,4 +1,4 @@
-"""The balance of healthy Kafka topics, through the pipeline: control records, aborts and compaction are no losses."""
+"""The balance of healthy Kafka topics, through the pipeline: control records, aborts and compaction are not losses."""
 
 from __future__ import annotations
 

@@ -62,5 +62,5 @@ def test_history_and_heap_of_a_session_are_limited(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("master", ["sc://127.0.0.1:15002", "mesos://host:5050", "", "host:7077"])
 def test_unknown_masters_are_refused_before_java_starts(master: str) -> None:
-    with pytest.raises(ValueError, match=r"Spark Connect|is no Spark master"):
+    with pytest.raises(ValueError, match=r"Spark Connect|is not a Spark master"):
         build_session({"master": master})

@@ -182,7 +182,7 @@ def test_missing_and_doubled_records_are_named_by_host_and_the_sums_close(scene:
     scene.kafka.delete_first(DELETED)
     scene.kafka.produce_again(copied)
     landing = by_origin(scene.kafka.records())
-    assert counts(scene.compared(), "in_kafka") == forwarded  # nothing has landed, and that is no loss
+    assert counts(scene.compared(), "in_kafka") == forwarded  # nothing has landed, and that is not a loss
 
     scene.start_pipeline()
     wait_until(lambda: counts(scene.compared(), "landed") == landing, WAIT_S, "the records land")

@@ -198,7 +198,7 @@ def test_spark_reads_the_tables_by_their_names_in_a_hive_metastore(register: Reg
 
 def test_catalog_that_does_not_answer_and_unknown_ones_are_named(register: Register) -> None:
     assert "thrift://127.0.0.1:1: " in register("thrift://127.0.0.1:1", status=1)
-    with pytest.raises(CatalogFailed, match="s3://lake is no catalog"), open_catalog("s3://lake", "logs"):
+    with pytest.raises(CatalogFailed, match="s3://lake is not a catalog"), open_catalog("s3://lake", "logs"):
         pass
 
 

@@ -17,7 +17,7 @@ DIFFERENT: dict[str, dict[str, tuple[Any, str]]] = {
     "first_payload_longer_than_stated": {"defragmenter": ({"evictions": 0, "hits": 1, "misses": 2}, INVALID_FIRST)},
     "last_arrives_first_invalid_length": {"defragmenter": ({"evictions": 0, "hits": 1, "misses": 2}, INVALID_FIRST)},
     "total_smaller_than_fragments_imply": {
-        "exceptions": (0, "a total below what the fragments imply makes each of them invalid, and is no exception"),
+        "exceptions": (0, "a total below what the fragments imply makes each of them invalid, and is not an exception"),
         "v0_invalid_fragments": ({(2, 0): 1, (2, 1): 1, (2, 2): 1}, "the same"),
         "defragmenter": ({"evictions": 0, "hits": 0, "misses": 3}, INVALID_FIRST),
     },

@@ -1,6 +1,6 @@
 """Comparison of records with rows by their fields, for tables without offsets and for the content of rows.
 
-Start with ``staging`` (fields of records in DuckDB) and ``decoder`` (values that are no JSON), then ``by_ids``,
+Start with ``staging`` (fields of records in DuckDB) and ``decoder`` (values that are not JSON), then ``by_ids``,
 ``by_counts`` and ``content``. Imports ``audit``, ``landing`` and ``kafka``.
 """
 

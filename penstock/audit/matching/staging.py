@@ -161,7 +161,7 @@ class Staging:
         counts_tombstones: bool,
         progress: Progress,
     ) -> None:
-        """Load the records at ``spans``; those at ``required`` that are no tombstones must have a row."""
+        """Load the records at ``spans``; those at ``required`` that are not tombstones must have a row."""
         contents = ", ".join(
             f"{_content_of_record(pair, index, name)} AS c{index}"
             for index, (pair, name) in enumerate(zip(self.pairs, self._types, strict=True))

@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 class UnreadableReceipt(PenstockError, ValueError):
-    """The file is no receipt of an audit."""
+    """The file is not a receipt of an audit."""
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def read_receipt(path: Path) -> Mapping[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, UnreadableReceipt):
             raise
-        raise UnreadableReceipt(f"{path} is no receipt of an audit: {error!r}") from None
+        raise UnreadableReceipt(f"{path} is not a receipt of an audit: {error!r}") from None
     return receipt  # type: ignore[no-any-return]
 
 
@@ -151,7 +151,7 @@ def repeated_request(receipt: Mapping[str, Any]) -> Request:
     )
     for name in ("topic", "source", "table", "version"):
         if not isinstance(receipt[name], str):
-            raise TypeError(f"{name} is no text")
+            raise TypeError(f"{name} is not a text")
     return request
 
 

@@ -112,6 +112,6 @@ class MetricsServer:
                 self.wfile.write(content)
 
             def log_message(self, format: str, *arguments: Any) -> None:
-                """Log nothing: scrapes are no events."""
+                """Log nothing: scrapes are not events."""
 
         return Handler

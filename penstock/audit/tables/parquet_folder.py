@@ -295,7 +295,7 @@ def _named_offsets(name: str) -> tuple[str, int, int] | None:
     if match is None:
         return None
     partition, offset = match["partition"] or match["number"], match["offset"] or match["begin"]
-    # Limit: an int64; a longer number is no offset.
+    # Limit: an int64; a longer number is not an offset.
     return (match["topic"], int(partition), int(offset)) if max(len(partition), len(offset)) <= 18 else None
 
 

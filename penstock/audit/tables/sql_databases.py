@@ -40,7 +40,7 @@ def _sqlite(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         connection.execute("BEGIN")
         return connection
 
-    # SQLite refuses a query in which one text is no JSON.
+    # SQLite refuses a query in which one text is not JSON.
     text = "(CASE WHEN json_valid({column}) THEN CAST(json_extract({column}, '{path}') AS TEXT) END)"
     is_whole = f"{text} NOT GLOB '*[^0-9]*' AND length({text}) BETWEEN 1 AND 18"
     return Dialect(

@@ -194,7 +194,7 @@ def _block_rows(name: str, first: int, last: int, key: Mapping[str, Any], column
             partition = np.full(len(offsets), NO_PARTITION if number is None else int(number), np.int64)
         except ValueError:
             raise TableUnreadable(
-                f"{name}: column {columns.partition!r} has {number!r}, which is no partition"
+                f"{name}: column {columns.partition!r} has {number!r}, which is not a partition"
             ) from None
     return OffsetRows(name, offsets, partition, None, 0)
 

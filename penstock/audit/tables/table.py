@@ -359,7 +359,7 @@ def column_of(rows: pa.RecordBatch, name: str) -> Any:
 
 
 def _json_field(texts: pa.Array[Any], path: str) -> Any:
-    """Return a field of JSON texts as text; null where a text is no JSON or lacks it."""
+    """Return a field of JSON texts as text; null where a text is not JSON or lacks it."""
     import duckdb
 
     batch = pa.table({"json": texts.cast(pa.string())})  # noqa: F841 - the query reads it
@@ -369,7 +369,7 @@ def _json_field(texts: pa.Array[Any], path: str) -> Any:
 
 
 def _whole_numbers(texts: Any, name: str) -> Any:
-    """Return the texts of a JSON field, null where one is no whole number; other columns unchanged."""
+    """Return the texts of a JSON field, null where one is not a whole number; other columns unchanged."""
     if not is_json_field(name) or not pa.types.is_string(texts.type):
         return texts
     is_whole = pc.match_substring_regex(texts, WHOLE_NUMBER)

@@ -22,8 +22,11 @@ from penstock.supervise.endpoints import endpoints
 
 POLL_INTERVAL_S = 0.25
 LANDING_FATES = ("landed.", "quarantined.", "duplicate")
+"""Counts that only the pipeline makes."""
 STALL_TIMEOUT_S = 300.0
 """Time without progress after which the sample counts as stalled; a cold start of Spark takes less."""
+PROBE_TIMEOUT_S, PROBE_POLL_S = 30.0, 0.05
+"""Limit for the landing of one event, and the resolution of the printed time."""
 
 
 class Tour:
@@ -33,11 +36,11 @@ class Tour:
         self._settings, self._spark = settings, spark
         self._daemon = Access(settings).client()
 
-    def sample(self, check: Callable[[], None]) -> bool:
+    def run_sample(self, check: Callable[[], None]) -> bool:
         """Send the sample, wait for it and print its fate; return whether every message is accounted for."""
         before = self._balance()
         addresses = self._addresses()
-        max_line = next(x.max_line for x in self._settings.listener if x.name == "events-tcp")
+        max_line = next(each.max_line for each in self._settings.listener if each.name == "events-tcp")
         with Progress(console=console, transient=True) as progress:
             sending = progress.add_task("sending the sample", total=None)
             sample = Sample(addresses, max_line, lambda count: progress.advance(sending, count))
@@ -63,7 +66,7 @@ class Tour:
             balance = self._balance()
         return self._conclude(goals, before, balance)
 
-    def directions(self, console_too: bool = False) -> None:
+    def print_directions(self, console_too: bool = False) -> None:
         """Print commands to send, read and query, and the address of the console."""
         addresses, settings = self._addresses(), self._settings
         udp, syslog = addresses.get("events-udp"), addresses.get("syslog-udp")
@@ -95,7 +98,7 @@ class Tour:
             query = "select type, count(*) from events group by type"
             console.print(f"query:   penstock sql '{query}'", soft_wrap=True)
         if console_too:
-            console.print(f"look:    {settings.console.url}", markup=False)
+            console.print(f"console: {settings.console.url}", markup=False)
         console.print("Ctrl-C stops everything.", style="dim")
 
     def _addresses(self) -> dict[str, tuple[str, int]]:
@@ -125,15 +128,15 @@ class Tour:
         """Return the balance when all ``goals`` are reached and nothing is pending, or when progress stalls."""
         with Progress(console=console, transient=True) as progress:
             landing = progress.add_task("landing" if self._spark else "logging", total=sum(goals.values()))
-            last, until = Counts(), time.monotonic() + STALL_TIMEOUT_S
+            last, deadline = Counts(), time.monotonic() + STALL_TIMEOUT_S
             while True:
                 check()
                 balance = self._balance()
                 reached = growth(balance, before, goals)
                 progress.update(landing, completed=sum(reached.values()))
                 if reached != last:
-                    last, until = reached, time.monotonic() + STALL_TIMEOUT_S
-                if is_settled(balance, before, goals) or time.monotonic() > until:
+                    last, deadline = reached, time.monotonic() + STALL_TIMEOUT_S
+                if is_settled(balance, before, goals) or time.monotonic() > deadline:
                     return balance
                 time.sleep(POLL_INTERVAL_S)
 
@@ -146,9 +149,9 @@ class Tour:
             sender.send(json.dumps(event).encode())
         # The report of a sender counts by its own id, so the probe reports as a further sender.
         self._post_sent("events-udp", Counts({"datagrams": 1, "messages": 1}))
-        while all_counts(self._balance())["landed.event"] == landed and time.monotonic() - started < 30:
+        while all_counts(self._balance())["landed.event"] == landed and time.monotonic() - started < PROBE_TIMEOUT_S:
             check()
-            time.sleep(0.05)
+            time.sleep(PROBE_POLL_S)
         return time.monotonic() - started
 
     def _show_tables(self) -> None:

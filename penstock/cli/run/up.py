@@ -120,8 +120,8 @@ def up(
     with Up(settings, config, override, not no_spark, with_console, inheritance) as running:
         tour = Tour(settings, spark=not no_spark)
         if sample and inheritance is None:
-            tour.sample(running.check)
-        tour.directions(console_too=with_console)
+            tour.run_sample(running.check)
+        tour.print_directions(console_too=with_console)
         running.stay()
 
 
@@ -215,7 +215,7 @@ def _run_demo(config: Path | None, override: list[str] | None, spark: bool) -> i
         override = [*(override or []), *DEMO, *_free_ports(data_dir)]
         settings = load_settings(config, override)
         with Up(settings, config, override, spark=spark) as running:
-            good = Tour(settings, spark=spark).sample(running.check)
+            good = Tour(settings, spark=spark).run_sample(running.check)
         return 0 if good else 1
     finally:
         shutil.rmtree(data_dir, ignore_errors=True)

@@ -40,14 +40,14 @@ def changes(
 ) -> None:
     """Report the rows added and deleted since a batch, and the position from which to continue.
 
-    Merged files are no changes.
+    Merged files are not changes.
     """
     # The engines of tables are slow to import.
     from penstock.landing.table_paths import Layout
     from penstock.upkeep.changes import BadPosition, NoSuchSource, Position, read_changes
 
     if output_format not in FORMATS:
-        fail(f"--format: {output_format!r} is none of {', '.join(FORMATS)}", 2)
+        fail(f"--format: {output_format!r} is not one of {', '.join(FORMATS)}", 2)
     try:
         read = read_changes(Layout.for_tables(settings.tables), view, Position.parse(since))
     except (BadPosition, NoSuchSource) as error:

@@ -43,7 +43,7 @@ class Administration(ClientPart):
         await self._caller.do(calls.commit_cursor(topic, name, offset))
 
     async def remove_cursor(self, topic: str, name: str) -> None:
-        """Remove a cursor; a missing one is no error."""
+        """Remove a cursor; a missing one is not an error."""
         await self._caller.do(calls.remove_cursor(topic, name))
 
     async def verify(self, topic: str, begin: int = 0, end: int | None = None) -> list[Gap]:

@@ -78,7 +78,7 @@ def understood(method: str) -> Iterator[None]:
         yield
     except (DecodeError, ValueError, OverflowError) as error:
         # ValueError includes pyarrow's ArrowInvalid.
-        raise ClientError(f"this is no log daemon, or a later one: {method} is answered with {error}") from None
+        raise ClientError(f"this is not a log daemon, or a later one: {method} is answered with {error}") from None
 
 
 def failure(code: grpc.StatusCode, details: str, address: str, call: Call[Any] | None = None) -> ClientError:

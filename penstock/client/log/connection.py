@@ -60,7 +60,7 @@ class Endpoint:
     def upload_time(self, size: int) -> float:
         """Return the seconds that a request of ``size`` bytes may take besides the time-out of its call.
 
-        Without it, a large request over a slow link would end at its time-out and be repeated for ever. A connection
+        Without it, a large request over a slow link would end at its time-out and be repeated forever. A connection
         that is not watched has none: there the time-out is what notices a partition.
         """
         return size / SLOWEST_UPLOAD if self.is_watched else 0.0

@@ -115,7 +115,7 @@ def _parse_docker(lines: pa.Array[Any]) -> ContainerEntries:
 def _read_documents(lines: pa.Array[Any]) -> pa.Array[Any]:
     """Return the documents of ``lines`` as structs; null for any other line."""
     texts = values_of(lines)
-    # Fast path: one array for the parser, one conversion; lines that are no documents are rare.
+    # Fast path: one array for the parser, one conversion; lines that are not documents are rare.
     try:
         # No string of JSON goes over a line end, so that pieces of two lines cannot become one text.
         documents = orjson.loads(b"[" + b",\n".join(texts) + b"]")

@@ -139,7 +139,7 @@ class Lines:
 def split_lines(text: bytes) -> Lines:
     """Return the lines of ``text``; the last one may have no end. Bytes that are not UTF-8 are not changed.
 
-    NULs at the beginning of a line are left out. They are no part of it: a file that was cut under a writer without
+    NULs at the beginning of a line are left out. They are not part of it: a file that was cut under a writer without
     O_APPEND begins with as many as the writer's offset says, and a power cut leaves some where a page was not written.
     """
     without_nuls = _NULS_BEFORE_LINE.sub(b"", text) if b"\0" in text else text

@@ -76,18 +76,18 @@ class ExportConfig(Section):
         # The texts do not repeat the address: it may contain a password, and errors reach logs.
         scheme = to.partition(":")[0] if ":" in to else ""
         if scheme not in (*POSTGRESQL, *CLICKHOUSE, *DUCKDB, *DELTA):
-            raise ValueError("is no target: postgresql://, clickhouse://, duckdb:/FILE, delta:/FOLDER or s3://")
+            raise ValueError("is not a target: postgresql://, clickhouse://, duckdb:/FILE, delta:/FOLDER or s3://")
         if scheme in SCHEMES:
             return check_place(to)
         try:
             parts = urlsplit(to)
             has_password = bool(parts.password) or "password" in parts.query.lower()
         except ValueError:
-            raise ValueError("is no address") from None
+            raise ValueError("is not an address") from None
         if has_password:
             raise ValueError("has a password: use password_file or password_env")
         if scheme in (*POSTGRESQL, "clickhouse", "clickhouses") and not to.startswith(f"{scheme}://"):
-            raise ValueError(f"is no address: {scheme}://USER@HOST/DATABASE")
+            raise ValueError(f"is not an address: {scheme}://USER@HOST/DATABASE")
         if scheme in (*DUCKDB, "delta", "chdb") and not to.partition(":")[2].strip("/"):
             raise ValueError(f"names no path: {scheme}:/PATH")
         if scheme in _DRIVERS and importlib.util.find_spec(_DRIVERS[scheme][0]) is None:

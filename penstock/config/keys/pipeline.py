@@ -87,7 +87,7 @@ def check_master(master: str) -> None:
             "cluster (spark://HOST:PORT, yarn or k8s://...), or local[2]"
         )
     if master != "yarn" and not master.startswith(("spark://", "k8s://", "local")):
-        raise ValueError(f"{master!r} is no Spark master: local[2], spark://HOST:PORT, yarn or k8s://...")
+        raise ValueError(f"{master!r} is not a Spark master: local[2], spark://HOST:PORT, yarn or k8s://...")
 
 
 class PipelineConfig(Section):

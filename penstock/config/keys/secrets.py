@@ -65,7 +65,7 @@ def masked(settings: BaseModel | Mapping[str, Any]) -> dict[str, Any]:
 def _mask(name: str, value: Any, plain: Any, fields: Mapping[str, FieldInfo]) -> Any:
     if (
         value not in (None, "", {}, (), [])
-        # The name of a file is no secret, and people who look for a fault need it.
+        # The name of a file is not a secret, and people who look for a fault need it.
         and not isinstance(value, int | float | Path)
         and (isinstance(value, SecretStr | SecretBytes) or is_secret(name, fields.get(name)))
     ):

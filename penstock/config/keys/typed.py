@@ -142,7 +142,7 @@ class ColumnConfig(Section):
         bounds = {"min": self.min, "max": self.max}
         for key, bound in bounds.items():
             if bound is not None and not (_is_ordered(self.type) and _holds(self.type, bound)):
-                raise ValueError(f"{key}: {bound!r} is no bound of a column of the type {self.type}")
+                raise ValueError(f"{key}: {bound!r} is not a bound of a column of the type {self.type}")
         low, high = (None if bound is None else _in_order(self.type, bound) for bound in bounds.values())
         if low is not None and high is not None and low > high:
             raise ValueError(f"min: {self.min!r} is greater than max, {self.max!r}")
@@ -152,7 +152,7 @@ class ColumnConfig(Section):
             _is_match(self.pattern, "")
         for allowed in self.enum:
             if self.type not in ("string", "int", "bigint") or not _holds(self.type, allowed):
-                raise ValueError(f"enum: {allowed!r} is no choice of a column of the type {self.type}")
+                raise ValueError(f"enum: {allowed!r} is not a choice of a column of the type {self.type}")
         return self
 
     @model_validator(mode="after")
@@ -161,7 +161,7 @@ class ColumnConfig(Section):
             if self.required:
                 raise ValueError("default: a required field has none")
             if not _holds(self.type, self.default):
-                raise ValueError(f"default: {self.default!r} is no value of the type {self.type}")
+                raise ValueError(f"default: {self.default!r} is not a value of the type {self.type}")
             if rule := self._rule_against(self.default):
                 raise ValueError(f"default: {self.default!r} violates {rule} of the column")
         return self
@@ -232,7 +232,7 @@ def _in_order(kind: str, bound: str | bool | int | float) -> Any:
 
 
 def _is_match(pattern: str, text: str) -> bool:
-    """Report whether a text matches. Raises ValueError for a text that is no pattern."""
+    """Report whether a text matches. Raises ValueError for a text that is not a pattern."""
     # Fast path: only a configuration with patterns loads Arrow.
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -240,7 +240,7 @@ def _is_match(pattern: str, text: str) -> bool:
     try:
         return bool(pc.match_substring_regex(pa.scalar(text), pattern).as_py())
     except pa.ArrowInvalid as error:
-        raise ValueError(f"pattern: {pattern!r} is no regular expression of RE2: {error}") from None
+        raise ValueError(f"pattern: {pattern!r} is not a regular expression of RE2: {error}") from None
 
 
 def _holds(kind: str, value: str | bool | int | float) -> bool:

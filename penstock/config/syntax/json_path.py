@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 
 
 class BadPath(PenstockError, ValueError):
-    """A text that is no path; ``message`` applies to the character at ``position`` (from 0) of ``text``."""
+    """A text that is not a path; ``message`` applies to the character at ``position`` (from 0) of ``text``."""
 
     def __init__(self, text: str, position: int, message: str) -> None:
         super().__init__(f"{text!r} is not the path of a field: {message} (character {position + 1})")

@@ -59,7 +59,7 @@ def common_fields(rows: Sequence[Mapping[str, str]]) -> list[str]:
 
 
 def parse_condition(text: str) -> tuple[str, str] | None:
-    """Return the path and the value of ``path=value``; None if ``text`` is no condition."""
+    """Return the path and the value of ``path=value``; None if ``text`` is not a condition."""
     path, equals, value = text.partition("=")
     return (path.strip(), value.strip()) if equals and path.strip() else None
 

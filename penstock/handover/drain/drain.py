@@ -121,7 +121,7 @@ class Drain(FrameReader):
 
     def idle(self) -> None:
         """Forget a shortage: the writer has dropped the frames that could not be stored."""
-        # Order: receivers write no request during a shortage, so without this an empty buffer would keep it for ever.
+        # Order: receivers write no request during a shortage, so without this an empty buffer would keep it forever.
         self._position.shortage = ""
 
     def must_resume(self, position: ReaderPosition) -> bool:

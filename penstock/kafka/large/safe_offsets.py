@@ -162,7 +162,7 @@ class _TrackedPartition:
             oldest, (self.safe_before_earliest, _) = self.messages.popitem(last=False)
             self.earliest = oldest + 1
             # Limit: the offsets of chunks go with the message that was dropped, so a long run of chunks does not grow
-            # for ever.
+            # forever.
             self.other.drop_below(oldest)
 
 

@@ -29,7 +29,7 @@ CONSUMER_PROPERTIES = {
     # Positions are Spark's: a committed offset of this group would be read by nobody.
     "enable.auto.commit": "false",
     "enable.partition.eof": "true",
-    # As the landing itself reads: records of aborted transactions are no messages.
+    # As the landing itself reads: records of aborted transactions are not messages.
     "isolation.level": "read_committed",
     # Limit: librdkafka prefetches up to 64 MiB by default; each task has a client of its own.
     "queued.max.messages.kbytes": str(16 << 10),

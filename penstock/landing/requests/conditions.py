@@ -104,7 +104,7 @@ class Condition:
 def _field_as_written(keys: Sequence[str]) -> str:
     """Return SQL of the text of a field of the JSON text ``data``; null if there is none, or an object or list.
 
-    Trailing commas and NaN are no error: a correction may make an event of such a payload, so erasures have to find it.
+    Trailing commas and NaN are not an error: a correction may turn such a payload into an event, so erasures find it.
     """
     pointer = json_pointer(*keys)
     # DuckDB writes numbers with a point or exponent in its own way, and -0 as 0.

@@ -35,7 +35,7 @@ class _NotStrict(ValueError):
 
 
 def not_strict(texts: pa.Array[Any]) -> Mask:
-    """Return a mask of the texts that are no strict JSON although DuckDB may accept them; null is False."""
+    """Return a mask of the texts that are not strict JSON although DuckDB may accept them; null is False."""
     is_refused = np.zeros(len(texts), bool)
     for row in np.flatnonzero(_is_suspect(texts)).tolist():
         is_refused[row] = not is_strict(texts[row].as_py())

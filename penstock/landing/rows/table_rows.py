@@ -1,6 +1,6 @@
 """Convert messages to rows of the table: event, syslog, message, or quarantined with a reason.
 
-Invariant: each message becomes exactly one row, of one kind; what is no valid event stays as a message or in
+Invariant: each message becomes exactly one row, of one kind; what is not a valid event stays as a message or in
 quarantine.
 """
 

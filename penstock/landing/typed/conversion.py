@@ -117,7 +117,7 @@ def _convert_doubles(texts: pa.Array[Any]) -> Converted:
 
 
 def _convert_quoted(texts: pa.Array[Any], pattern: str, kind: pa.DataType) -> Converted:
-    """Convert strings that match a pattern; other strings are left to DuckDB, and so are all if one is no date."""
+    """Convert strings that match a pattern; other strings are left to DuckDB, and so are all if one is not a date."""
     is_plain = pc.match_substring_regex(texts, pattern)
     inner = pc.utf8_slice_codeunits(mask_invalid(is_plain, texts), 1, -1)
     is_string = as_mask(pc.starts_with(texts, '"'))

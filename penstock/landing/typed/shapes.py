@@ -58,7 +58,7 @@ class Span(NamedTuple):
 class Shape:
     """The shape of a text: spans of its values by path, keys of its objects, and what lies between scalar values.
 
-    ``plain``: scalar values that are no strings. ``members``: spans of key and value of each member of ``data``, in
+    ``plain``: scalar values that are not strings. ``members``: spans of key and value of each member of ``data``, in
     their order.
     """
 

@@ -176,7 +176,7 @@ def _events(table: DeltaTable, files: Iterable[TableFile]) -> Iterator[EventsSee
 def read_events(table: TablePath, name: TableFile, mask: Mask | None = None) -> EventsSeen:
     """Return the events in a file of the table, or in the rows of a mask; none if the file is removed.
 
-    Rows that another program inserted without topic, offset or time are no events of a stream.
+    Rows that another program inserted without topic, offset or time are not events of a stream.
     """
     try:
         with open_rows(table, name) as file:

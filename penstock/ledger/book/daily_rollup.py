@@ -27,7 +27,7 @@ def day_of(bucket: int) -> int:
 def horizon(now: float, retentions: Iterable[float]) -> int:
     """Return the start of the day before which all buckets are older than every retention (seconds).
 
-    Topics with unlimited retention do not count: they would keep minutes for ever.
+    Topics with unlimited retention do not count: they would keep minutes forever.
     """
     return day_of(int(now - max([MIN_DETAIL_S, *(age for age in retentions if math.isfinite(age))])))
 

@@ -17,7 +17,7 @@ from penstock.files.file_system import OS, make_folder, set_aside
 from penstock.ledger.posts import BadPost
 
 MAX_HOSTS = 1_000
-"""Limit: hosts that may register, because each has a file and a place in memory for ever."""
+"""Limit: hosts that may register, because each has a file and a place in memory forever."""
 MAX_FORMER_DISKS = 16
 """Limit: former disks of a host that are recognized if they return."""
 MAX_NEW_DISKS = 10

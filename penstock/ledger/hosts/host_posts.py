@@ -85,10 +85,10 @@ def post_fields(
     """
     try:
         if not HOST_NAME.fullmatch(host := checked_text(document["host"])) or host in (".", ".."):
-            raise ValueError(f"{host!a} is no name of a host")
+            raise ValueError(f"{host!a} is not a name of a host")
         listeners = document["listeners"]
         if not isinstance(listeners, dict) or len(listeners) > MAX_LISTENERS:
-            raise ValueError(f"listeners is no object with at most {MAX_LISTENERS} names")
+            raise ValueError(f"listeners is not an object with at most {MAX_LISTENERS} names")
         return {
             "host": host,
             **{name: checked_text(document[name]) for name in texts},
@@ -103,7 +103,7 @@ def post_fields(
 
 def _parse_report(document: object) -> ListenerReport:
     if not isinstance(document, dict):
-        raise ValueError("the counts of a listener are no object")
+        raise ValueError("the counts of a listener are not an object")
     sent = document.get("sent")
     numbers = {name: checked_count(document.get(name, 0)) for name in _NUMBERS}
     return ListenerReport(**numbers, sent=None if sent is None else checked_count(sent))
@@ -112,7 +112,7 @@ def _parse_report(document: object) -> ListenerReport:
 def checked_text(text: object) -> str:
     """Return a short text that can be shown. Raises ValueError for anything else."""
     if not isinstance(text, str) or len(text) > _SHORT_TEXT:
-        raise ValueError(f"{ascii(text)[:_SHORT_TEXT]} is no text of at most {_SHORT_TEXT} characters")
+        raise ValueError(f"{ascii(text)[:_SHORT_TEXT]} is not a text of at most {_SHORT_TEXT} characters")
     # Surrogates are not printable either: no answer with one could be encoded.
     if not text.isprintable():
         raise ValueError(f"{text!a} has characters that cannot be printed")
@@ -122,5 +122,5 @@ def checked_text(text: object) -> str:
 def checked_count(number: object) -> int:
     """Return a number that may be a count. Raises ValueError for anything else."""
     if type(number) is not int or not 0 <= number < LARGEST:
-        raise ValueError(f"{str(number)[:_SHORT_TEXT]} is no count")
+        raise ValueError(f"{str(number)[:_SHORT_TEXT]} is not a count")
     return number

@@ -156,7 +156,7 @@ def on_host(state: HostState, row: str, arrived: int) -> OnHost:
     accepted, pending = update_report(report, of_disk, state.surplus.get(row, 0))
     unaccounted = accepted - of_disk - report.expired - pending
     if row not in state.differs_since:
-        # The book has an append a moment after its acknowledgement, so until the next post this is no difference.
+        # The book has an append a moment after its acknowledgement, so until the next post this is not a difference.
         pending, unaccounted = pending + unaccounted, 0
     posts = [post for post in state.posts.values() if row in post.listeners] or list(state.posts.values())
     posts = [post for post in posts if state.received.get(post.relay)] or posts

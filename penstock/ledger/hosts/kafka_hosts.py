@@ -68,7 +68,7 @@ class KafkaReport:
 
     def plus(self, addend: KafkaReport) -> KafkaReport:
         """Return the sum of both, with the newest minutes that both have separately."""
-        # A minute before the oldest one of a report with older messages may have messages of both, so it is no minute.
+        # A minute before the oldest one of a report with older messages may hold messages of both, so it is left out.
         complete_from = max(
             (min(report.minutes, default=0) for report in (self, addend) if report.has_older), default=0
         )
@@ -106,10 +106,10 @@ def parse_kafka_post(document: Any) -> KafkaPost:
 
 def _parse_report(document: object) -> KafkaReport:
     if not isinstance(document, dict):
-        raise ValueError("the counts of a listener are no object")
+        raise ValueError("the counts of a listener are not an object")
     minutes = document.get("minutes", {})
     if not isinstance(minutes, dict) or len(minutes) > MAX_BUCKETS:
-        raise ValueError(f"minutes is no object with at most {MAX_BUCKETS} names")
+        raise ValueError(f"minutes is not an object with at most {MAX_BUCKETS} names")
     parsed: dict[int, tuple[int, int]] = {}
     for minute, counts in minutes.items():
         if not _BUCKET.fullmatch(str(minute)) or not isinstance(counts, list | tuple) or len(counts) != 2:
@@ -120,7 +120,7 @@ def _parse_report(document: object) -> KafkaReport:
         sum(counts[place] for counts in parsed.values()) > sums[name]
         for place, name in enumerate(("forwarded", "failed"))
     ):
-        raise ValueError("the minutes have more than their sum, or are no minutes")
+        raise ValueError("the minutes have more than their sum, or are not minutes")
     return KafkaReport(**sums, minutes=parsed)
 
 
@@ -238,7 +238,7 @@ class KafkaHostRegister:
         """
         ends = document.get("ends")
         if not isinstance(ends, dict) or len(ends) > MAX_PARTITIONS:
-            raise BadPost(f"ends is no object with at most {MAX_PARTITIONS} names")
+            raise BadPost(f"ends is not an object with at most {MAX_PARTITIONS} names")
         posted_at = self._monotonic()
         try:
             read_at = posted_at - checked_count(document.get("age_ms")) / 1000 - MAX_DELAY_S

@@ -214,7 +214,7 @@ class _Parser:
         end = self.offset + len(word)
         if self.text[self.offset : end].upper() != word or self.text[end : end + 1].isalnum():
             return False
-        # `NOT_x` and `NOT:` are no operators.
+        # `NOT_x` and `NOT:` are not operators.
         if self.text[end : end + 1] in (":", "_"):
             return False
         self.offset = end

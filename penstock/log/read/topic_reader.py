@@ -106,7 +106,7 @@ class TopicReader:
                 return
             except FileNotFoundError:  # retention removed it after the listing: list again
                 self._listed_mtime_ns = 0
-        raise FileNotFoundError(f"{self.path} is no topic")
+        raise FileNotFoundError(f"{self.path} is not a topic")
 
     def _list_segments(self) -> None:
         changed = os.stat(self.path).st_mtime_ns

@@ -219,7 +219,7 @@ class Recovery:
         """Rewrite the index and the synced length if they differ from the data."""
         expected = index.header(files.fingerprint) + records.tobytes()
         if (content := self._content(files.index)) != expected:
-            # After a kill the index may lack batches, or have some that were cut: that is no damage.
+            # After a kill the index may lack batches, or have some that were cut: that is not damage.
             stored = index.read(content, files.fingerprint)[: len(records)]
             if index.form(content, files.fingerprint) is None or not index.valid(stored).all():
                 _LOGGER.warning("%s was damaged and is rebuilt from its segment", files.index)

@@ -289,7 +289,7 @@ def _listening_addresses() -> list[Peer]:
 
 
 def _opened(descriptor: int) -> socket.socket:
-    """Return a socket object of its own for a descriptor. Raises OSError if that is no socket."""
+    """Return a socket object of its own for a descriptor. Raises OSError if that is not a socket."""
     duplicate = os.dup(descriptor)
     try:
         return socket.socket(fileno=duplicate)

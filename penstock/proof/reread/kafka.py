@@ -34,7 +34,7 @@ GAP_REASONS = {
     Absence.UNDECIDED: "expired_unread",
     Absence.UNKNOWN: "absent",
 }
-"""Reasons of gaps by what Kafka's batches show. An offset with a record is no gap: it is unaccounted."""
+"""Reasons of gaps by what Kafka's batches show. An offset with a record is not a gap: it is unaccounted."""
 ABSENCE_WORDS = {Absence.PRESENT: "", Absence.UNDECIDED: "behind the end of the partition"}
 """Words for reasons that are not named well enough by themselves."""
 EXPIRED_BEFORE = "expired_before"

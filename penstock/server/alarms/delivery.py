@@ -204,7 +204,7 @@ class AlarmDelivery(threading.Thread):
         return REMOVED
 
     async def _within_deadline(self, attempt: Attempt, alarm: Alarm) -> None:
-        """Limit the whole attempt: a timeout for each read would let a byte now and then hold it open for ever."""
+        """Limit the whole attempt: a timeout for each read would let a byte now and then hold it open forever."""
         try:
             async with asyncio.timeout(self._config.timeout):
                 await attempt(alarm)

@@ -170,7 +170,7 @@ class PermittedTopics:
         Relayed rows have the ``origin`` that their host gave them instead.
         """
         if origin is not None:
-            # Seen, too: the book of a source that is no API (seen = accepted + lost) closes on this side.
+            # Seen, too: the book of a source that is not an API (seen = accepted + lost) closes on this side.
             counts: dict[str, int] = {Name.SEEN: body.num_rows, Name.ACCEPTED: body.num_rows}
             return topic.append(body, replace(origin, counts=counts), producer=producer)
         return topic.append(body, self._origin(body, source), producer=producer)

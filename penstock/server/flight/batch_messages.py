@@ -150,9 +150,9 @@ class FlightData:
             elif kind in (_FIXED64, _FIXED32):
                 end = offset + (8 if kind == _FIXED64 else 4)
             else:
-                raise BadFlightData("the message is no FlightData")
+                raise BadFlightData("the message is not FlightData")
             if end > len(view):
-                raise BadFlightData("the message is no FlightData: it is cut off")
+                raise BadFlightData("the message is not FlightData: it is cut off")
             offset = end
         return cls(fields[_DESCRIPTOR], fields[_HEADER], fields[_BODY])
 
@@ -167,7 +167,7 @@ def _read_varint(view: memoryview, offset: int) -> tuple[int, int]:
         number |= (octet & 0x7F) << 7 * index
         if octet < 0x80:
             return number, offset + index + 1
-    raise BadFlightData("the message is no FlightData: a number is cut off")
+    raise BadFlightData("the message is not FlightData: a number is cut off")
 
 
 class BatchDecoder:
@@ -190,7 +190,7 @@ class BatchDecoder:
         try:
             return self._decode(encapsulated)
         except (OSError, EOFError, StopIteration, MemoryError) as error:  # what Arrow raises for damaged messages
-            raise BadFlightData(f"a message is no Arrow IPC message: {error}") from None
+            raise BadFlightData(f"a message is not an Arrow IPC message: {error}") from None
 
     def _decode(self, encapsulated: bytes) -> pa.RecordBatch | None:
         kind = pa.ipc.read_message(pa.py_buffer(encapsulated)).type

@@ -96,7 +96,7 @@ class Entries:
     def _get(self, query: Query, caller: Principal, call: Call) -> None:
         try:
             if call.client_left:
-                # Order: ended like any other call, else its connection would count as waiting for an answer for ever.
+                # Order: ended like any other call, else its connection would count as waiting for an answer forever.
                 call.refuse(CANCELLED, "the client has left")
             else:
                 call.answer(self._api.pages.get(query, response, caller, responses))

@@ -97,7 +97,7 @@ def _decode_columns(message: bytes) -> pa.RecordBatch:
         # Full validation: wrong offsets in a sender's columns would let later reads leave their buffers.
         body.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, MemoryError) as error:
-        raise BadRequest(f"The columns of an append are no Arrow record batch of the log: {error}") from None
+        raise BadRequest(f"The columns of an append are not an Arrow record batch of the log: {error}") from None
     # Limit: columns that share bytes would be stored with all of them, and no answer could carry their entries.
     if body.nbytes > len(message):
         raise BadRequest("The columns of an append share bytes")

@@ -54,7 +54,7 @@ def parse_command(message: bytes) -> Command:
     texts, _ = _fields(message)
     url = _decode((texts.get(1) or [b""])[-1])
     if not url.startswith(PREFIX):
-        raise BadRequest("this is no command of Flight SQL")
+        raise BadRequest("this is not a command of Flight SQL")
     return Command(url.removeprefix(PREFIX), *_fields((texts.get(2) or [b""])[-1]))
 
 
@@ -84,7 +84,7 @@ class Handle:
             if type(text) is not str or type(literals) is not list or not all(type(entry) is str for entry in literals):
                 raise ValueError
         except (ValueError, KeyError):
-            raise BadRequest("the handle is none of this server") from None
+            raise BadRequest("this server did not issue the handle") from None
         if len(text) > MAX_STATEMENT_CHARS:
             raise BadRequest(f"a statement has at most {MAX_STATEMENT_CHARS:,} characters")
         return cls(text, tuple(literals))

@@ -29,7 +29,7 @@ MAX_TOKEN_CHARS = 1_000
 
 
 class WrongPassword(PenstockError):
-    """The password is no token."""
+    """The password is not a token."""
 
 
 class RightsUnknown(PenstockError):
@@ -59,17 +59,17 @@ class Rights:
         if not self.need_token:
             return None
         if not (0 < len(token) <= MAX_TOKEN_CHARS and token.isascii() and token.isprintable()):
-            raise WrongPassword("the password is no token")
+            raise WrongPassword("the password is not a token")
         try:
             response = self._http.get("/topics", headers={"authorization": f"Bearer {token}"})
             if response.status_code == HTTPStatus.UNAUTHORIZED:
-                raise WrongPassword("the password is no token of [security.tokens]")
+                raise WrongPassword("the password is not a token of [security.tokens]")
             response.raise_for_status()
             return frozenset(topic["name"] for topic in response.json().get("topic", ()))
         except httpx.HTTPError as error:
             raise RightsUnknown(f"the log daemon does not answer: {error or type(error).__name__}") from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise RightsUnknown("the log daemon's answer is no list of topics") from None
+            raise RightsUnknown("the log daemon's answer is not a list of topics") from None
 
 
 class Reader:

@@ -26,7 +26,7 @@ MAX_PARAMETERS = 65_535
 
 
 class ProtocolViolation(PenstockError, ValueError):
-    """Bytes that are no message of the protocol, after which the connection cannot continue."""
+    """Bytes that are not a message of the protocol, after which the connection cannot continue."""
 
 
 class Reader:

@@ -37,16 +37,17 @@ from penstock.sql.postgres.types import (
 )
 
 _EPOCH = dt.datetime(2000, 1, 1)
-"""PostgreSQL counts from this time."""
+"""Zero of PostgreSQL's binary dates and times."""
 
 
 class BadParameter(PenstockError, ValueError):
-    """A parameter that is no value of its type."""
+    """A parameter that is not a value of its type."""
 
 
 def literal(oid: int, form: int, field: bytes | None) -> str:
-    """Return a parameter as DuckDB's literal. One without a declared type is a plain text literal, which takes the type
-    that its place needs. Raises BadParameter.
+    """Return a parameter as a literal of DuckDB. Raises BadParameter.
+
+    A parameter without a declared type is a text literal, which DuckDB converts to the type that the statement needs.
     """
     kind = BY_OID.get(oid)
     if field is None:
@@ -75,7 +76,7 @@ def _numeric_literal(text: str) -> str:
     except InvalidOperation:
         raise BadParameter(f"{text[:40]!r} is not numeric") from None
     _, digits, exponent = number.as_tuple()
-    # A number with more digits than DuckDB's decimals have, and one with an exponent, is compared as a double.
+    # A number with an exponent, or with more digits than a decimal of DuckDB, is compared as a double.
     if not isinstance(exponent, int) or len(digits) > 38 or not -38 <= exponent <= 0:
         return f"CAST({quoted(text)} AS DOUBLE)"
     return f"({number:f})"
@@ -95,10 +96,12 @@ def _decode(field: bytes) -> str:
         raise BadParameter("a parameter is not UTF-8") from None
 
 
-_FORMS = {
-    **dict.fromkeys((INT2.oid,), "!h"),
-    **dict.fromkeys((INT4.oid,), "!i"),
-    **dict.fromkeys((26, 2205), "!I"),
+_OID, _REGCLASS = 26, 2205
+_BINARY_FORMS = {
+    INT2.oid: "!h",
+    INT4.oid: "!i",
+    _OID: "!I",
+    _REGCLASS: "!I",
     **dict.fromkeys((INT8.oid, TIME.oid, TIMESTAMP.oid, TIMESTAMPTZ.oid), "!q"),
     FLOAT4.oid: "!f",
     FLOAT8.oid: "!d",
@@ -106,6 +109,7 @@ _FORMS = {
     BOOL.oid: "!?",
     INTERVAL.oid: "!qii",
 }
+"""Formats of ``struct`` for parameters in binary, by the oid of their type."""
 
 
 def _text_of_binary(kind: PgType | None, field: bytes) -> str:
@@ -124,7 +128,7 @@ def _text_of_binary(kind: PgType | None, field: bytes) -> str:
         return _text_of_numeric(field)
     if kind.name == "jsonb":
         return _decode(field[1:])
-    form = _FORMS.get(kind.oid)
+    form = _BINARY_FORMS.get(kind.oid)
     if form is None:
         return _decode(field)
     try:
@@ -157,9 +161,9 @@ def _text_of_numeric(field: bytes) -> str:
         raise BadParameter("a numeric is incomplete")
     count, weight, sign, scale = struct.unpack("!HhHH", field[:8])
     if len(field) != 8 + 2 * count or sign not in (0, 0x4000):
-        raise BadParameter("a numeric is not finite, or has not the digits that it announces")
+        raise BadParameter("a numeric is not finite, or its length does not match its number of digits")
     groups = struct.unpack(f"!{count}H", field[8:])
-    # Limit: 131,072 digits before the point are allowed in PostgreSQL, and no decimal of DuckDB has more than 38.
+    # Limit: PostgreSQL allows 131,072 digits before the point, and a decimal of DuckDB has at most 38.
     if not -20 <= weight <= 20 or count > 20 or scale > 80:
         raise BadParameter("a numeric has more than 38 digits")
     number = 0
@@ -175,7 +179,7 @@ def _literal_of_array(field: bytes) -> str:
     dimensions, _, oid = struct.unpack("!iII", field[:12])
     element = BY_OID.get(oid)
     if element is None or element.element is not None or dimensions not in (0, 1):
-        raise BadParameter("an array has one dimension, of a type that exists here")
+        raise BadParameter("only arrays of one dimension and of a supported type can be parameters")
     literals, position = [], 20
     while dimensions and position < len(field):
         size = int.from_bytes(field[position : position + 4], "big", signed=True)
@@ -209,6 +213,6 @@ def split_array(text: str) -> list[bytes | None]:
         if position >= end:
             break
         if text[position] != ",":
-            raise BadParameter("an array has one dimension, with commas between its elements")
+            raise BadParameter("only arrays of one dimension, with commas between their elements, can be parameters")
         position += 1
     return elements

@@ -158,8 +158,8 @@ class SimulatedFiles(CrashingFileSystem):
         return super().map(path)
 
     def _check_read(self) -> None:
-        # Reads are no operation of ``check``: other processes have nothing to do within one, and a kill before a read
-        # is the same as one after the operation before it.
+        # Reads are not an operation of ``check``: other processes have nothing to do within one, and a kill
+        # before a read is the same as one after the operation before it.
         if code := self._take_failure("read"):
             raise OSError(code, os.strerror(code))
 

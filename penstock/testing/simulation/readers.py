@@ -125,7 +125,7 @@ class StreamReader:
         reader = topic.reader()
         newest = NewestBatches()
         # The subscription ends with the daemon. A kill may leave the topic's lock taken, and an unsubscription after it
-        # would wait for ever.
+        # would wait forever.
         topic.subscribe(newest.add)
         while True:
             self._read_page(topic, reader, newest)

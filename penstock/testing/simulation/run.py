@@ -172,7 +172,7 @@ class _Run:
         except Broken as error:
             self.outcome.broken = str(error)
         except Killed:
-            # Otherwise it would end the pool's process, and `make simulate` would wait for this seed for ever.
+            # Otherwise it would end the pool's process, and `make simulate` would wait for this seed forever.
             self.outcome.broken = "a process died outside of its steps"
         except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
             where = traceback.extract_tb(error.__traceback__)

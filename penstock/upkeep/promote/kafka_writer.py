@@ -19,7 +19,7 @@ from penstock.landing.from_kafka.rows import TRANSPORT_HEADER_PREFIX
 from penstock.server.kafka.records.headers import unwrap
 
 BATCH_HEADER = "_penstock_batch"
-"""Header with the id of a record's batch. Headers that begin with an underscore are no annotations."""
+"""Header with the id of a record's batch. Headers that begin with an underscore are not annotations."""
 TIMEOUT_S = 60.0
 """Limit for a transaction or an answer; the same as transaction.timeout.ms."""
 PRODUCER_DEFAULTS = {

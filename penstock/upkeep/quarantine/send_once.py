@@ -49,7 +49,7 @@ class Resender:
     def __init__(self, path: Path, receiver: Appends, has_batch: Has | None = None) -> None:
         self._path, self._receiver, self._has_batch = path, receiver, has_batch
         path.parent.mkdir(parents=True, exist_ok=True)
-        # A name per run: its numbers start at 0, and the log need not remember the name for ever.
+        # A name per run: its numbers start at 0, and the log need not remember the name forever.
         self._producer = f"{path.name.partition('.')[0]}-{uuid4().hex}"
         self._numbers: Counter[str] = Counter()
         self._plans: list[dict[str, Any]] = []

@@ -58,14 +58,14 @@ class _Marks:
             return is_object
         is_object &= (self.kind[first] == _OPEN) & (self.kind[last] == _CLOSE) & (self.depth[last] == 0)
         ends = self.depth <= 0
-        # Exactly one position of depth 0 or less: two objects, or a text after the object, are no object.
+        # Exactly one position of depth 0 or less: two objects, or a text after the object, are not an object.
         ends_before = np.concatenate([[0], np.cumsum(ends)])
         is_object &= ends_before[self.last] - ends_before[self.first] == 1
         return is_object
 
 
 def fields_of(messages: pa.Array[Any]) -> pa.MapArray[Any, Any]:
-    """Return the fields of ``messages`` (type binary) by key, values as texts; a message that is no object has none.
+    """Return the fields of ``messages`` (type binary) by key, values as texts; none of a message that is not an object.
 
     LEFT_OUT, fields that are null, and those beyond MAX_FIELDS are left out.
     """
@@ -101,7 +101,7 @@ def _pairs(marks: _Marks) -> tuple[Ints, Ints, Ints]:
     previous_ends = ends[end_indices - 1]
     has_previous = (end_indices > 0) & (marks.message[previous_ends] == marks.message[colons])
     previous = np.where(has_previous, marks.position[previous_ends], marks.octets.starts[marks.message[colons]])
-    is_first = np.diff(end_indices, prepend=-1) > 0  # a second colon without a comma is no field
+    is_first = np.diff(end_indices, prepend=-1) > 0  # a second colon without a comma is not a field
     return colons[is_first], ends[end_indices[is_first]], previous[is_first]
 
 

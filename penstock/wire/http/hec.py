@@ -177,7 +177,7 @@ def _add_events(request: Request, messages: Messages) -> _HecRefused | None:
 
 
 def _add_event(event: dict[str, Any] | str, defaults: Mapping[str, str], messages: Messages) -> tuple[str, int] | None:
-    """Add an event; return Splunk's text and code if it is bad, or says why it is no object."""
+    """Add an event; return Splunk's text and code if it is bad, or says why it is not an object."""
     if isinstance(event, str):
         error = _INVALID
     elif "event" not in event:
@@ -202,7 +202,7 @@ def _is_flat(fields: Any) -> bool:
 
 
 def _annotations(event: dict[str, Any]) -> dict[str, str]:
-    """Return Splunk's metadata and the indexed fields; null is no value."""
+    """Return Splunk's metadata and the indexed fields; null is not a value."""
     annotations = {name: annotation_text(event[name]) for name in _METADATA if event.get(name) not in (None, "")}
     fields = event.get("fields")
     if isinstance(fields, dict):
@@ -213,12 +213,12 @@ def _annotations(event: dict[str, Any]) -> dict[str, str]:
 
 
 def _events(data: bytes, limits: Request) -> Iterator[dict[str, Any] | str]:
-    """Yield the objects of a body, concatenated or in lists; for a document that is no object, why. Raises Refused.
+    """Yield the objects of a body, concatenated or in lists; for a document that is not an object, why. Raises Refused.
 
     Numbers and nested values that orjson would change are the sent JSON text without blanks.
     """
     # Fast path: most senders write one event directly behind the other. The same two characters within a string would
-    # leave pieces that are no JSON, and the whole body is scanned.
+    # leave pieces that are not JSON, and the whole body is scanned.
     lines = [line for line in split_lines(data.replace(b"}{", b"}\n{")) if line.strip()]
     # Limit: only lines that are longer than an event may be much work before the first event is looked at.
     if max(map(len, lines), default=0) > limits.max_message_bytes:

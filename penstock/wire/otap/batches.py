@@ -6,7 +6,7 @@ differences unless a column's metadata say ``encoding: plain``.
 
 Limit: a batch names a resource, a dictionary's value or an attribute once, and any number of rows may refer to it. All
 texts are counted before they are repeated, and a batch that grows beyond MAX_GROWN_BODIES times its largest size is
-refused. The size of the batch itself is no measure: its dictionaries may have come before, and it may be compressed.
+refused. The size of the batch itself is not a measure: its dictionaries may have come before, and it may be compressed.
 """
 
 from __future__ import annotations

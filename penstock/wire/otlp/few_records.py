@@ -183,7 +183,7 @@ def _canonical(number: int) -> str:
 
 
 def _text(value: AnyValue) -> str | float:
-    """Return an AnyValue that is no string, or an empty one, as text; a number with a fraction as number."""
+    """Return an AnyValue that is not a string, or an empty one, as text; a number with a fraction as number."""
     kind = value.WhichOneof("value")
     if kind == "int_value":
         return str(value.int_value)

@@ -192,7 +192,7 @@ def _field(name: str, content: Any) -> Any:
     if name in _TIMES and isinstance(content, str):
         return _convert_time(content)
     is_name = name == "severityNumber" and type(content) is str and not _INTEGER.fullmatch(content)
-    if is_name and content not in SeverityNumber.keys():  # noqa: SIM118 an enum is no dict
+    if is_name and content not in SeverityNumber.keys():  # noqa: SIM118 an enum is not a dict
         # json_format would leave it out without an error.
         raise NotJson(f"{name} {content[:40]!r} is neither a number nor a name of OTLP")
     return _plain(content)

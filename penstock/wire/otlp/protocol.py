@@ -64,7 +64,7 @@ def logs_of(data: bytes, max_message_bytes: int, max_messages: int = MAX_MESSAGE
     except TooManyFields as error:
         raise Refused(413, OVERSIZE, f"the request has {error}") from None
     except Malformed as error:
-        raise Refused(400, SYNTAX, f"the body is no ExportLogsServiceRequest: {error}") from None
+        raise Refused(400, SYNTAX, f"the body is not an ExportLogsServiceRequest: {error}") from None
 
 
 def status_of(error: Refused) -> Status:

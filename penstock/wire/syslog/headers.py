@@ -300,7 +300,7 @@ class Headers:
         has_process = (bracket < colon) & (octets.data[bracket] == ord("["))
         close = octets.next(b"]", bracket, blank)
         ends_with_colon = octets.data[close + 1] == ord(":")
-        # Limit: RFC 3164, section 4.1.3, ends the tag at the first character that is no letter or digit.
+        # Limit: RFC 3164, section 4.1.3, ends the tag at the first character that is not a letter or digit.
         last = np.where(has_process, close + ends_with_colon, colon)
         name_ends = np.where(has_process, bracket, colon)
         is_tag = np.where(has_process, (close < blank) & (ends_with_colon | (close + 1 == blank)), colon < blank)

@@ -22,7 +22,7 @@ from penstock.wire.datagrams import Bytes, Ints, spans
 from penstock.wire.syslog.octets import Bools, Octets, Spans
 
 MAX_TIME_BYTES = 40
-"""Limit: a longer text is no time; it bounds the matrix of texts."""
+"""Limit: a longer text is not a time; it bounds the matrix of texts."""
 _MAX_FRACTION_DIGITS = 9
 """Limit: digits of a fraction of a second."""
 _TEMPLATE = np.frombuffer(b"0000-00-00T00:00:00.000000Z", np.uint8)
@@ -239,7 +239,7 @@ class _Texts:
         return octets.astype(np.int64)
 
     def number(self, positions: Ints | int, width: int, where: Bools | None = None) -> Ints:
-        """Return the number of ``width`` digits at each position; rows in ``where`` without digits are no times."""
+        """Return the number of ``width`` digits at each position; rows in ``where`` without digits are not times."""
         digits = np.stack([self.byte_at(positions + digit) for digit in range(width)]) - _ZERO
         is_digit = (digits >= 0) & (digits <= 9)
         self.require(np.logical_and.reduce(is_digit, axis=0), where)
@@ -342,7 +342,7 @@ def _leap_year_of_receipt(received: Ints, rows: Bools) -> Ints:
 
 
 def _days(text: _Texts, rows: Bools, year: Ints, month: Ints, day: Ints) -> Ints:
-    """Return days since the epoch; a day outside the calendar is no time."""
+    """Return days since the epoch; a day outside the calendar is not a time."""
     text.require((year >= 1) & (year <= 9998) & (month >= 1) & (month <= 12), rows)
     months = (year - 1970) * 12 + month - 1
     first, following = _first_day(months), _first_day(months + 1)

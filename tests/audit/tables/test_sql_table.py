@@ -240,7 +240,7 @@ def test_json_fields_that_are_no_whole_numbers_are_rows_without_an_offset(
 ) -> None:
     kind = request.node.callspec.params["write"]
     address = write([(0, 0)], "orders")
-    # PostgreSQL refuses a query in which one text is no JSON.
+    # PostgreSQL refuses a query in which one text is not JSON.
     texts = ['{"o":0}', '{"o":1.5}', '{"o":2}', '{"o":"3"}', '{"o":"x"}', '{"o":null}', "{}"]
     texts += [] if kind == "postgresql" else ["{", "no JSON"]
     create_table(kind, address, " UNION ALL ".join(f"SELECT '{text}' AS meta" for text in texts))

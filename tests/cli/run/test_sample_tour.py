@@ -41,7 +41,7 @@ def test_directions_have_a_command_for_an_http_listener(tmp_path: Path, capfd: p
     pipe.configure('[[listener]]\nname = "web"\nprotocol = "http"\nport = 0\n' + LOG_HANDLER)
     pipe.start()
     try:
-        Tour(load(pipe.config, pipe.overrides), spark=False).directions()
+        Tour(load(pipe.config, pipe.overrides), spark=False).print_directions()
         (command,) = (line for line in capfd.readouterr().out.splitlines() if "curl " in line)
         answer = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     finally:

@@ -235,7 +235,7 @@ def test_entries_bytes_retries_and_refusals_are_published(pair: Pair, tmp_path: 
 def test_entries_pass_a_link_on_which_a_request_takes_longer_than_a_call_may(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A call of 4 MiB took longer than its 30 s on a link of less than 1.1 Mbit/s, and was repeated for ever."""
+    """A call of 4 MiB took longer than its 30 s on a link of less than 1.1 Mbit/s, and was repeated forever."""
     link = Link("127.0.0.1", int(pair.central.bound.grpc.rpartition(":")[2]), bytes_per_s=60_000)
     payloads = [b"%03d" % number * 333 for number in range(200)]
     pair.store(*payloads)

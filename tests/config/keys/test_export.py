@@ -18,9 +18,9 @@ KEYS: dict[str, Any] = {"name": "copy", "to": "postgresql://penstock@db/shop"}
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"to": "mysql://db/shop"}, "is no target"),
-        ({"to": "/srv/copy"}, "is no target"),
-        ({"to": "postgresql:/db"}, "is no address"),
+        ({"to": "mysql://db/shop"}, "is not a target"),
+        ({"to": "/srv/copy"}, "is not a target"),
+        ({"to": "postgresql:/db"}, "is not an address"),
         ({"to": "postgresql://penstock:hidden-word@db/shop"}, "has a password"),
         ({"to": "postgresql://db/shop?password=hidden-word"}, "has a password"),
         ({"to": "duckdb:///"}, "names no path"),

@@ -85,7 +85,7 @@ class Recorded:
         raise AssertionError(op)
 
     def _commit(self, offsets: list[TopicPartition] | None) -> None:
-        if offsets or self.consumer.offsets_to_commit():  # nothing to commit is no error there
+        if offsets or self.consumer.offsets_to_commit():  # nothing to commit is not an error there
             self.consumer.commit(offsets=offsets, asynchronous=False)
 
     def state(self) -> dict[str, Any]:

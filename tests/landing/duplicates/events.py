@@ -42,7 +42,7 @@ def in_order(events: Iterable[Event]) -> list[Event]:
 
 
 def without_duplicates(landed: Iterable[Event], events: Iterable[Event], window: int = WINDOW) -> list[Event]:
-    """Return the ``events`` that are no duplicates if ``landed`` have landed before."""
+    """Return the ``events`` that are not duplicates if ``landed`` have landed before."""
     times_by_key: dict[tuple[int, int], list[int]] = {}
     for event in landed:
         times_by_key.setdefault(event.key, []).append(event.micros)

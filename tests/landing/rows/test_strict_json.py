@@ -134,7 +134,7 @@ def test_only_deep_texts_among_long_ones_are_refused() -> None:
     )
 )
 def test_levels_of_many_texts_equal_those_of_the_plain_reader(texts: list[str]) -> None:
-    # A text with an open string is no JSON, and may have any depth.
+    # A text with an open string is not JSON, and may have any depth.
     closed = [text for text in texts if not re.sub(r'"(?:[^"\\]|\\.)*"|\\.', "", text).count('"')]
     without_escapes_outside = [text for text in closed if "\\" not in re.sub(r'"(?:[^"\\]|\\.)*"', "", text)]
     levels = strict_json._deepest_levels(pa.array(["[[]]", *without_escapes_outside, ""], pa.string()))

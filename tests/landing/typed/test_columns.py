@@ -398,7 +398,7 @@ def test_columns_and_rest_have_all_values_of_repeated_keys(texts: list[str], pat
 
 
 def _leaves_of(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield path and JSON text of each value that is no object; of repeated keys all."""
+    """Yield path and JSON text of each value that is not an object; of repeated keys all."""
 
     def walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
         if isinstance(value, _Members):

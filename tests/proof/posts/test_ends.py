@@ -71,7 +71,7 @@ def test_refusal_is_logged_once(
             posts._due_at = 0.0
             posts.post_if_due(LedgerClient(running.http))
     (line,) = [line for line in caplog.messages if "refused the ends of Kafka's partitions" in line]
-    assert "ends is no object with at most 0 names" in line
+    assert "ends is not an object with at most 0 names" in line
     topics.close()
 
 

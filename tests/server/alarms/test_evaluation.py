@@ -23,7 +23,7 @@ def fates(**counts: float) -> dict[str, Family]:
 
 def test_growing_counter_holds_until_the_window_has_passed() -> None:
     evaluation = Evaluation(GROWTH)
-    assert evaluation.holds(fates(gap_a=5), moment(0)) == {}, "what was there before is no growth"
+    assert evaluation.holds(fates(gap_a=5), moment(0)) == {}, "what was there before is not growth"
     assert evaluation.holds(fates(gap_a=7, landed=9), moment(30)) == {("t",): 2}
     assert evaluation.holds(fates(gap_a=7), moment(59)) == {("t",): 2}
     assert evaluation.holds(fates(gap_a=7), moment(91)) == {}

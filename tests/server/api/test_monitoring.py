@@ -112,7 +112,7 @@ def test_audit_that_finds_missing_records_fires_its_alarm_until_a_check_is_compl
     assert (begins["state"], begins["severity"], begins["labels"]["table"]) == ("begins", "critical", str(table))
     assert "(audit status 1)" in begins["summary"]
     (table / "torn.parquet").write_bytes(b"PAR1 torn")
-    assert changes_after_a_check(2) == [], "a check without a decision is no end of the alarm"
+    assert changes_after_a_check(2) == [], "a check without a decision is not an end of the alarm"
     (table / "torn.parquet").unlink()
     write_parquet(table, rows, files=1)
     (ends,) = changes_after_a_check(0)

@@ -190,7 +190,7 @@ def test_token_is_needed_and_has_its_rights(tmp_path: Path) -> None:
             header = "adbc.flight.sql.authorization_header"
             for options in ({**name, **password}, {header: "Bearer a-token-of-16-characters"}):
                 assert rows_of(server, "select distinct topic from landed", **options) == [("t",)]
-            with pytest.raises(Error, match="is no token"):
+            with pytest.raises(Error, match="is not a token"):
                 rows_of(server, "select 1", **{header: "Bearer wrong"})
     finally:
         running.stop()

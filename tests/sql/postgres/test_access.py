@@ -35,7 +35,7 @@ def test_revoked_token_reads_nothing_after_a_second(tmp_path: Path) -> None:
         with pytest.raises(WrongPassword):
             reader.topics()
         with pytest.raises(WrongPassword):
-            rights.readable("a token\nthat is no header")
+            rights.readable("a token\nthat is not a header")
     finally:
         running.stop()
     with pytest.raises(RightsUnknown, match="the log daemon does not answer"):

@@ -227,7 +227,7 @@ def test_password_is_a_token_with_its_rights(tmp_path: Path) -> None:
             with connect(server, password="another-token-of-16-chars") as connection:
                 assert connection.execute("select count(*) from topics.secret").fetchall() == [(1,)]
             for wrong in ("not-the-token", "ä" * 20, "x" * 2000):
-                with pytest.raises(errors.OperationalError, match="is no token"):
+                with pytest.raises(errors.OperationalError, match="is not a token"):
                     connect(server, password=wrong)
             assert server.counts["wrong password"] == 3
     finally:

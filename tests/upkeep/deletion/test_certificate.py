@@ -162,7 +162,7 @@ def test_export_without_retention_is_named_in_the_certificate(tmp_path: Path) ->
     assert execute_deletions(layout, WINDOW) == 1
     following.step()
     states = [certify(layout, number)["copies"]["exports"]["copy"] for number in (1, 3)]
-    assert states == ["retained", "rows_deleted"], "the rows of the first one are in the export for ever"
+    assert states == ["retained", "rows_deleted"], "the rows of the first one are in the export forever"
     (layout.exports / "copy.json").write_text("{")
     assert certify(layout, 2)["copies"]["exports"] == {"copy": "unknown"}
     following.step()

@@ -211,7 +211,7 @@ def test_optimize_of_all_rows_is_no_deletion_also_if_its_file_is_damaged(
     optimize = deltalake.DeltaTable(str(landed)).optimize
     metrics = optimize.z_order(columns) if columns else optimize.compact()
     assert metrics["numFilesAdded"] > 0
-    # Only the log says here how many rows the file has: a file that cannot be read is no deletion.
+    # Only the log says here how many rows the file has: a file that cannot be read is not a deletion.
     (landed / file_of(table.layout, "x")).write_bytes(b"")
     assert note_foreign_changes(table.layout) == 1
     assert [deletion.operation for deletion in load_deletions(table.layout)] == ["DELETE"]

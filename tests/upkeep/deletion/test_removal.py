@@ -470,7 +470,7 @@ def test_pipeline_follows_typed_tables_once_its_query_runs(
     running.attach(changes.append)
     running.step()
     running.step()
-    assert changes == [running.typed] == [configured_tables(answers[0])], "another retention is no reason to differ"
+    assert changes == [running.typed] == [configured_tables(answers[0])], "another retention is not a reason to differ"
 
     def refuse(tables: Sequence[TypedTable]) -> None:
         changes.append(tables)

@@ -423,7 +423,7 @@ def _is_readable(encoded: bytes) -> bool:
 
 
 def encodings_of_a_time() -> list[bytes]:
-    """Return a time in each of msgpack's encodings, also of kinds that are no time."""
+    """Return a time in each of msgpack's encodings, also of kinds that are not time."""
     numbers = [b"\x07", b"\xff", b"\xc0", b"\xc2", b"\xc3", b"\xca" + bytes(4), b"\xcb" + bytes(8)]
     numbers += [bytes([first + step]) + bytes(1 << step) for first in (0xCC, 0xD0) for step in range(4)]
     extensions = [bytes([0xD4 + step, kind]) + bytes(1 << step) for step in range(5) for kind in (0, 5, 0xFF)]

@@ -254,7 +254,7 @@ def _plain(token: Token) -> str:
 
 
 def _unescaped(text: str) -> str | None:
-    """Return the content of a text with escapes; None for an escape that is no character in ``_ESCAPED``."""
+    """Return the content of a text with escapes; None for an escape that is not a character in ``_ESCAPED``."""
     known = all(match[1] in _ESCAPED for match in _ESCAPE.finditer(text) if match[1])
     return _ESCAPE.sub(lambda match: _ESCAPED[match[1]] if match[1] else "'", text) if known else None
 

@@ -62,7 +62,7 @@ class PreparedStatements:
             raise StatementFailed(SqlError("26000", f'prepared statement "{name}" does not exist')) from None
 
     def close(self, name: str) -> None:
-        """Remove a statement; one that does not exist is no error, as in PostgreSQL."""
+        """Remove a statement; one that does not exist is not an error, as in PostgreSQL."""
         self._statements.pop(name, None)
 
     def clear(self) -> None:
