@@ -101,7 +101,7 @@ def audit(
     until: Annotated[str, typer.Option(help="Check records up to this time or age.")] = "",
     grace: Annotated[str, typer.Option(help="Age from which on a record must be in the table.")] = "15m",
     group: Annotated[
-        str, typer.Option(help="Consumer group of the sink: records behind its commit are not required.")
+        str, typer.Option(help="Consumer group of the sink: records after its commit are not required.")
     ] = "",
     with_tombstones: Annotated[
         bool, typer.Option("--with-tombstones", help="Require a row for records without a value, too.")

@@ -74,7 +74,7 @@ def inspect(
         bool, typer.Option("--skip-default-header", help="Leave out the line of the default header; implies --dump.")
     ] = False,
     scan_over_zeroes: Annotated[
-        bool, typer.Option("--scan-over-zeroes", help="Continue behind gaps of zeros; implies --dump.")
+        bool, typer.Option("--scan-over-zeroes", help="Continue after gaps of zeros; implies --dump.")
     ] = False,
     as_json: AsJson = False,
     batches: Annotated[bool, typer.Option("--batches", help="List Penstock's frames with their counts.")] = False,

@@ -106,7 +106,7 @@ def consume(
     ] = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Start at this cursor, and move it behind the printed messages.")
+        str | None, typer.Option("--cursor", help="Start at this cursor, and move it past the printed messages.")
     ] = None,
 ) -> None:
     """Print the messages of a topic."""

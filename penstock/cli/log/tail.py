@@ -78,11 +78,11 @@ def tail(
     ] = False,
     unit: Annotated[
         list[str] | None,
-        typer.Option(metavar="UNIT", help="Of the journal: only entries of this unit; may be repeated."),
+        typer.Option(metavar="UNIT", help="With --journal: only entries of this unit; may be repeated."),
     ] = None,
     since: Annotated[
         Since | None,
-        typer.Option(help="Of the journal: the entry to begin with at the first start.", show_default="all"),
+        typer.Option(help="With --journal: the first entry to read at the first start.", show_default="all"),
     ] = None,
     once: Annotated[bool, typer.Option(help="Exit when all existing lines are appended.")] = False,
 ) -> None:

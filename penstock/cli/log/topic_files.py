@@ -42,7 +42,7 @@ def verify(
 ) -> None:
     """Check every checksum and index of the log's files.
 
-    A damaged batch is moved to the topic's quarantine folder and becomes a gap; indices are rebuilt. Exits with status
+    A damaged batch is moved to the topic's quarantine folder and becomes a gap; indexes are rebuilt. Exits with status
     1 if anything was damaged.
     """
     reports: dict[str, TopicReport] = {}

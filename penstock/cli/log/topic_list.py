@@ -90,7 +90,7 @@ def topics(
 ) -> None:
     """List topics with their size and the lag of their readers.
 
-    A terminal gets long names cut to its width; ``--json`` has all values.
+    On a terminal, long names are cut to its width; --json prints them whole.
     """
     with server.open() as source:
         documents = source.documents()

@@ -74,7 +74,7 @@ def mute(
     note: Note = "",
     as_json: AsJson = False,
 ) -> None:
-    """Mute an alarm until a time: it is not delivered, and an alarm that still fires then is delivered then."""
+    """Mute an alarm until a time: if it still fires then, it is delivered."""
     if (until is None) == (duration is None):
         fail("name the end with --until TIME or --for DURATION", 2)
     try:

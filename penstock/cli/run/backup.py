@@ -32,7 +32,7 @@ def backup(
 ) -> None:
     """Copy a running instance into a folder: log, ledger, log buffers, local tables and configuration.
 
-    Most is copied while everything runs; then all processes stand still for a moment, and what has changed is copied
+    Most is copied while everything runs; then all processes are paused for a moment, and what has changed is copied
     again. The balance is computed from the copy. The copy of the configuration is readable by its owner only. An
     interrupted backup or restore is repeated with the same command.
     """

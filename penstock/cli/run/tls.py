@@ -29,7 +29,7 @@ tls_cert = "{folder}/server.crt"
 tls_key = "{folder}/server.key"
 """
 JSON = '{"page": "/"}'
-tls = Commands(no_args_is_help=True, help="Make certificates for trying TLS.")
+tls = Commands(no_args_is_help=True, help="Create certificates to try TLS.")
 
 
 @tls.callback()
@@ -47,7 +47,7 @@ def init(
 ) -> None:
     """Make an authority and a server certificate, valid for a year, and print how to use them.
 
-    For trying only: in production use the certificates of your organisation. Existing files are never overwritten.
+    For trials only: in production use the certificates of your organization. Existing files are never overwritten.
     """
     if existing := [file for file in FILES if (folder / file).exists()]:
         fail(f"{folder / existing[0]} exists and is not overwritten; name another folder", 2)

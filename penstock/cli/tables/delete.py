@@ -76,7 +76,7 @@ def certificate(
     """Print the JSON certificate of a deletion: rows by table, and which copies still have them.
 
     Copies are exports, Iceberg tables and replaced files. `removed`: no file has the rows. `waiting`: they will be
-    removed. `rows_deleted`: a database returns them no more, but its files may have their bytes. `retained`: the copy
+    removed. `rows_deleted`: a database no longer returns them, but its files may have their bytes. `retained`: the copy
     does not follow the deletion. `unknown`: no record says it.
     """
     from penstock.upkeep.deletion.certificate import certify

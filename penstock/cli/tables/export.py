@@ -78,7 +78,7 @@ def run(settings: ConfiguredData, name: Name) -> None:
 def rebuild(
     settings: ConfiguredData,
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, nothing happens.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Replace the rows; without this option, nothing happens.")] = False,
 ) -> None:
     """Make the next step replace all rows of the target."""
     from penstock.landing.table.landed_table import has_landed_table
