@@ -85,7 +85,7 @@ def register(
     settings: ConfiguredData,
     catalog: Annotated[str, typer.Argument(help="glue, or thrift://HOST:PORT of a Hive metastore.")],
     namespace: Annotated[
-        str, typer.Option(help="Database in the catalog; it is created if it is missing.")
+        str, typer.Option(help="Database in the catalog; created if it is missing.")
     ] = "penstock",
     as_json: AsJson = False,
 ) -> None:
