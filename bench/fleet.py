@@ -23,7 +23,7 @@ from bench.timing import fastest
 from penstock.console.pages.senders import hosts_html
 from penstock.counts import Counts, Origin, bucket_of
 from penstock.handover.dropped_frames import MAX_BUCKETS
-from penstock.ledger.book.book import Covered, TierCounts, TopicFates
+from penstock.ledger.book.book import BookPages, Covered, TopicFates
 from penstock.ledger.book.bucket_tables import RowTable
 from penstock.ledger.book.checkpoint import write
 from penstock.ledger.hosts import kafka_hosts
@@ -121,7 +121,7 @@ def _generate(data: Path, topic: str, register: Callable[[Path, Sequence[int], i
     buckets = [today - (DAYS - day) * DAY_S for day in range(DAYS - 7)]
     rolled = today - 7 * DAY_S
     buckets += [rolled + 60 * minute for minute in range(MINUTES)]
-    pages = TierCounts(rolled=rolled, covered={TOPIC: Covered(end, 0)})
+    pages = BookPages(rolled=rolled, covered={TOPIC: Covered(end, 0)})
     fates, rows_by_bucket, total = TopicFates(), RowTable(), 0
     for host in range(HOSTS):
         for listener in range(LISTENERS):

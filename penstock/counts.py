@@ -1,9 +1,10 @@
 """The vocabulary of the balance: what is counted, under which name, for which bucket.
 
-Every stage counts with these names and no others; the equations between them are the rules of the
-balance (datagram book, message book, routes) and are checked by ``open_books``. All counts are
-additive, so that batches, buckets and incarnations can be summed in any order: what is *open*
-(fragments and messages still waiting for their rest) is carried as a difference.
+Every stage counts with these names and no others. The equations between them (datagram book, line book, message book)
+are the rules of the balance, which ``open_books`` checks.
+
+Invariant: counts are additive, so that batches, buckets and incarnations can be summed in any order. Therefore what is
+*open* (fragments and messages that wait for missing parts) is counted as a difference.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TIERS = ("client", "kernel", "received", "buffered", "logged", "landed")
 SourceBucket = tuple[str, int]
 """A source (a listener, ``grpc``, ``http``, ...) and the start of a bucket, in seconds since the epoch."""
 AUDIT_TIER = r"[a-z][a-z0-9_.-]{0,63}"
-"""Permitted names of a tier of a Kafka auditor, besides TIERS."""
+"""Pattern of the tier of a Kafka auditor; TIERS are not permitted."""
 
 
 class Name(StrEnum):
@@ -48,12 +49,12 @@ class Name(StrEnum):
     LINE_EMPTY = "line.empty"
     LINE_JOINED = "line.joined"  # not the first of its message (multiline)
     LINE_OVERLONG = "line.overlong"
-    LINE_EVICTED = "line.evicted"  # unfinished, and it had to make room
+    LINE_EVICTED = "line.evicted"  # dropped unfinished, at a limit of memory or connections
     SKIPPED_BYTES = "skipped_bytes"  # of overlong lines; bytes, not a term
     CONNECTION_CLOSED = (
         "connection_closed."  # limit | idle | network | tls | name | protocol | key | left; shown, not a term
     )
-    REQUEST = "request_refused."  # by reason, a request as a whole; shown, not a term
+    REQUEST = "request_refused."  # by reason: requests refused as a whole; shown, not a term
     # Message book: seen = accepted + incomplete.* + bad_checksum + refused.* + open
     SEEN = "seen"
     ACCEPTED = "accepted"
@@ -64,12 +65,12 @@ class Name(StrEnum):
     # Annotations about senders, not terms
     HOLE = "hole"
     JUMP = "jump"
-    REQUEST_REFUSED = "kt_refused"  # a topic asked for that was none: the handler's own took the message
-    UNVERIFIED = "unverified"  # accepted from slots that a receiver left behind, and no checksum vouches for them
-    # What becomes of accepted messages on a route: delivered, one of these two, corrupt, or still in the buffer
+    REQUEST_REFUSED = "kt_refused"  # a requested topic that was refused: the message went to the handler's own topic
+    UNVERIFIED = "unverified"  # accepted from the slots of a killed receiver, without a checksum
+    # Route: accepted = delivered + policy_drop.* + handler_failed.* + corrupt + in the log buffer
     POLICY_DROP = "policy_drop."  # by handler
     HANDLER_FAILED = "handler_failed."  # by handler
-    NOT_ROUTED = "not_routed."  # by handler: the listener's messages go elsewhere
+    NOT_ROUTED = "not_routed."  # by handler: messages for other handlers only
     CORRUPT = "corrupt"  # in frames of the log buffer that could not be read
     # Landing: logged = landed.* + quarantined.* + deleted.* + duplicate + transformed.dropped + segment + promoted
     # + passed_over + not_a_message.* + compacted + gap.* + pending
@@ -78,12 +79,12 @@ class Name(StrEnum):
     DUPLICATE = "duplicate"
     DROPPED = "transformed.dropped"
     REDACTED = "transformed.redacted"  # changed before it landed; shown, not a term
-    SEGMENT = "segment"  # a record of Kafka that is a part of a message only
-    PROMOTED = "promoted"  # copied to Kafka before it had landed: a partition's book has it from there on
-    PASSED_OVER = "passed_over"  # in Kafka from before the pipeline went over to it
-    DELETED = "deleted."  # asked | retention; taken from what had landed, or was in quarantine
-    NOT_A_MESSAGE = "not_a_message."  # control | aborted: offsets of Kafka that never held a message for a reader
-    COMPACTED = "compacted"  # records that Kafka's log cleaner removed, as a later one with their key replaces them
+    SEGMENT = "segment"  # a record of Kafka that is a chunk of a large message
+    PROMOTED = "promoted"  # copied to Kafka before it landed; the book of a partition of Kafka continues with it
+    PASSED_OVER = "passed_over"  # in Kafka from before the pipeline switched to it
+    DELETED = "deleted."  # asked | retention | foreign: removed from landed or quarantined rows
+    NOT_A_MESSAGE = "not_a_message."  # control | aborted: offsets of Kafka without a message for readers
+    COMPACTED = "compacted"  # records that Kafka's log cleaner removed because a later record has their key
     GAP = "gap."  # corrupt | expired_read | expired_unread | deleted; Kafka: expired_before | absent
 
 
@@ -99,7 +100,7 @@ class Counts(Counter[str]):
         return sum(count for name, count in self.items() if name.startswith(prefix))
 
     def rows(self) -> int:
-        """Return the sum of the counts in which each message appears once; redacted messages count elsewhere, too."""
+        """Return the sum of the counts in which each message appears once; redacted ones have another count, too."""
         # Fast path: a balance needs it for each minute of each listener, and `get` calls no `__missing__`.
         return sum(self.values()) - self.get(Name.REDACTED, 0)
 
@@ -118,7 +119,7 @@ LOST_BEFORE = (
     Name.BAD_CHECKSUM,
     Name.REFUSED,
 )
-"""Ends of what was sent and not accepted; with a dot, all that begin so."""
+"""Losses before acceptance. A name that ends in a dot is a prefix."""
 LOST_GAPS = tuple(f"{Name.GAP}{reason}" for reason in ("expired_unread", "corrupt"))
 """Gaps that are losses; an operator's deletion of a topic and expiry after reading are not (docs/accounting.md, 13)."""
 LOST = (*LOST_BEFORE, Name.POLICY_DROP, Name.HANDLER_FAILED, Name.CORRUPT, *LOST_GAPS)
@@ -139,11 +140,11 @@ def fate_of_gap(reason: str) -> str:
     return reason if reason.startswith((Name.NOT_A_MESSAGE, Name.COMPACTED)) else f"{Name.GAP}{reason}"
 
 
-def summed(many: Iterable[Mapping[str, int]]) -> Counts:
+def summed(mappings: Iterable[Mapping[str, int]]) -> Counts:
     """Return the sum of many counts."""
-    total: dict[str, int] = {}  # faster than Counts, and there may be a year of them
+    total: dict[str, int] = {}  # Fast path: faster than Counts, for the minutes of a year
     current = total.get
-    for counts in many:
+    for counts in mappings:
         for name, count in counts.items():
             total[name] = current(name, 0) + count
     return Counts(total)
@@ -243,7 +244,7 @@ class Origin:
 TOTAL = "#total"
 """End of the name of a log buffer's total of messages among the stored positions."""
 SERIES_END = "~"
-"""End of the series' name in the name of an epoch; no listener has it in its name."""
+"""Separates series and epoch in the name of a log buffer; no listener has it in its name."""
 
 
 def series_of(buffer: str) -> str:
@@ -303,13 +304,13 @@ def bucket_of(seconds: float) -> int:
     return math.floor(seconds / BUCKET_SECONDS) * BUCKET_SECONDS
 
 
-def elsewhere(bucket: int, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return ``counts`` of another bucket under names that can ride in a batch's own counts (``60@accepted``)."""
+def prefix_with_bucket(bucket: int, counts: Mapping[str, int]) -> dict[str, int]:
+    """Return ``counts`` of another bucket under names (``60@accepted``) for the counts of a batch."""
     return {f"{bucket}@{name}": count for name, count in counts.items()}
 
 
 def by_bucket(bucket: int, counts: Mapping[str, int]) -> dict[int, Counts]:
-    """Split a batch's counts by bucket: its own bucket, and the buckets that ride with it."""
+    """Split a batch's counts by bucket: its own one, and those named by ``prefix_with_bucket``."""
     counts_of_bucket: dict[int, Counts] = {}
     for name, count in counts.items():
         other_bucket, separator, plain_name = name.rpartition("@")

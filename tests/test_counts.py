@@ -13,9 +13,9 @@ from penstock.counts import (
     Origin,
     bucket_of,
     by_bucket,
-    elsewhere,
     lost,
     open_books,
+    prefix_with_bucket,
     summed,
 )
 
@@ -42,7 +42,7 @@ def test_open_book_names_its_two_sides() -> None:
 def test_counts_of_another_bucket_are_separated(
     bucket: int, own_counts: dict[str, int], other_counts: dict[str, int]
 ) -> None:
-    combined = {**own_counts, **elsewhere(bucket + 60, other_counts)}
+    combined = {**own_counts, **prefix_with_bucket(bucket + 60, other_counts)}
     counts_of_bucket = by_bucket(bucket, combined)
     assert counts_of_bucket.get(bucket, {}) == own_counts
     assert counts_of_bucket.get(bucket + 60, {}) == other_counts

@@ -170,7 +170,7 @@ class Report:
         """The number of records that the table must have or explain."""
         if self.request.times is not None:
             return sum(hour.records for hour in self.hours)
-        return sum(part.expected.due - part.expected.begin - part.expected.holes for part in self.partitions)
+        return sum(part.expected.due - part.expected.begin - part.expected.unused for part in self.partitions)
 
     @property
     def missing(self) -> int:

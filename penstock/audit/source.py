@@ -1,4 +1,4 @@
-"""The methods that an audit needs of a source: which offsets exist, which a table must have, and what an absent one is.
+"""The methods that an audit needs of a source: which offsets exist, which a table must have, and why one is absent.
 
 A source is read, never changed. Kinds: a topic of Kafka, a topic of Penstock, another table, and a file of ids.
 """
@@ -31,7 +31,7 @@ RECORDS = pa.schema(
 BEYOND = 1 << 62
 """An offset greater than all offsets."""
 UNREAD = (Absence.PRESENT, Absence.UNKNOWN)
-"""Reasons of offsets whose record exists, or may exist, although reading did not return it."""
+"""Classes of offsets whose record exists, or may exist, although reading did not return it."""
 
 
 class SourceUnavailable(PenstockError, RuntimeError):
@@ -49,7 +49,7 @@ class Expected:
     end: int
     begin: int
     due: int
-    holes: int = 0
+    unused: int = 0
     """Required offsets that the source does not use, for a source that knows without reading records."""
 
 
@@ -87,8 +87,8 @@ class Lag:
     expires_in_s: float
 
     @property
-    def is_dangerous(self) -> bool:
-        """Whether the record expires before a sink that stays as far behind has read it."""
+    def expires_unread(self) -> bool:
+        """Whether the first record expires before a sink at this distance reads it."""
         return self.expires_in_s < self.behind_s
 
 

@@ -148,7 +148,7 @@ def audit(
     complete, 1 if records are missing, doubled, unexplained or different, and 2 if that could not be decided.
     """
     try:
-        from penstock.audit.reports.receipt import document, read_receipt, repeated_request
+        from penstock.audit.reports.receipt import document, read_receipt, request_to_repeat
     except ModuleNotFoundError as error:
         fail(f"this needs {error.name}: pip install 'penstock-pipe[sql,kafka]'", UNDECIDED)
     kafka = {**_read_properties(properties), **parse_properties(setting or [])}
@@ -156,7 +156,7 @@ def audit(
     if source == "verify":
         with _decided(_Run(source, kafka, table, {}, "", None, "")):
             repeated = read_receipt(Path(table))
-            request = replace(repeated_request(repeated), decoder=_repeated_decoder(repeated, decoder))
+            request = replace(request_to_repeat(repeated), decoder=_repeated_decoder(repeated, decoder))
         source, table = repeated["source"], repeated["table"]
     else:
         request = _request(

@@ -12,12 +12,13 @@ from rich.text import Text
 
 from penstock.cli.common import aligned_lines, terminal_width
 
-OPEN = ("in_buffer", "unaccounted")
+ALWAYS_SHOWN = ("in_buffer", "unaccounted")
+"""Columns that are shown even if they are 0 in each row."""
 FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
 """Fates of a message on its route."""
 INDENT = "    "
 WRAPPED: dict[str, Any] = {"subsequent_indent": INDENT, "break_long_words": False, "replace_whitespace": False}
-MAIN_COLUMNS = ("handler", "accepted", "delivered", "logged", "landed", "pending", *OPEN)
+MAIN_COLUMNS = ("handler", "accepted", "delivered", "logged", "landed", "pending", *ALWAYS_SHOWN)
 """Columns of a table that is too wide for the terminal; all other counts follow in a line below their row."""
 
 
@@ -67,7 +68,7 @@ def _fitted(line: str, width: int) -> str:
 
 
 def _is_column(name: str, rows: list[dict[str, Any]]) -> bool:
-    return name in OPEN or any(row.get(name, 0) != 0 for row in rows)
+    return name in ALWAYS_SHOWN or any(row.get(name, 0) != 0 for row in rows)
 
 
 def show(document: dict[str, Any], out: Callable[[Any], None]) -> None:

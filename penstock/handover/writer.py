@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, elsewhere
+from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, prefix_with_bucket
 from penstock.errors import PenstockError
 from penstock.handover.buffer import (
     HandlerPosition,
@@ -378,7 +378,7 @@ def missed_counts(frames: Iterable[Frame], reader: HandlerPosition, before: int 
             counts.absorb(_counts_for_log(metadata, accepted, lost, reader))
             lost_counts += metadata.lost_counts
         else:
-            counts.absorb(elsewhere(metadata.origin.bucket, {DROPPED: accepted, CORRUPT: lost}))
+            counts.absorb(prefix_with_bucket(metadata.origin.bucket, {DROPPED: accepted, CORRUPT: lost}))
     return MissedCounts(counts, mark, lost_counts)
 
 
@@ -390,5 +390,5 @@ def _counts_for_log(metadata: FrameMetadata, accepted: int, lost: int, reader: H
             # Only the frame's own messages: counts of earlier missed frames, which it carries, are dropped already.
             counts[f"{Name.POLICY_DROP}{LOG}" if reader.routed else f"{Name.NOT_ROUTED}{LOG}"] += accepted
             counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
-        named_counts.update(elsewhere(bucket, counts))
+        named_counts.update(prefix_with_bucket(bucket, counts))
     return named_counts

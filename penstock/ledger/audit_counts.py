@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.counts import Counts
 from penstock.ledger.balance import Within, inside
-from penstock.ledger.book.book import TierCounts
+from penstock.ledger.book.book import BookPages
 from penstock.ledger.book.daily_rollup import rolled_key, widened
 
 
@@ -28,7 +28,7 @@ class Audited:
     counts: dict[str, int]
 
 
-def audited(pages: TierCounts, within: Within = None) -> list[Audited]:
+def audited(pages: BookPages, within: Within = None) -> list[Audited]:
     """Return the counts by tier, source and topic, limited to the buckets ``within`` if given."""
     within = widened(within, pages.rolled)
     totals: dict[tuple[str, str, str], Counts] = {}

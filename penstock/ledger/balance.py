@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.counts import Counts, Name, OpenBook, SourceBucket, bucket_of, open_books, summed
 from penstock.handover.paths import LOG
-from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.book import BookPages, TopicFates
 from penstock.ledger.book.daily_rollup import roll_counts, roll_rows, rolled_key, widened
 from penstock.ledger.book.source_totals import SourceTotals
 from penstock.ledger.hosts.host_states import HostState, OnHost, on_host
@@ -207,7 +207,7 @@ def _host_document(entry: HostListener) -> dict[str, Any]:
 
 
 def balance(
-    pages: TierCounts,
+    pages: BookPages,
     beyond: Mapping[str, UnlandedTail],
     in_buffer: Mapping[SourceBucket, Counts],
     within: Within = None,
@@ -282,7 +282,7 @@ def landed_by_minute(landed: Mapping[str, TopicFates], since: Mapping[str, int])
 
     ``since`` has the selected HOST/LISTENER with the minute before which all messages are summed as minute 0.
     """
-    # Invariant: as in messages and Counts.rows; redacted messages count elsewhere, too.
+    # Invariant: as in messages and Counts.rows; redacted messages have another count, too.
     return _by_minute(landed, is_partition, lambda name: name not in (Name.REDACTED, Name.SEGMENT), since)
 
 
@@ -405,7 +405,7 @@ def _route(source: str, counts: Counts, delivered: int, in_buffer: int) -> Route
     )
 
 
-def _topic(pages: TierCounts, totals: SourceTotals, name: str, beyond: UnlandedTail, view: _View) -> TopicBalance:
+def _topic(pages: BookPages, totals: SourceTotals, name: str, beyond: UnlandedTail, view: _View) -> TopicBalance:
     landed = pages.landed.get(name)
     logged = totals.logged.get(name, 0)
     return TopicBalance(

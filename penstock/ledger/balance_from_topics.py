@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.handover.paths import listeners_in
 from penstock.ledger.balance import Balance, UnlandedTail, Within, balance
-from penstock.ledger.book.book import TierCounts
+from penstock.ledger.book.book import BookPages
 from penstock.ledger.book.book_from_topics import gap_rows
 from penstock.ledger.book.bucket_tables import CountTable
 from penstock.ledger.book.daily_rollup import roll_counts
@@ -30,7 +30,7 @@ def all_listeners(buffers: Path, configured: Iterable[str]) -> list[str]:
 
 
 def balance_of(
-    pages: TierCounts,
+    pages: BookPages,
     topics: Path,
     in_buffer: Mapping[SourceBucket, Counts],
     within: Within = None,
@@ -70,7 +70,7 @@ def accepted_by_bucket(
     return total
 
 
-def unlanded_tail(topics: Path, pages: TierCounts, name: str) -> UnlandedTail:
+def unlanded_tail(topics: Path, pages: BookPages, name: str) -> UnlandedTail:
     """Return what a topic's files contain after the landed offsets: pending messages and gaps."""
     landed = pages.landed.get(name)
     through = landed.through if landed else 0

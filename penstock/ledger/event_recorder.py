@@ -26,8 +26,8 @@ from penstock.ledger.posts import DISK, LANDING, EventPost
 from penstock.ledger.receipt import MISSED_BY_LOG
 from penstock.log import Log, Swept
 
-LOOK_INTERVAL_S = 1.0
-"""Interval between looks at the books."""
+CHECK_INTERVAL_S = 1.0
+"""Interval between checks of the books."""
 CONFIRM_DELAY_S = 0.2
 """Delay before a new loss is confirmed. A count is in the book and still in the log buffer until the reader moves on,
 which takes up to a tenth of a second on a busy machine.
@@ -57,9 +57,9 @@ LOST_BY_ABSENCE = (
 STOPPED = "stopped"
 """Kind of the event of a receiver or forwarder that was stopped or hung."""
 FORWARDER = "forwarder "
-"""Begin of the names of forwarders' processes, before listener and handler."""
-EVERY_PLACE = "*"
-"""Place of a restart that concerns all places: that of the log daemon."""
+"""Prefix of the names of forwarders' processes, before listener and handler."""
+ALL_LISTENERS = "*"
+"""Place of a restart of the log daemon, which may cause losses of every listener."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -73,7 +73,7 @@ class _Draft:
     noticed: float | None = None
     written: int = -1
     due: float = 0.0
-    delay: float = LOOK_INTERVAL_S
+    delay: float = CHECK_INTERVAL_S
 
     @property
     def has_unposted_change(self) -> bool:
@@ -105,9 +105,9 @@ class EventRecorder:
         self._stopped: dict[str, _Draft] = {}
         self._paused_at_s: dict[str, float] = {}
         self._drafts: dict[str, _Draft] = {}
-        self._looks = 0
+        self._checks = 0
         self._swept: list[Swept] = []
-        self._dropped: dict[str, tuple[int, bool]] = {}
+        self._dropped_topics: dict[str, tuple[int, bool]] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
@@ -120,22 +120,22 @@ class EventRecorder:
         """Post everything and return. Call before the log is closed."""
         self._stop.set()
         self._thread.join()
-        # Threads: the recorder's thread has ended, so the caller's thread may look.
-        self.look(last=True)
+        # Threads: the recorder's thread has ended, so the caller's thread may check.
+        self.check(last=True)
 
     def _run(self) -> None:
         pause = 0.0
         while not self._stop.wait(pause):
             begin = time.thread_time()
             try:
-                self.look()
+                self.check()
             except Exception:
-                # The thread outlives any error: the next look finds the same losses again.
+                # The thread outlives any error: the next check finds the same losses again.
                 _LOGGER.exception("timeline: events could not be recorded")
-            # Limit: a look at a large book takes longer, so the pause grows with it.
-            pause = max(LOOK_INTERVAL_S, (time.thread_time() - begin) / MAX_CPU_SHARE)
+            # Limit: a check of a large book takes longer, so the pause grows with it.
+            pause = max(CHECK_INTERVAL_S, (time.thread_time() - begin) / MAX_CPU_SHARE)
 
-    def look(self, last: bool = False) -> None:
+    def check(self, last: bool = False) -> None:
         """Record new events; with ``last``, post all of them."""
         now = int(self._log.clock.expected() * 1000)
         # Order: before the losses, so that they find the pause or the full disk that caused them.
@@ -150,10 +150,10 @@ class EventRecorder:
         self._record_state("clock", "" if state.right else state.text().partition(":")[0], now)
         self._record_retention(now)
         self._post_due(now, last)
-        self._looks += 1
+        self._checks += 1
 
     def _record_stopped_processes(self, now: int) -> None:
-        if not self._looks:
+        if not self._checks:
             open_events = [event for event in self._ledger.events() if event.kind == STOPPED and not event.until]
             self._stopped = {event.what: self._draft(event) for event in open_events}
         pulses = self._pulses()
@@ -167,10 +167,10 @@ class EventRecorder:
                 # A process that was killed, or a listener that was removed, has not reported how long it paused.
                 pause_ms = round(pulse.pause_s * 1000) if has_paused else max(now - draft.event.at, 1)
                 draft.change(until=draft.event.at + pause_ms)
-                draft.due = 0.0  # it has ended: posted with this look
+                draft.due = 0.0  # it has ended: posted by this check
                 del self._stopped[process]
             elif has_paused and pulse.pause_s:
-                # The pause began and ended between two looks.
+                # The pause began and ended between two checks.
                 ended_at = now - round(pulse.silent_s * 1000)
                 draft = self._stopped_draft(process, ended_at - round(pulse.pause_s * 1000))
                 draft.change(until=ended_at)
@@ -185,17 +185,17 @@ class EventRecorder:
         reported = {origin: Counts(counts) for origin, counts in self._ledger.event_losses().items()}
         for draft in self._drafts.values():
             reported.setdefault(draft.event.place, Counts()).absorb(self._unwritten(draft))
-        if not (growth := self._beyond(reported)):
+        if not (growth := self._losses_beyond(reported)):
             return
-        # Only growth that two looks agree on is reported, because a reported loss cannot be taken back: see
+        # Only growth that two checks agree on is reported, because a reported loss cannot be taken back: see
         # CONFIRM_DELAY_S.
         self._stop.wait(CONFIRM_DELAY_S)
-        confirmed = self._beyond(reported)
+        confirmed = self._losses_beyond(reported)
         for origin, counts in growth.items():
             if common := counts & confirmed.get(origin, Counts()):
                 yield origin, Counts(common)
 
-    def _beyond(self, reported: Mapping[str, Counts]) -> dict[str, Counts]:
+    def _losses_beyond(self, reported: Mapping[str, Counts]) -> dict[str, Counts]:
         unreported = {}
         for origin, counts in self._ledger.losses().items():
             growth = Counts({name: n - reported.get(origin, Counts())[name] for name, n in counts.items()})
@@ -224,9 +224,9 @@ class EventRecorder:
 
         A pause of any forwarder but ``forwarder`` loses nothing here.
         """
-        # The drafts are newer than the stored events, and a pause may have been noticed in this look.
+        # The drafts are newer than the stored events, and a pause may have been noticed by this check.
         for event in reversed([*self._ledger.events(), *(draft.event for draft in self._drafts.values())]):
-            matches = event.kind in ("restart", STOPPED) and event.place in (origin, EVERY_PLACE)
+            matches = event.kind in ("restart", STOPPED) and event.place in (origin, ALL_LISTENERS)
             matches = matches and (not event.what.startswith(FORWARDER) or event.what == forwarder)
             # The supervisor dates a restart by its own clock, so ``until`` may be later than ``now``.
             if matches and (not event.until or abs(now - event.until) < RESTART_GRACE_MS):
@@ -255,8 +255,8 @@ class EventRecorder:
             is_loss = event.kind == "loss" and event.place == origin and not event.during
             if is_loss and abs(now - event.until) < LOSS_PAUSE_MS and abs(now - event.at) < MAX_EVENT_MS:
                 return draft
-        # The first look finds losses of an earlier daemon. When they happened is unknown.
-        cause = "" if self._looks else "counted when the log daemon started"
+        # The first check finds losses of an earlier daemon. When they happened is unknown.
+        cause = "" if self._checks else "counted when the log daemon started"
         return self._draft(EventPost(f"loss {origin} {now}", 0, "loss", now, now, place=origin, cause=cause))
 
     def _draft(self, event: EventPost) -> _Draft:
@@ -268,8 +268,8 @@ class EventRecorder:
     def _record_state(self, kind: str, cause: str, now: int, what: str = "") -> None:
         """Open, continue or (with an empty ``cause``) close the event of a lasting state."""
         open_draft = next((d for d in self._drafts.values() if d.event.kind == kind and not d.event.until), None)
-        # Only the first look may find an event that a predecessor left open: later ones are drafts of this daemon.
-        if not self._looks and (left_open := self._open_events_of_predecessors(kind)):
+        # Only the first check may find an event that a predecessor left open: later ones are drafts of this daemon.
+        if not self._checks and (left_open := self._open_events_of_predecessors(kind)):
             open_draft = self._draft(left_open[-1])
             for event, successor in itertools.pairwise(left_open):
                 # Crash: a daemon that could not post the end of an event on a full disk leaves it open.
@@ -307,13 +307,13 @@ class EventRecorder:
             d for d in self._drafts.values() if d.event.kind == "retention" and abs(now - d.event.at) < MAX_EVENT_MS
         )
         if (draft := next(open_drafts, None)) is None:
-            self._dropped.clear()
+            self._dropped_topics.clear()
             draft = self._draft(EventPost(f"retention {now}", 0, "retention", now, now))
         for drop in swept:
-            unread = drop.reason != EXPIRED_READ or self._dropped.get(drop.topic, (0, False))[1]
-            self._dropped[drop.topic] = (drop.end, unread)
+            unread = drop.reason != EXPIRED_READ or self._dropped_topics.get(drop.topic, (0, False))[1]
+            self._dropped_topics[drop.topic] = (drop.end, unread)
         # The event repeats all topics of its hour: a post replaces the previous version as a whole.
-        draft.change(what=_dropped(self._dropped), until=now)
+        draft.change(what=_retention_text(self._dropped_topics), until=now)
 
     def _post_due(self, now: int, last: bool) -> None:
         """Post changed events that are due; forget events that ended."""
@@ -339,7 +339,7 @@ class EventRecorder:
             self._ledger.post(draft.event.document())
             draft.written = draft.event.version
         except PenstockError as error:
-            # On a full disk the draft stays in memory, and the next look that is due tries again.
+            # On a full disk the draft stays in memory, and the next check that is due tries again.
             _LOGGER.debug("timeline: an event could not be posted yet: %s", error)
 
 
@@ -349,7 +349,7 @@ def _add(draft: _Draft, growth: Counts, now: int) -> None:
     draft.change(losses=losses, until=now)
 
 
-def _dropped(topics: Mapping[str, tuple[int, bool]]) -> str:
+def _retention_text(topics: Mapping[str, tuple[int, bool]]) -> str:
     """Return the text of a retention event: by topic the offset, and whether it was unread."""
     texts = [f"{name} up to offset {end:,}{' (unread)' if unread else ''}" for name, (end, unread) in topics.items()]
     more = f" and {len(texts) - MAX_NAMED_TOPICS} more" if len(texts) > MAX_NAMED_TOPICS else ""

@@ -22,6 +22,7 @@ from penstock.ledger.in_buffer import waiting_for
 from penstock.logbuffer import LogBufferError
 
 _Dropped = tuple[int, Mapping[str, int]]
+"""What the writer dropped for a reader: the total at which it continues, and the counts by bucket and reason."""
 MAX_ATTEMPTS = 20
 """Limit for reads that are repeated because the writer advanced the reader in between."""
 
@@ -31,8 +32,8 @@ class HandlerDelivery:
     """The deliveries of one handler for one listener. Invariant: ``accepted`` = ``fates`` + ``in_buffer``.
 
     ``fates`` are counts by bucket and fate. ``through`` is the position after the last frame that is in flight or
-    done; ``taken`` are the messages in flight by bucket. ``whole`` is true if the handler exists since the listener's
-    first message. The counts of bucket ``folded`` are of older buckets, too, and earlier ones have only a part.
+    done; ``in_flight`` are the messages in flight by bucket. ``since_start`` is true if the handler exists since
+    the listener's first message. The counts of bucket ``folded`` include older buckets, and earlier ones have a part.
     """
 
     listener: str
@@ -41,13 +42,13 @@ class HandlerDelivery:
     fates: Mapping[int, Counts]
     in_buffer: int
     through: int
-    taken: Mapping[int, Counts]
-    whole: bool
+    in_flight: Mapping[int, Counts]
+    since_start: bool
     folded: int = -1
 
     def rolled(self, before: int) -> HandlerDelivery:
         """Return the deliveries with buckets older than ``before`` summed by day."""
-        return replace(self, fates=_by_day(self.fates, before), taken=_by_day(self.taken, before))
+        return replace(self, fates=_by_day(self.fates, before), in_flight=_by_day(self.in_flight, before))
 
     def route(self) -> Route:
         """Return the route over all buckets."""
@@ -64,8 +65,8 @@ class HandlerDelivery:
         if bucket <= self.folded:
             return None
         fates = self.fates.get(bucket, Counts())
-        waiting = in_buffer + self.taken.get(bucket, Counts()).total()
-        return _route(self, accepted if self.whole else fates.total() + waiting, fates, waiting)
+        waiting = in_buffer + self.in_flight.get(bucket, Counts()).total()
+        return _route(self, accepted if self.since_start else fates.total() + waiting, fates, waiting)
 
 
 def _route(delivery: HandlerDelivery, accepted: int, fates: Counts, in_buffer: int) -> Route:
@@ -90,7 +91,11 @@ def routes(
     summed_routes, within = [], widened(within, rolled)
     for delivery in (unrolled.rolled(rolled) for unrolled in handler_deliveries):
         waiting = roll_counts(waiting_for(folder, delivery.listener, delivery.through), rolled)
-        keys = {*accepted, *waiting, *((delivery.listener, bucket) for bucket in {*delivery.fates, *delivery.taken})}
+        keys = {
+            *accepted,
+            *waiting,
+            *((delivery.listener, bucket) for bucket in {*delivery.fates, *delivery.in_flight}),
+        }
         buckets = {bucket for source, bucket in keys if source == delivery.listener and inside(bucket, within)}
         parts = [
             delivery.route_in(start, accepted.get(key, 0), waiting.get(key, Counts())[Name.ACCEPTED])
@@ -126,30 +131,22 @@ def _delivery(folder: Path, listener: str, handler: str) -> HandlerDelivery | No
     state = state_file(folder, listener)
     if not state.exists():
         return None
-    state_of_reader = _ReaderState.read(folder, listener, handler, state)
-    if state_of_reader.account.base == UNKNOWN:
+    reader = _ReaderState.read(folder, listener, handler, state)
+    account = reader.account
+    if account.base == UNKNOWN:
         return None
-    total = (
-        state_of_reader.account.mark
-        if state_of_reader.account.left
-        else max(_total(folder, listener), state_of_reader.reached)
-    )
+    total = account.mark if account.left else max(_total(folder, listener), reader.reached)
+    has_messages_in_flight = reader.total_in_flight != account.mark
     return HandlerDelivery(
         listener,
         handler,
-        accepted=total - state_of_reader.account.base,
-        fates=_by_bucket(state_of_reader.account.fates, state_of_reader.missed),
-        in_buffer=total - state_of_reader.reached + state_of_reader.total_in_flight - state_of_reader.account.mark,
-        through=max(state_of_reader.position, state_of_reader.floor),
-        taken=_by_bucket(
-            {
-                name: n
-                for name, n in state_of_reader.account.taken.items()
-                if state_of_reader.total_in_flight != state_of_reader.account.mark
-            }
-        ),
-        whole=state_of_reader.account.base == 0,
-        folded=max(_folded(state_of_reader.account.fates), _folded(state_of_reader.missed)),
+        accepted=total - account.base,
+        fates=_by_bucket(account.fates, reader.missed),
+        in_buffer=total - reader.reached + reader.total_in_flight - account.mark,
+        through=max(reader.position, reader.floor),
+        in_flight=_by_bucket(account.taken if has_messages_in_flight else {}),
+        since_start=account.base == 0,
+        folded=max(_folded(account.fates), _folded(reader.missed)),
     )
 
 
@@ -218,7 +215,9 @@ def _folded(counts: Mapping[str, int]) -> int:
 
 
 def _by_day(counts: Mapping[int, Counts], before: int) -> dict[int, Counts]:
-    return {bucket: of for (_, bucket), of in roll_counts({("", b): c for b, c in counts.items()}, before).items()}
+    return {
+        bucket: summed for (_, bucket), summed in roll_counts({("", b): c for b, c in counts.items()}, before).items()
+    }
 
 
 def _total(folder: Path, listener: str) -> int:

@@ -32,10 +32,10 @@ from penstock.ledger.balance import (
 )
 from penstock.ledger.balance_from_topics import all_listeners, balance_of, gaps_of, identity_of_gaps, unlanded_tail
 from penstock.ledger.book import checkpoint
-from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.book import BookPages, TopicFates
 from penstock.ledger.book.book_from_topics import TOPIC, enter, resume, unreadable
 from penstock.ledger.book.daily_rollup import horizon
-from penstock.ledger.book.senders import SenderState, changes, silent_hosts, states
+from penstock.ledger.book.senders import SenderState, changed_senders, sender_states, silent_hosts
 from penstock.ledger.handler_deliveries import handler_deliveries
 from penstock.ledger.hosts import hosts, kafka_hosts, over_kafka
 from penstock.ledger.hosts.host_posts import HOST_TIER
@@ -102,7 +102,7 @@ class Ledger:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
         self._time, self._fs = now, fs
         self._buffered = BufferedCounts(buffers)
-        self._book = resume(log.directory, self._verify, self._horizon(), dict(_orderly(log)))
+        self._book = resume(log.directory, self._verify, self._horizon(), dict(_intact_topics(log)))
         self.hosts = HostRegister(log.directory.parent / hosts.FOLDER, self._book.arrived, now)
         kafka_hosts_folder = log.directory.parent / kafka_hosts.FOLDER
         self.kafka_hosts = KafkaHostRegister(kafka_hosts_folder, self._book.landed_through, now)
@@ -144,7 +144,7 @@ class Ledger:
         if isinstance(document, Mapping) and document.get("tier") == ENDS_TIER:
             return self.kafka_hosts.post_ends(document)
         post = parse(document)
-        self._check(post)
+        self._refuse_impossible(post)
         return self._store(post)
 
     def _store(self, post: Post) -> bool:
@@ -204,7 +204,7 @@ class Ledger:
         # Order: the end is read first. A post that begins later lies after it.
         self._book.cover(TOPIC, min([end, *self._offsets_in_flight]))
 
-    def _reason_against_checkpoint(self, pages: TierCounts) -> str:
+    def _reason_against_checkpoint(self, pages: BookPages) -> str:
         """Return why a book rebuilt from files would differ from ``pages``; empty if it would not."""
         for name, mark in sorted(pages.covered.items()):
             gaps = gaps_of(self._log.directory / name)
@@ -224,8 +224,8 @@ class Ledger:
         ages = [self._log.settings(name).stale_after for name in self._log.names()]
         return horizon(self._time(), ages) if self._log.clock.right else None
 
-    def _check(self, post: Post) -> None:
-        """Refuse a post that cannot be true. Posts are stored forever, so a wrong one cannot be taken back."""
+    def _refuse_impossible(self, post: Post) -> None:
+        """Raise BadPost for a post that cannot be true: posts are stored forever, so no wrong one can be undone."""
         if isinstance(post, AuditPost | EventPost):
             return
         if isinstance(post, ClientPost | SenderPost):
@@ -255,7 +255,7 @@ class Ledger:
         """
         try:
             live = self._log.topic(topic)
-            # A topic that is not recovered may end too early: a true post would be refused for good.
+            # Order: recovered first. The end of an unrecovered topic may be too early, so that a true post is refused.
             live.recover()
             return live.end
         except InvalidTopicName:
@@ -287,7 +287,7 @@ class Ledger:
             of_listener = pages.get(listener)
             posted_us = of_listener.versions.get(table.file_id, 0) if of_listener else 0
             if table.listened - posted_us / 1e6 >= interval_s:
-                for part in changes(of_listener, table):
+                for part in changed_senders(of_listener, table):
                     self._store(SenderPost(listener, table.file_id, int(table.listened * 1e6), part))
 
     def sender_table(self, listener: str) -> Senders | None:
@@ -297,7 +297,7 @@ class Ledger:
     def senders(self, receivers: Iterable[str], expect_s: float) -> list[SenderState]:
         """Return the senders of a listener with these receivers, the largest first."""
         pages = self._book.senders()
-        return states([(pages.get(name), self.sender_table(name)) for name in receivers], expect_s)
+        return sender_states([(pages.get(name), self.sender_table(name)) for name in receivers], expect_s)
 
     def silent_hosts(self, now: float) -> dict[str, float]:
         """Return the hosts that relay to this one and have stopped at ``now``, and for how long (seconds)."""
@@ -330,7 +330,7 @@ class Ledger:
     def balance(self, within: Within = None) -> Balance:
         """Return the current balance, limited to the buckets ``within`` if given."""
         # Order: hosts over Kafka first, because what they know to have landed must be in the pages.
-        kafka_hosts_states = self.kafka_hosts.states()
+        kafka_hosts_states = self.kafka_hosts.settled_states()
         # Fast path: only selected minutes, and hosts that forward to Kafka, need buckets.
         summary = partial(self._book.summary, with_landed=bool(kafka_hosts_states))
         read = summary if within is None else self._book.snapshot
@@ -343,7 +343,7 @@ class Ledger:
         since = over_kafka.separate_since(kafka_hosts_states, pages.rolled)
         promoted = promoted_by_minute(pages.landed, since)
         arrived = landed_by_minute(pages.landed, since | dict.fromkeys(promoted, 0))
-        # Only of a host that has lost a disk: of others a duplicate is an arrived message as any.
+        # Only of a host that has lost a disk: a duplicate of any other host counts as arrived, like any message.
         former = {relayed_name(name, listener) for name, host in kafka_hosts_states.items() for listener in host.closed}
         duplicates = duplicates_by_minute(pages.landed, {name: since[name] for name in former})
         compared = over_kafka.compare(kafka_hosts_states, arrived, pages.rolled, promoted, duplicates)
@@ -370,14 +370,14 @@ class Ledger:
             self._losses = state, losses_of(document)
         return self._losses[1]
 
-    def _with_buffers(self, read: Callable[[], TierCounts]) -> tuple[TierCounts, dict[SourceBucket, Counts]]:
+    def _with_buffers(self, read: Callable[[], BookPages]) -> tuple[BookPages, dict[SourceBucket, Counts]]:
         """Return the book as ``read`` gives it, and the counts of the frames that are not in it."""
         with self._buffered.frames(all_listeners(self._buffers, self.listeners)) as waiting_frames:
             # Order: buffers first. The book's position tells a frame that is stored in between, so it counts once.
             # Only between the answer to its append and its entry in the book, for microseconds, it may be in neither.
             return (pages := read()), waiting_frames.counts(partial(self._entered_position, pages))
 
-    def _entered_position(self, pages: TierCounts, topic: str, buffer: str) -> int:
+    def _entered_position(self, pages: BookPages, topic: str, buffer: str) -> int:
         """Return the position up to which ``pages`` have the frames of a log buffer that ``topic`` stores."""
         entered = pages.positions.get(topic, {}).get(buffer)
         # What a recovery has found is in the book as well.
@@ -388,19 +388,19 @@ class Ledger:
         # Order: upstream first. A message that moves in between is seen twice, which only lowers the watermark.
         in_buffer = self._buffered.counts(all_listeners(self._buffers, self.listeners))
         pages = self._book.snapshot()
-        return watermarks(pages, self._beyond(pages), in_buffer, self._time())
+        return watermarks(pages, self._unlanded_tails(pages), in_buffer, self._time())
 
-    def _beyond(self, pages: TierCounts) -> dict[str, UnlandedTail]:
+    def _unlanded_tails(self, pages: BookPages) -> dict[str, UnlandedTail]:
         return {name: unlanded_tail(self._log.directory, pages, name) for name in pages.logged}
 
     def series(self, since: int, step: int) -> dict[str, Any]:
         """Return the balance over time from ``since`` (seconds since the epoch) in intervals of ``step`` seconds."""
         pages, in_buffer = self._with_buffers(self._book.snapshot)
         step = whole_step(step)
-        return document(series(pages, self._beyond(pages), in_buffer, since, step), step, pages.rolled)
+        return document(series(pages, self._unlanded_tails(pages), in_buffer, since, step), step, pages.rolled)
 
 
-def _orderly(log: Log) -> Iterator[tuple[str, IntactTopic]]:
+def _intact_topics(log: Log) -> Iterator[tuple[str, IntactTopic]]:
     """Yield the topics whose files look intact, which are opened on demand; open, and so recover, all others.
 
     The first ``MAX_TOPICS_OPENED_AT_START`` topics are always opened.

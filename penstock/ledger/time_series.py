@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book.book import TierCounts
+from penstock.ledger.book.book import BookPages
 from penstock.ledger.book.bucket_tables import ROWS
 from penstock.ledger.book.daily_rollup import day_of, roll_counts
 
@@ -17,7 +17,7 @@ LOGGED = "logged"
 
 
 def series(
-    pages: TierCounts,
+    pages: BookPages,
     beyond: Mapping[str, UnlandedTail],
     in_buffer: Mapping[SourceBucket, Counts],
     since: int,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost, summed
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.book import BookPages, TopicFates
 from penstock.ledger.book.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}
@@ -41,7 +41,7 @@ class _Losses:
     _cache: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def from_pages(cls, pages: TierCounts) -> _Losses:
+    def from_pages(cls, pages: BookPages) -> _Losses:
         losses = cls(pages.received)
         for logged in pages.logged.values():
             for source, columns in logged.sources():
@@ -66,7 +66,7 @@ class _Losses:
 
 
 def watermarks(
-    pages: TierCounts, beyond: Mapping[str, UnlandedTail], in_buffer: Mapping[SourceBucket, Counts], now: float
+    pages: BookPages, beyond: Mapping[str, UnlandedTail], in_buffer: Mapping[SourceBucket, Counts], now: float
 ) -> list[Watermark]:
     """Return a watermark for each table and topic with landed rows; ``now`` in seconds since the epoch."""
     losses = _Losses.from_pages(pages)
@@ -78,7 +78,7 @@ def watermarks(
 
 
 def _until(
-    pages: TierCounts,
+    pages: BookPages,
     topic: str,
     beyond: Mapping[str, UnlandedTail],
     in_buffer: Mapping[SourceBucket, Counts],
@@ -93,7 +93,7 @@ def _until(
     return min([settled, *waiting])
 
 
-def _topic(pages: TierCounts, topic: str, landed: TopicFates, losses: _Losses, until: int) -> Iterator[Watermark]:
+def _topic(pages: BookPages, topic: str, landed: TopicFates, losses: _Losses, until: int) -> Iterator[Watermark]:
     fates = summed(landed.counts.sums(range(until)).values())
     removed = fates.total(Name.DELETED) + fates[Name.DROPPED]
     total_landed = fates.total(Name.LANDED) + removed

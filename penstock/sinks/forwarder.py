@@ -24,7 +24,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from penstock.config.keys.handlers import forwarded_handler
-from penstock.counts import Counts, Name, Origin, elsewhere
+from penstock.counts import Counts, Name, Origin, prefix_with_bucket
 from penstock.handover.dropped_frames import dropped
 from penstock.handover.frames.frame import decode_frame, is_intact, read_frame_metadata
 from penstock.handover.frames.frame_metadata import FrameMetadata
@@ -109,7 +109,7 @@ class Forwarder(FrameReader):
             accepted = metadata.origin.counts.get(Name.ACCEPTED, 0)
             unexplained = metadata.total - accepted - total if total != UNKNOWN else 0
             shift += min(unexplained, 0)  # a smaller total: the listener counts from 0 again
-            counts.absorb(elsewhere(metadata.origin.bucket, {TAKEN: accepted, CORRUPT: max(unexplained, 0)}))
+            counts.absorb(prefix_with_bucket(metadata.origin.bucket, {TAKEN: accepted, CORRUPT: max(unexplained, 0)}))
             total = metadata.total
         mark = total - sum(counts.values()) if total != UNKNOWN else UNKNOWN
         account, contents = self._account, counts.pruned()
@@ -192,7 +192,7 @@ class Forwarder(FrameReader):
         for batch, origin in self._batches(group, fates):
             outcome = self._deliver(batch, origin)
             counts = {DELIVERED: outcome.delivered, FAILED: outcome.failed, DROPPED: outcome.dropped}
-            fates.absorb(elsewhere(origin.bucket, counts))
+            fates.absorb(prefix_with_bucket(origin.bucket, counts))
         self._finish(self._account.finish(fates), position)
         self.write_statistics_if_due()
 
@@ -207,7 +207,9 @@ class Forwarder(FrameReader):
                 # Only the body is damaged: the metadata was counted in before_claim. If it is damaged too, the totals
                 # of the next frame cover these messages.
                 for metadata in _read_metadata([frame]):
-                    fates.absorb(elsewhere(metadata.origin.bucket, {CORRUPT: metadata.origin.counts[Name.ACCEPTED]}))
+                    fates.absorb(
+                        prefix_with_bucket(metadata.origin.bucket, {CORRUPT: metadata.origin.counts[Name.ACCEPTED]})
+                    )
                 continue
             if parts and parts[0][1].bucket != metadata.origin.bucket:
                 yield _join(parts)

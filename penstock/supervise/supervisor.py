@@ -48,14 +48,18 @@ from penstock.wire.codecs import CODECS
 DAEMON, DAEMON_NAME = "penstock.server.daemon", "log daemon"
 RELAY = "penstock.client.relay.relay"
 CHECK_INTERVAL_S = 0.1
+"""Upper bound of the time until a dead child is noticed."""
 MIN_UPTIME_S = 0.5
 """Time after which a restarted process counts as running, if it does not report that itself."""
 SUCCESSION_POLL_S = 0.002
+"""Datagrams wait in the kernel while a receiver is replaced, so its end is noticed within milliseconds."""
 RELEASE_TIMEOUT_S = 5.0
 """Time limit for systemd to close sockets that were removed from its store; it does so in a thread of its own."""
 STOP_EVENT_TIMEOUT_S = 1.0
 """Time limit for the daemon to store the event of the stop."""
-EVERYWHERE = "*"
+DELIVERY_POLL_S = 0.01
+ALL_LISTENERS = "*"
+"""Place of losses in the timeline that may concern every listener."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -78,7 +82,7 @@ class Supervisor:
     """
 
     def __init__(self, settings: Settings, inheritance: Inheritance | None = None, up: int = 0) -> None:
-        """``inheritance``: what a predecessor left that became this process. ``up``: the parent's id in ``up``."""
+        """``inheritance``: of the predecessor that became this process. ``up``: process id of ``penstock up``, or 0."""
         self._settings, self._up, self._inheritance = settings, up, inheritance
         # Children inherit both: no process multiplies matrices, and each thread of OpenBLAS would take memory.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -97,7 +101,9 @@ class Supervisor:
         claimed, unclaimed = self._take_sockets()
         self._end_superseded_children(has_unclaimed_sockets=bool(unclaimed))
         # Order: before any child starts, see removed_handlers.
-        settle_removed_handlers(settings.buffers, {x.name: {h.label for h in x.forwarded} for x in settings.listener})
+        settle_removed_handlers(
+            settings.buffers, {each.name: {h.label for h in each.forwarded} for each in settings.listener}
+        )
         try:
             if inheritance is None:  # otherwise a predecessor's daemon still has them
                 for key, address in settings.log.addresses.items():
@@ -136,7 +142,7 @@ class Supervisor:
         _load_shared_modules(self._settings.listener)
         if self._inheritance:
             self.timeline.record("start", "restarted with its sockets kept open")
-            self._succeed_children(self._inheritance.pids)
+            self._replace_inherited_children(self._inheritance.pids)
         else:
             unclean = (self._settings.data_dir / ENDPOINTS).exists()
             self.timeline.record("start", "the previous run was killed" if unclean else "")
@@ -145,7 +151,7 @@ class Supervisor:
         self._write_endpoints()
 
     def _take_sockets(self) -> tuple[dict[str, socket.socket], list[tuple[str, socket.socket]]]:
-        """Return sockets that a predecessor or systemd kept, by name: of a listener that they serve, and all others."""
+        """Return the sockets that a predecessor or systemd kept: by name of the listener they serve, and all others."""
         if self._inheritance:
             sockets = [(name, socket.socket(fileno=number)) for name, number in self._inheritance.sockets.items()]
         else:
@@ -161,11 +167,11 @@ class Supervisor:
         return claimed, unclaimed
 
     def _end_superseded_children(self, has_unclaimed_sockets: bool) -> None:
-        """End all inherited children if others are configured now, or other sockets or log buffers."""
+        """End all inherited children if processes, sockets or log buffers are configured differently now."""
         if not (inheritance := self._inheritance):
             return
-        forwarders = {f"forwarder {x.name} {h.label}" for x in self._settings.listener for h in x.forwarded}
-        names = {*(f"receiver {x.name}" for x in self._settings.listener), *forwarders, DAEMON_NAME}
+        forwarders = {f"forwarder {each.name} {h.label}" for each in self._settings.listener for h in each.forwarded}
+        names = {*(f"receiver {each.name}" for each in self._settings.listener), *forwarders, DAEMON_NAME}
         names |= {f"relay {relay.name}" for relay in self._settings.relay}
         has_same_buffers = inheritance.buffer == self._settings.buffer.model_dump(mode="json")
         if inheritance.pids.keys() <= names and has_same_buffers and not has_unclaimed_sockets:
@@ -184,7 +190,7 @@ class Supervisor:
         # another type.
         for name, sock in unclaimed:
             if not self._inheritance:
-                text = "systemd's socket %r at %s is closed: no listener has this name, address and protocol"
+                text = "systemd kept socket %r at %s; it is closed: no listener has this name, address and protocol"
                 _LOGGER.warning(text, name, address_text(sock))
             drop_stored_sockets(name)
             sock.close()
@@ -205,7 +211,7 @@ class Supervisor:
                     raise
             time.sleep(SUCCESSION_POLL_S)
 
-    def _succeed_children(self, pids: Mapping[str, int]) -> None:
+    def _replace_inherited_children(self, pids: Mapping[str, int]) -> None:
         """Replace each inherited child as soon as it has ended, the receivers first."""
         for child in self.children:
             if pid := pids.get(child.name):
@@ -271,7 +277,7 @@ class Supervisor:
         self._intakes = swap.carry_out(tick)
         for intake in previous_intakes - set(self._intakes.values()):
             drop_stored_sockets(intake.listener.name)
-        store_sockets({name: x.sock for name, x in self._intakes.items() if x not in previous_intakes})
+        store_sockets({name: intake.sock for name, intake in self._intakes.items() if intake not in previous_intakes})
         self._settings = new.model_copy(
             update={"listener": tuple(intake.listener for intake in self._intakes.values())}
         )
@@ -326,22 +332,22 @@ class Supervisor:
         # An earlier attempt may have failed, for example because descriptors had run out.
         if self._has_unsent_settings:
             self._send_settings(lambda: None)
-        record_death = {child.name: (child, line) for child in self.children if (line := child.check())}
-        for child, line in record_death.values():
+        deaths = {child.name: (child, line) for child in self.children if (line := child.check())}
+        for child, line in deaths.values():
             _LOGGER.warning("%s", line)
-            source = self._place_of_losses(child)
+            source = self._source_of_losses(child)
             if child.start_failure and source in self._intakes:
                 self._intakes[source].refuse_connections()
             self.timeline.record_death(child.name, child.cause, source)
         self._record_returns()
         self.timeline.deliver(self._daemon.pid)
-        if record_death or self._endpoints.get("pids") != self._pids():
+        if deaths or self._endpoints.get("pids") != self._pids():
             self._write_endpoints()
 
-    def _place_of_losses(self, child: Child) -> str:
-        """Return the listener to which a process's losses belong; ``*`` for the daemon, empty for a forwarder."""
+    def _source_of_losses(self, child: Child) -> str:
+        """Return the listener to which losses by the death of ``child`` belong; empty for a forwarder."""
         listeners = (name for name, intake in self._intakes.items() if intake.receiver is child)
-        return EVERYWHERE if child is self._daemon else next(listeners, "")
+        return ALL_LISTENERS if child is self._daemon else next(listeners, "")
 
     def _record_returns(self) -> None:
         """Record returned processes: a receiver that accepts, a daemon that has answered, others by their age."""
@@ -387,7 +393,7 @@ class Supervisor:
         deadline = time.monotonic() + STOP_EVENT_TIMEOUT_S
         while self._daemon.pid and not self.timeline.is_delivered and time.monotonic() < deadline:
             self.timeline.deliver(self._daemon.pid)
-            time.sleep(CHECK_INTERVAL_S / 10)
+            time.sleep(DELIVERY_POLL_S)
 
     def _close(self) -> None:
         for intake in self._intakes.values():

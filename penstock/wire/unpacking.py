@@ -1,4 +1,4 @@
-"""Bounded decompression of what senders send: gzip, zlib, deflate, zstd, LZ4 frames and snappy.
+"""Bounded decompression of senders' data: gzip, zlib, deflate, zstd, LZ4 frames and snappy.
 
 Limit: no header decides how much is allocated; decompression stops at the limit.
 """
@@ -26,6 +26,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 PART_BYTES = 256 << 10
 """Bytes decompressed per step: about 1 ms, the time that others wait."""
 INPUT_BYTES = 64 << 10
+"""Compressed bytes given to zlib per step."""
 MAX_STREAMS = 100_000
 """Limit: concatenated streams, or chunks of framed snappy; each costs about 10 us, even an empty one."""
 SNAPPY_MAGIC = b"\xff\x06\0\0sNaPpY"

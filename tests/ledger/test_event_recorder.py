@@ -41,7 +41,7 @@ class Watched:
         self.log = Log(self.folder / "topics", clock=self.clock)
         self.ledger = Ledger(self.log, self.folder, ["in"], now=self.clock.time)
         self.recorder = EventRecorder(self.ledger, self.log, lambda: self.pulses)
-        self.recorder.look()
+        self.recorder.check()
 
     def reopen(self) -> None:
         self.log.close()
@@ -55,7 +55,7 @@ class Watched:
 
     def check_again(self, later: float = 1.0) -> list[str]:
         self.clock.advance(later)
-        self.recorder.look()
+        self.recorder.check()
         return self.texts()
 
     def texts(self) -> list[str]:
@@ -173,7 +173,7 @@ def test_continuing_loss_is_not_stored_every_second(watched: Watched) -> None:
         watched.check_again(0.02)
     assert watched.texts() == ["in: 20 dropped by the kernel"]
     assert watched.log.topic("_ledger", internal=True).end < 5
-    watched.recorder.look(last=True)
+    watched.recorder.check(last=True)
     (event,) = load(watched.folder / "topics").events().values()
     assert event.losses == {"kernel_dropped": 20}
 
@@ -270,7 +270,7 @@ def test_sweeps_of_the_log_are_recorded(tmp_path: Path) -> None:
     clock.advance(60)
     log.sweep()
     log.sweep()
-    recorder.look()
+    recorder.check()
     assert [event.what for event in ledger.events() if event.kind == "retention"] == ["events up to offset 1"]
     log.close()
 
@@ -357,7 +357,7 @@ def test_stopped_pipeline_is_in_the_timeline(watched: Watched) -> None:
 def test_failing_pipeline_is_an_event_until_it_lands_again(watched: Watched) -> None:
     failure: list[LandingFailure | None] = [LandingFailure("Python worker failed to connect back", "", 1, 1)]
     watched.recorder = EventRecorder(watched.ledger, watched.log, landing_failure=lambda: failure[0])
-    watched.recorder.look()
+    watched.recorder.check()
     assert watched.texts() == ["the pipeline fails, and messages wait: Python worker failed to connect back"]
     failure[0] = None
     assert watched.check_again(12) == ["the pipeline failed for 12 s: Python worker failed to connect back"]

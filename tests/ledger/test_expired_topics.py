@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.counts import Counts, Origin, elsewhere
+from penstock.counts import Counts, Origin, prefix_with_bucket
 from penstock.ledger.balance_from_topics import balance_of
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.ledger import Ledger
@@ -101,7 +101,7 @@ def test_gap_reached_by_the_pipeline_is_counted_once(books: Books) -> None:
 
 
 def test_counts_of_receivers_outlive_the_retention(books: Books) -> None:
-    more = {**COUNTS, **elsewhere(0, {"taken": 2, "empty": 2})}
+    more = {**COUNTS, **prefix_with_bucket(0, {"taken": 2, "empty": 2})}
     books.append(counts=Counts(more))
     books.append("_receipts", counts=Counts({"taken": 7, "empty": 7}))
     before = books.picture()["listeners"]

@@ -14,7 +14,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.drain.drain import Drain
 from penstock.handover.dropped_frames import Carrier, LostCounts, Move
-from penstock.ledger.book.book import Book, TierCounts
+from penstock.ledger.book.book import Book, BookPages
 from penstock.ledger.in_buffer import BufferedCounts, waiting_for
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.rebuild import rebuild_balance
@@ -129,7 +129,7 @@ def test_counts_do_not_decrease_when_frames_are_stored_during_a_balance(
         publish(life, 0)
         read = Book.summary
 
-        def store_afterwards(book: Book, *, with_landed: bool = False) -> TierCounts:
+        def store_afterwards(book: Book, *, with_landed: bool = False) -> BookPages:
             pages = read(book, with_landed=with_landed)
             drain(tmp_path, log)
             return pages

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from penstock.counts import Counts
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.book import BookPages, TopicFates
 from penstock.ledger.book.bucket_tables import CountTable, RowTable
 from penstock.ledger.time_series import document, series, whole_step
 
-PAGES = TierCounts(
+PAGES = BookPages(
     received=CountTable(
         {
             ("a", 60): Counts({"accepted": 5, "taken": 7, "refused.oversize": 1, "kernel_dropped": 2}),
@@ -42,5 +42,5 @@ def test_step_is_a_multiple_of_a_minute() -> None:
 
 
 def test_topic_without_a_pipeline_ends_in_the_log() -> None:
-    pages = TierCounts(logged={"events": RowTable({("a", 60): 3})}, landed={})
+    pages = BookPages(logged={"events": RowTable({("a", 60): 3})}, landed={})
     assert series(pages, {}, {}, 0, 60)[60] == {"logged": 3}

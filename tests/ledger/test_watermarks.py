@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.counts import Counts
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book.book import TierCounts, TopicFates
+from penstock.ledger.book.book import BookPages, TopicFates
 from penstock.ledger.book.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
 from penstock.ledger.watermarks import Watermark, watermarks
 
@@ -12,8 +12,8 @@ NOW = 10_000.0
 PRESENT = 9960
 
 
-def pages(**received: int) -> TierCounts:
-    return TierCounts(
+def pages(**received: int) -> BookPages:
+    return BookPages(
         received=CountTable({("in", 60): Counts({"accepted": 100, **received}), ("in", 120): Counts({"accepted": 10})}),
         logged={"t": RowTable({("in", 60): 100, ("in", 120): 10})},
         ends={"t": 110},

@@ -36,7 +36,7 @@ def count_by_hour(
 ) -> None:
     """Count records and rows by hour; checksums cover the compared columns."""
     request = report.request
-    # Order: what is due is asked before the table is read, and the source's end after it.
+    # Order: due offsets are read before the table, and the source's end after it.
     dues = {part.partition: _due(source, part, request) for part in report.partitions}
     with Staging([pair, *request.compared], request.decoder) as staging:
         total = sum(part.expected.due - part.expected.begin for part in report.partitions)

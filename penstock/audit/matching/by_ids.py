@@ -109,7 +109,7 @@ def _judge_partition(staging: Staging, part: PartitionReport, unread: Sequence[C
             required += count
         elif count:
             part.absences[span.absence.value] += count
-    part.expected = replace(expected, holes=expected.due - expected.begin - required)
+    part.expected = replace(expected, unused=expected.due - expected.begin - required)
     counted = f"SELECT count(*), max(position) FROM ({matched} > 0)"  # noqa: S608 - as above
     ((part.rows, newest),) = staging.query(counted)
     part.newest = -1 if newest is None else int(newest)

@@ -112,7 +112,7 @@ def read_receipt(path: Path) -> Mapping[str, Any]:
         receipt = json.loads(path.read_text())
         if receipt["format"] != FORMAT:
             raise UnreadableReceipt(f"{path} has the format {receipt['format']!r}; this version reads {FORMAT}")
-        repeated_request(receipt)
+        request_to_repeat(receipt)
     except OSError as error:
         raise UnreadableReceipt(f"{path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -122,7 +122,7 @@ def read_receipt(path: Path) -> Mapping[str, Any]:
     return receipt  # type: ignore[no-any-return]
 
 
-def repeated_request(receipt: Mapping[str, Any]) -> Request:
+def request_to_repeat(receipt: Mapping[str, Any]) -> Request:
     """Return the request that checks the same offsets of the same version. Raises KeyError, TypeError, ValueError."""
     columns, options = receipt["columns"], receipt["options"]
     request = Request(
@@ -167,17 +167,18 @@ def differences(receipt: Mapping[str, Any], report: Report) -> Iterator[str]:
     if receipt["hours"] != document(report)["hours"]:
         yield "the counts by hour are different"
     for part in receipt["partitions"]:
-        other = repeated.get(part["partition"])
-        if other is None:
-            yield f"partition {part['partition']} does not exist any more"
+        repeated_part = repeated.get(part["partition"])
+        if repeated_part is None:
+            yield f"partition {part['partition']} no longer exists"
             continue
-        if other["begin"] > part["begin"]:
-            yield f"partition {part['partition']}: offsets {part['begin']:,} to {other['begin']:,} have expired since"
+        if (begin := repeated_part["begin"]) > part["begin"]:
+            yield f"partition {part['partition']}: offsets {part['begin']:,} to {begin:,} have expired since"
         for name in ("missing", "doubled", "unexplained", "undecided", "differing"):
-            if part[name] != other[name]:
-                yield f"partition {part['partition']}: {name} was {_short(part[name])} and is {_short(other[name])}"
+            if part[name] != repeated_part[name]:
+                former, current = _shorten(part[name]), _shorten(repeated_part[name])
+                yield f"partition {part['partition']}: {name} was {former} and is {current}"
 
 
-def _short(ranges: Any, limit: int = 200) -> str:
+def _shorten(ranges: Any, limit: int = 200) -> str:
     text = json.dumps(ranges)
     return text if len(text) <= limit else f"{text[:limit]}..."

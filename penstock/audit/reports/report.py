@@ -116,7 +116,7 @@ def lines(report: Report, *, with_payloads: bool = True) -> Iterator[str]:
 def warnings(report: Report) -> Iterator[str]:
     """Yield what will go wrong: records that expire before the sink reads them."""
     for part in report.partitions:
-        if part.lag is not None and part.lag.is_dangerous:
+        if part.lag is not None and part.lag.expires_unread:
             yield (
                 f"partition {part.partition}: {part.lag.records:,} records are not in the table yet; the first of them "
                 f"expires in {_duration(part.lag.expires_in_s)}, and the sink is {_duration(part.lag.behind_s)} behind"

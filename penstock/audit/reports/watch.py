@@ -1,4 +1,4 @@
-"""The outcome of an audit that is repeated: its last check as a page, and as metrics for Prometheus.
+"""The outcome of a repeated audit: its last check as a page, and as metrics for Prometheus.
 
 The port has no authentication, so the page has no payloads.
 """

@@ -57,14 +57,14 @@ class LogSource(AuditSource):
         return cls(topic, address, FlightStore(connection), FlightRecords(connection))
 
     def _view(self) -> TopicView:
-        with self._available():
+        with self._translate_errors():
             view = self._store.views([self.topic]).get(self.topic)
         if view is None:
             raise SourceUnavailable(f"{self.address}: there is no such topic")
         return view
 
     def _gaps(self) -> list[Gap]:
-        with self._available():
+        with self._translate_errors():
             return self._rows.gaps(self.topic)
 
     def partitions(self) -> list[int]:
@@ -84,7 +84,7 @@ class LogSource(AuditSource):
         return Expected(start, end, begin, max(begin, due))
 
     def _at_time(self, view: TopicView, moment_s: float) -> int:
-        with self._available():
+        with self._translate_errors():
             return view.at_timestamp(max(0, int(moment_s * 1_000_000)))
 
     def end(self, partition: int) -> int:
@@ -117,7 +117,7 @@ class LogSource(AuditSource):
         """Yield the messages in ``ranges``; annotations are headers."""
         if not len(ranges):
             return
-        with self._available():
+        with self._translate_errors():
             for batch in self._store.read(Range(self.topic, int(ranges[0, 0]), int(ranges[-1, 1])), _COLUMNS):
                 is_wanted = is_inside(batch.column("offset").to_numpy(), ranges)
                 rows = batch if is_wanted.all() else batch.filter(pa.array(is_wanted))
@@ -129,7 +129,7 @@ class LogSource(AuditSource):
         return self._rows
 
     @contextlib.contextmanager
-    def _available(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (ClientError, PenstockError, OSError) as error:

@@ -58,7 +58,7 @@ class TableSource(AuditSource):
         _refuse_times(self.address, period)
         ranges = self._held[partition].ranges
         begin, end = (int(ranges[0, 0]), int(ranges[-1, 1])) if len(ranges) else (0, 0)
-        return Expected(begin, end, begin, end, holes=end - begin - count_offsets(ranges))
+        return Expected(begin, end, begin, end, unused=end - begin - count_offsets(ranges))
 
     def end(self, partition: int) -> int:
         """Return the end of the offsets."""

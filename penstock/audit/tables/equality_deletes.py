@@ -95,35 +95,37 @@ class EqualityDeletes:
     ) -> None:
         """Hold delete files, whose columns ``read`` yields."""
         self.field_ids, self._read = field_ids, read
-        self._files = sorted(files, key=lambda each: (each.sequence_number, each.file.file_path), reverse=True)
-        self._numbers = [-each.sequence_number for each in self._files]
+        self._files = sorted(files, key=lambda delete: (delete.sequence_number, delete.file.file_path), reverse=True)
+        self._numbers = [-delete.sequence_number for delete in self._files]
         digest, self._digests = 0, [0]
-        for each in self._files:
-            digest = hash((digest, each.file.file_path))
+        for delete in self._files:
+            digest = hash((digest, delete.file.file_path))
             self._digests.append(digest)
 
     def identity_for(self, sequence_number: int) -> Hashable:
         """Return a number that identifies the deletes of rows with a sequence number; 0 if there are none."""
-        # Limit: not their names, of which there may be as many as commits for each file.
+        # Limit: a digest instead of names: each file may have as many deletes as there are commits.
         return self._digests[bisect_right(self._numbers, -sequence_number - 1)]
 
     @cached_property
     def count(self) -> int:
-        """The number of deletes: of keys at most."""
-        return sum(each.file.record_count for each in self._files)
+        """The number of deletes, an upper bound of the number of keys."""
+        return sum(delete.file.record_count for delete in self._files)
 
     def read_keys(self) -> DeletedKeys:
         """Return the keys. Raises TableUnreadable."""
         return DeletedKeys(
-            (columns, each.sequence_number) for each in self._files for columns in self._read(each.file, self.field_ids)
+            (columns, delete.sequence_number)
+            for delete in self._files
+            for columns in self._read(delete.file, self.field_ids)
         )
 
 
 class KeysInMemory:
-    """The keys of a table's equality deletes, at most MAX_DELETED_KEYS in all; those used the longest ago give way."""
+    """The keys of a table's equality deletes, at most MAX_DELETED_KEYS; the least recently used are evicted."""
 
     def __init__(self) -> None:
-        # Fast path: deletes of a version that is no longer searched give way at once.
+        # Fast path: deletes of a version that is no longer searched are evicted at once.
         self._keys: WeakKeyDictionary[EqualityDeletes, DeletedKeys] = WeakKeyDictionary()
 
     def load_keys(self, applied: Sequence[EqualityDeletes]) -> list[DeletedKeys]:
@@ -139,12 +141,12 @@ class KeysInMemory:
                 self._keys[deletes] = self._keys.pop(deletes)
         for deletes in applied:
             if deletes not in self._keys:
-                self._make_room(deletes.count)
+                self._evict_keys(deletes.count)
                 self._keys[deletes] = deletes.read_keys()
         return [self._keys[deletes] for deletes in applied]
 
-    def _make_room(self, count: int) -> None:
-        # Those that the same file needs were used last, and fit into the limit with the new ones.
+    def _evict_keys(self, count: int) -> None:
+        # The keys that the same file needs were used last, and fit into the limit with the new ones.
         while self._keys and count + sum(deletes.count for deletes in self._keys) > MAX_DELETED_KEYS:
             del self._keys[next(iter(self._keys))]
 

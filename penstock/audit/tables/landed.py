@@ -23,7 +23,7 @@ from penstock.landing.offset_runs import NO_RUNS, Runs, as_runs, count_offsets, 
 from penstock.landing.table.table_file import TableFile, open_rows
 
 COLUMNS = frozenset({"topic", "partition", "offset", "kind", "uuid", "payload"})
-"""Columns that tell ``landed`` from tables of one type."""
+"""Columns that distinguish ``landed`` from tables of one type."""
 MAX_REREAD = 1_000_000
 """Limit: records of a partition that are read again; further ones stay missing."""
 
@@ -46,7 +46,7 @@ class LandedTable(DeltaTable):
         for version, lost in self.lost_rows(columns, source.topic, missing):
             if self._reader.foreign_commit(version.number) is not None:
                 continue
-            # A duplicate of a deleted row still is one.
+            # A duplicate of a deleted row is still a duplicate.
             landed_files += [cast("ListedFile", file).file for file in version.before]
             for partition, runs in lost.items():
                 earlier = reasons[partition].get("deleted", runs)

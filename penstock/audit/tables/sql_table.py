@@ -49,7 +49,7 @@ class Dialect:
     exact_text: str = "{column}"
     """Expression of a column of topics as a text without padding that distinguishes upper and lower case."""
     final: str = ""
-    """Text behind the name of the table."""
+    """Text after the name of the table, such as ClickHouse's FINAL, which merges rows before they are read."""
     sample: str = "{offset} IS NOT NULL"
     """Condition of rows of which any one shows whether all offsets are whole numbers."""
 

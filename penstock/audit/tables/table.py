@@ -1,4 +1,4 @@
-"""The methods that an audit needs of a table, and the kind of table at an address."""
+"""The methods that an audit needs of a table, and the choice of their implementation by a table's address."""
 
 from __future__ import annotations
 
@@ -147,28 +147,28 @@ class AuditedTable(ABC):
 
 
 class PartitionOffsets:
-    """The offsets of some rows by partition. Rows without one belong to the only partition of the topic."""
+    """The offsets of rows by partition. Rows without a partition belong to the only partition of the topic."""
 
     def __init__(self, partitions: Iterable[int]) -> None:
-        self._held = {partition: OffsetRanges() for partition in partitions}
+        self._offsets = {partition: OffsetRanges() for partition in partitions}
 
     def add(self, rows: OffsetRows) -> None:
         """Add rows of the audited topic."""
-        for partition, held in self._held.items():
+        for partition, offsets in self._offsets.items():
             mask = rows.is_of_topic
             if rows.partition is not None:
                 is_of_partition = rows.partition == partition
                 mask = is_of_partition if mask is None else mask & is_of_partition
-            held.add(rows.offset if mask is None else rows.offset[mask])
+            offsets.add(rows.offset if mask is None else rows.offset[mask])
 
     def among(self, missing: Missing) -> Missing:
         """Return the offsets that are in ``missing``, of partitions that have any."""
-        held = {
-            partition: intersection(self._held[partition].ranges, ranges)
+        common = {
+            partition: intersection(self._offsets[partition].ranges, ranges)
             for partition, ranges in missing.items()
-            if partition in self._held
+            if partition in self._offsets
         }
-        return {partition: ranges for partition, ranges in held.items() if len(ranges)}
+        return {partition: ranges for partition, ranges in common.items() if len(ranges)}
 
 
 def remove_offsets(missing: Missing, removed: Missing) -> Missing:

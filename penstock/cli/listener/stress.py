@@ -73,7 +73,8 @@ def stress(
 
 
 def _first_udp(settings: Settings) -> str | None:
-    return next((each.name for each in settings.listener if each.protocol == "udp" and each.codec == "plog"), None)
+    names = (listener.name for listener in settings.listener if (listener.protocol, listener.codec) == ("udp", "plog"))
+    return next(names, None)
 
 
 def _run_load(settings: Settings, listener: ListenerConfig, stress: Stress) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def _progress_line(
 
 
 def _poll_counts(settings: Settings, listener: ListenerConfig) -> dict[str, Any] | None:
-    """Return the counts; None while no log daemon answers, as during a restart."""
+    """Return the counts; None while no log daemon answers, for example during a restart."""
     try:
         status, body = Access(settings).request("/balance")
     except OSError:

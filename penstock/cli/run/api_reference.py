@@ -110,7 +110,9 @@ def _row(name: str, kind: str, described: Mapping[str, Any]) -> str:
 
 def _parameter_type(parameter: Mapping[str, Any]) -> str:
     kind = _type(parameter.get("schema", {}))
-    return f"{kind}, in the path" if parameter["in"] == "path" else f"{kind}, needed" if parameter["required"] else kind
+    return (
+        f"{kind}, in the path" if parameter["in"] == "path" else f"{kind}, required" if parameter["required"] else kind
+    )
 
 
 def _type(schema: Mapping[str, Any]) -> str:

@@ -33,6 +33,7 @@ GROUPS = {
 }
 """Heading of a group, as the configuration file has it."""
 REPEATED = ("listener.events-tcp.", "listener.syslog-")
+"""Default listeners with the same keys as the first one, which alone is on the page."""
 MAPPINGS = (".producer.", "pipeline.spark.")
 """Groups with the keys of another program, which are one row."""
 INTRODUCTION = """# Configuration

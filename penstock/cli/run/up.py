@@ -301,7 +301,7 @@ class Up:
     def __enter__(self) -> Up:
         try:
             if self._inheritance:
-                self._succeed_children(self._inheritance.pids)
+                self._replace_inherited_children(self._inheritance.pids)
             else:
                 for child in self._children:
                     child.start()
@@ -456,7 +456,7 @@ class Up:
             with contextlib.suppress(OSError):  # a `serve` that ends removes it
                 os.replace(data_dir / SERVE_RESTARTED, data_dir / OUTCOME)
 
-    def _succeed_children(self, pids: Mapping[str, int]) -> None:
+    def _replace_inherited_children(self, pids: Mapping[str, int]) -> None:
         """Replace the inherited children other than ``serve``, which restarts itself and keeps its sockets open."""
         orphans = pids.keys() - {child.name for child in self._children}
         for child in self._children:

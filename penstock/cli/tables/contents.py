@@ -84,9 +84,7 @@ def rows(settings: ConfiguredData, as_json: AsJson = False) -> None:
 def register(
     settings: ConfiguredData,
     catalog: Annotated[str, typer.Argument(help="glue, or thrift://HOST:PORT of a Hive metastore.")],
-    namespace: Annotated[
-        str, typer.Option(help="Database in the catalog; created if it is missing.")
-    ] = "penstock",
+    namespace: Annotated[str, typer.Option(help="Database in the catalog; created if it is missing.")] = "penstock",
     as_json: AsJson = False,
 ) -> None:
     """Enter landed, proofs and the typed tables in a catalog as external Delta tables, or correct their columns."""

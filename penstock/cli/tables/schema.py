@@ -166,7 +166,7 @@ def fill(
 
     table = find_typed_table(settings, name)
     with Progress("filling") as progress:
-        report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
+        report = lambda day, days: progress.update(f"day {day + 1:,} of {days:,}")  # noqa: E731
         rows = fill_table(Layout.for_tables(settings.tables), table, report)
     if rows:
         record_command(settings.data_dir, f"add {rows} rows to {table.view}")
@@ -197,7 +197,7 @@ def refill(
     with errors.status("comparing"):
         changed = _find_changed(layout, table, COMPARED_ROWS, SHOWN_CHANGES)
     with Progress("refilling") as progress:
-        report = lambda day, of: progress.update(f"day {day + 1:,} of {of:,}")  # noqa: E731
+        report = lambda day, days: progress.update(f"day {day + 1:,} of {days:,}")  # noqa: E731
         rows = refill_table(layout, table, drop=drop_columns, report=report)
     record_command(settings.data_dir, f"rebuild {table.view} with {rows} rows")
     if as_json:

@@ -37,6 +37,7 @@ FULL_TEXTS = {
     Fate.LOG_FULL: "the log is full (log.max_bytes); retry later",
 }
 ROWS_OVERHEAD_BYTES = 1024
+"""Upper bound for the schema and the buffer descriptions of a batch of few rows in a frame."""
 Settle = Callable[[Fate], None]
 _LOGGER = logging.getLogger(__name__)
 
@@ -122,7 +123,7 @@ class RequestWriter:
         return messages
 
     def flush(self) -> None:
-        """Write all pending requests; requests without messages need not wait for the log."""
+        """Write all pending requests; requests without messages do not wait for the log."""
         pending, self._pending, self._size = self._pending, [], 0
         begin = self._writer.position
         try:
@@ -216,7 +217,7 @@ def frame_size(messages: Body) -> int:
 
 
 def split_into_frames(batch: pa.RecordBatch, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Split ``batch`` by halves into parts of ``max_bytes``; a message is small against that."""
+    """Split ``batch`` by halves into parts of at most ``max_bytes``, which any one message fits into."""
     if batch.num_rows <= 1 or frame_size(batch) <= max_bytes:
         yield batch
         return

@@ -59,7 +59,7 @@ class Sender(Protocol):
 
 
 class LedgerAuditor(AbstractAuditor):
-    """Counts by topic, minute and fate, and reports to the ledger at the end of every interval.
+    """An auditor that counts by topic, minute and fate, and reports to the ledger at the end of every interval.
 
     ``auditor.ledger.url`` is the daemon's HTTP address (with ``auditor.ledger.token`` if it requires one).
     ``auditor.ledger.topic`` instead names a Kafka topic that the pipeline reads: each post is an event of type

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from deltalake._internal import DeltaFileSystemHandler
 
 _DECODED = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+"""Parts of a folder's name that delta-rs reads as another character."""
 DEFAULTS = {"connect_timeout": "5s", "timeout": "30s", "max_retries": "3", "retry_timeout": "30s"}
 """Options that make an unreachable store fail within seconds: the retries of delta-rs itself take minutes."""
 CHUNK_BYTES = 8 << 20
@@ -115,7 +116,7 @@ def delta_rs_options(path: TablePath) -> dict[str, Any]:
     """
     if isinstance(path, ObjectPath):
         return {"storage_options": path.storage_options()}
-    # Workaround: delta-rs 1.6 decodes a folder's path once too often, so it would read and write another folder.
+    # Workaround: delta-rs 1.6 decodes a folder's path once too often, and would read and write another folder.
     if match := _DECODED.search(str(path.absolute())):
         raise TablesRefused(
             f"{path}: Delta's library reads {match[0]} in a folder's name as another character: choose a data_dir and "

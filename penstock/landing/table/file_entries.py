@@ -2,7 +2,7 @@
 
 Delta identifies an entry by the path and the deletion vector of a file. An engine that removes a file without naming
 its vector leaves the entry, so that a file may be listed several times. delta-rs cannot name a vector in a removal,
-therefore such a commit is written here.
+so this module writes the commit itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.landing.storage.parquet_files import parquet_file
 LAST_CHECKPOINT = "_last_checkpoint"
 _ENTRY_COLUMNS = ("path", "partitionValues", "size", "deletionVector")
 _COMMIT_MODE = 0o666
-"""Mode before the umask, as that of the table's other files: other accounts may read the table."""
+"""Mode before the umask, the same as of the table's other files: other accounts may read the table."""
 
 
 def parse_actions(text: str) -> list[dict[str, Any]]:
@@ -107,7 +107,7 @@ def replacement(
         "operation": "REORG",
         "operationParameters": {"applyPurge": "true"},
         "engineInfo": "Penstock",
-        # Two attempts differ, so that the content of the file says whose commit it is.
+        # Unique in each attempt: the content of the file then shows whose commit it is.
         "txnId": str(uuid4()),
         **description,
     }
@@ -118,7 +118,7 @@ def replacement(
 def _removal(entry: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
     vector = {key: field for key, field in (entry.get("deletionVector") or {}).items() if field is not None}
     removal = {key: entry[key] for key in ("path", "partitionValues", "size")}
-    # Other readers see rows vanish, so that it is a change of data, as each deletion.
+    # Other readers see rows vanish, so the removal is a change of data, like each deletion.
     removal |= {"deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True}
     return removal | ({"deletionVector": vector} if vector else {})
 

@@ -85,7 +85,7 @@ class Covered:
 
 
 @dataclass(slots=True)
-class TierCounts:
+class BookPages:
     """The counts of all tiers; ``ends`` are the ends of the offsets that ``logged`` covers, by topic.
 
     ``covered`` says up to where each topic, internal ones included, is entered. ``unreadable_ranges`` has the gaps
@@ -116,9 +116,9 @@ class TierCounts:
     positions: dict[str, dict[str, int]] = field(default_factory=dict, compare=False)
     """Positions in log buffers up to which batches were entered since the start, by topic (``advance_positions``)."""
 
-    def copy(self) -> TierCounts:
+    def copy(self) -> BookPages:
         """Return a copy that shares no mutable state."""
-        return TierCounts(
+        return BookPages(
             self.received.copy(),
             {topic: rows.copy() for topic, rows in self.logged.items()},
             dict(self.ends),
@@ -155,28 +155,28 @@ class TierCounts:
 class Book:
     """Counts of all tiers, shared by threads. Threads: each method holds the lock for its whole duration."""
 
-    def __init__(self, pages: TierCounts | None = None) -> None:
+    def __init__(self, pages: BookPages | None = None) -> None:
         self._lock = threading.Lock()
-        self._pages = pages or TierCounts()
+        self._pages = pages or BookPages()
         self._totals = self._pages.add_up()
         self.version = 0
         """Number of changes, so that two equal numbers mean the same counts."""
         self.skipped: set[str] = set()
         """Topics with offsets that were not entered, so that their page differs from their files."""
 
-    def snapshot(self) -> TierCounts:
+    def snapshot(self) -> BookPages:
         """Return all counts as of one moment."""
         with self._lock:
             return self._pages.copy()
 
-    def summary(self, *, with_landed: bool = False) -> TierCounts:
+    def summary(self, *, with_landed: bool = False) -> BookPages:
         """Return the totals by source, and what a balance of all time needs in addition, as of one moment.
 
         Its size does not grow with time: it has no buckets, except for landed fates ``with_landed``.
         """
         with self._lock:
             pages = self._pages
-            return TierCounts(
+            return BookPages(
                 logged={topic: RowTable() for topic in pages.logged},
                 ends=dict(pages.ends),
                 landed={

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from penstock.counts import Name, SourceBucket
 from penstock.ledger.book import checkpoint
-from penstock.ledger.book.book import Book, Covered, TierCounts
+from penstock.ledger.book.book import Book, BookPages, Covered
 from penstock.ledger.book.checkpoint import BadCheckpoint
 from penstock.ledger.book.daily_rollup import DAY
 from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, SenderPost, parse
@@ -183,12 +183,12 @@ def recompute(topics: Path) -> tuple[Book, list[str]]:
     return book, _compared(before, full.snapshot())
 
 
-def _resumed(topics: Path) -> TierCounts | None:
+def _resumed(topics: Path) -> BookPages | None:
     pages, _ = usable(topics)
     return None if pages is None else _read(Book(pages), topics, TIERS, None).snapshot()
 
 
-def _compared(checkpointed: TierCounts, computed: TierCounts) -> list[str]:
+def _compared(checkpointed: BookPages, computed: BookPages) -> list[str]:
     """Return one line for each tier that differs."""
     differences = []
     for tier in ("received", "logged", "ends", "landed", "clients", "audits", "events", "senders"):
@@ -200,7 +200,7 @@ def _compared(checkpointed: TierCounts, computed: TierCounts) -> list[str]:
     return differences
 
 
-def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[TierCounts | None, str]:
+def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[BookPages | None, str]:
     """Return the checkpoint if continuing from it gives the same book as reading everything; otherwise None and the
     reason.
     """
@@ -214,7 +214,7 @@ def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[Ti
     return (None, f"the checkpoint is left alone: {why}") if why else (pages, "")
 
 
-def differs(topics: Path, pages: TierCounts, orderly: Mapping[str, IntactTopic] = _NONE) -> str:
+def differs(topics: Path, pages: BookPages, orderly: Mapping[str, IntactTopic] = _NONE) -> str:
     """Return how the topics' files changed since ``pages`` were entered; empty if they did not."""
     for name, mark in sorted(pages.covered.items()):
         lost = pages.unreadable_ranges.get(name, [])

@@ -23,7 +23,7 @@ from penstock.qualified_names import is_relayed, split_relayed
 GONE = ""
 """Name under which the tables that are gone are summed."""
 NO_TABLE = "-"
-"""No table's name."""
+"""Name that no table has."""
 CLOSED = 1 << 63
 """Version of a table that is summed: no later post may change it."""
 
@@ -41,10 +41,10 @@ def totals_of(senders: Senders) -> Totals:
     return total
 
 
-def added(many: Iterable[Totals]) -> Totals:
+def sum_totals(tables: Iterable[Totals]) -> Totals:
     """Return the sum of several tables, at most MAX_SENDERS senders: the smallest are summed as others."""
     total: Totals = {}
-    for totals in many:
+    for totals in tables:
         for name, sender in totals.items():
             total[name] = total[name].plus(sender) if name in total else sender
     named = sorted((name for name in total if name != OTHERS), key=lambda name: -total[name].size)
@@ -70,8 +70,8 @@ class SenderPages:
         if version < self.versions.get(table, -1):
             return False
         if table not in self.tables:
-            # A new table: the others do not change any more.
-            self.tables = {GONE: added(self.tables.values())} if self.tables else {}
+            # A new table: the others no longer change.
+            self.tables = {GONE: sum_totals(self.tables.values())} if self.tables else {}
             self.versions = dict.fromkeys(self.versions, CLOSED)
         previous = self.tables.get(table, {})
         self.versions[table] = version
@@ -80,10 +80,10 @@ class SenderPages:
 
     def sum_gone_tables(self, existing: str) -> Totals:
         """Return the senders of all tables except the existing one."""
-        return added(totals for table, totals in self.tables.items() if table != existing)
+        return sum_totals(totals for table, totals in self.tables.items() if table != existing)
 
 
-def changes(pages: SenderPages | None, senders: Senders) -> Iterator[Totals]:
+def changed_senders(pages: SenderPages | None, senders: Senders) -> Iterator[Totals]:
     """Yield changed senders of a table for one post each; removed senders have no first arrival."""
     posted = pages.tables.get(senders.file_id, {}) if pages else {}
     current = totals_of(senders)
@@ -122,7 +122,7 @@ class SenderState:
         }
 
 
-def states(receivers: Iterable[tuple[SenderPages | None, Senders | None]], expect_s: float) -> list[SenderState]:
+def sender_states(receivers: Iterable[tuple[SenderPages | None, Senders | None]], expect_s: float) -> list[SenderState]:
     """Return the senders of one listener, the largest first; its receivers may be several.
 
     The kernel chooses the receiver of a datagram, so a sender is judged by all of them: see ``silent_senders``.
@@ -130,7 +130,7 @@ def states(receivers: Iterable[tuple[SenderPages | None, Senders | None]], expec
     receivers = list(receivers)
     tables = [table for _, table in receivers if table is not None]
     former_totals = (pages.sum_gone_tables(table.file_id if table else NO_TABLE) for pages, table in receivers if pages)
-    total = added([*map(totals_of, tables), *former_totals])
+    total = sum_totals([*map(totals_of, tables), *former_totals])
     silent, new = silent_senders(tables, expect_s), new_senders(tables)
     pauses: dict[str, tuple[float, float]] = {}
     for table in tables:

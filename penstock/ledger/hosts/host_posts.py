@@ -16,8 +16,8 @@ MAX_LISTENERS = 100
 FURTHER = "further"
 """Name of all listeners of a host beyond MAX_LISTENERS, which it counts together."""
 HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,32}")
-_SHORT_TEXT = 100
-_NUMBERS = ("accepted", "forwarded", "expired", "pending", "in_doubt", "lost")
+_MAX_TEXT_LENGTH = 100
+_COUNT_NAMES = ("accepted", "forwarded", "expired", "pending", "in_doubt", "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ListenerReport:
 
     def plus(self, addend: ListenerReport) -> ListenerReport:
         """Return the sum of both; each relay reports the same losses before the log."""
-        sums = {name: getattr(self, name) + getattr(addend, name) for name in _NUMBERS}
+        sums = {name: getattr(self, name) + getattr(addend, name) for name in _COUNT_NAMES}
         known_sent = [report.sent for report in (self, addend) if report.sent is not None]
         return ListenerReport(**{**sums, "lost": max(self.lost, addend.lost)}, sent=max(known_sent, default=None))
 
@@ -105,14 +105,14 @@ def _parse_report(document: object) -> ListenerReport:
     if not isinstance(document, dict):
         raise ValueError("the counts of a listener are not an object")
     sent = document.get("sent")
-    numbers = {name: checked_count(document.get(name, 0)) for name in _NUMBERS}
+    numbers = {name: checked_count(document.get(name, 0)) for name in _COUNT_NAMES}
     return ListenerReport(**numbers, sent=None if sent is None else checked_count(sent))
 
 
 def checked_text(text: object) -> str:
     """Return a short text that can be shown. Raises ValueError for anything else."""
-    if not isinstance(text, str) or len(text) > _SHORT_TEXT:
-        raise ValueError(f"{ascii(text)[:_SHORT_TEXT]} is not a text of at most {_SHORT_TEXT} characters")
+    if not isinstance(text, str) or len(text) > _MAX_TEXT_LENGTH:
+        raise ValueError(f"{ascii(text)[:_MAX_TEXT_LENGTH]} is not a text of at most {_MAX_TEXT_LENGTH} characters")
     # Surrogates are not printable either: no answer with one could be encoded.
     if not text.isprintable():
         raise ValueError(f"{text!a} has characters that cannot be printed")
@@ -122,5 +122,5 @@ def checked_text(text: object) -> str:
 def checked_count(number: object) -> int:
     """Return a number that may be a count. Raises ValueError for anything else."""
     if type(number) is not int or not 0 <= number < LARGEST:
-        raise ValueError(f"{str(number)[:_SHORT_TEXT]} is not a count")
+        raise ValueError(f"{str(number)[:_MAX_TEXT_LENGTH]} is not a count")
     return number

@@ -31,7 +31,7 @@ MAX_CLOSED = 400
 
 
 class HostRegister:
-    """The registered hosts. Threads: a lock for each method; ``arrived`` returns a host's entries by listener.
+    """The registered hosts. Threads: each method holds the lock. ``arrived`` returns a host's entries by listener.
 
     Owned by the log daemon. Crash: a post is stored before it is answered.
     """
@@ -106,7 +106,7 @@ class HostRegister:
 
     @property
     def states(self) -> Mapping[str, HostState]:
-        """The present states by host."""
+        """The current states by host."""
         with self._lock:
             return dict(self._files.states)
 

@@ -261,8 +261,8 @@ class KafkaHostRegister:
                 entry.waiting = began_at, {n: min(end, numbers[n]) for n, end in waiting.items() if n in numbers}
             return self._files.has_hosts
 
-    def states(self) -> dict[str, KafkaHost]:
-        """Return the present states by host. All messages of the settled posts are in a book that is read later."""
+    def settled_states(self) -> dict[str, KafkaHost]:
+        """Settle posts, and return the states by host. A book that is read later has all messages of settled posts."""
         with self._lock:
             self._settle()
             return dict(self._files.states)

@@ -28,7 +28,7 @@ from penstock.log.store.gaps import DELETED, Gap, Gaps
 from penstock.log.store.segment_files import SegmentFiles, first_offsets
 
 BEYOND_ALL_OFFSETS = 1 << 63
-"""An offset beyond all offsets."""
+"""An offset greater than any that a topic can have."""
 BEFORE_ALL_TIMES = -(1 << 62)
 """A time before all entries, in microseconds."""
 
@@ -98,7 +98,7 @@ class Maintenance:
         Raises LogFull, WriteFailed; segments that were dropped before the error stay dropped.
         """
         clock = self._shared.clock
-        now = clock.micros() if clock.right else BEFORE_ALL_TIMES  # a wrong clock must not drop anything by age
+        now = clock.micros() if clock.right else BEFORE_ALL_TIMES  # Invariant: a wrong clock drops nothing by age
         settings, fs = self._writer.settings, self._shared.fs
         with self._exclusively():
             due = expired_segments(sealed_segments(fs, self._path), settings, self._writer.size, now)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.book.book import TierCounts
+from penstock.ledger.book.book import BookPages
 from penstock.ledger.book.book_from_topics import load, recompute, resume
 from penstock.ledger.book.checkpoint import FILE, read, write
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
@@ -96,7 +96,7 @@ class Daemon:
         assert tiers(resumed) == tiers(fresh.snapshot())
 
 
-def tiers(pages: TierCounts) -> dict[str, Any]:
+def tiers(pages: BookPages) -> dict[str, Any]:
     return {name: getattr(pages, name) for name in TIERS}
 
 
@@ -461,4 +461,4 @@ def run_step(daemon: Daemon, step: str, dice: random.Random) -> None:
 
 
 def test_resuming_in_an_empty_folder_gives_an_empty_book(tmp_path: Path) -> None:
-    assert resume(tmp_path / "none").snapshot() == TierCounts()
+    assert resume(tmp_path / "none").snapshot() == BookPages()

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts
-from penstock.ledger.book.book import Covered, TierCounts, TopicFates
+from penstock.ledger.book.book import BookPages, Covered, TopicFates
 from penstock.ledger.book.bucket_tables import CountTable, RowTable
 from penstock.ledger.book.checkpoint import BadCheckpoint, dump, parse, read, write
 from penstock.ledger.posts import ClientPost
@@ -32,7 +32,7 @@ LANDED = st.builds(
     TopicFates, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY, st.lists(PAIR).map(tuple), REFILLS
 )
 PAGES = st.builds(
-    TierCounts,
+    BookPages,
     received=BY_KEY,
     logged=st.dictionaries(
         NAMES, st.dictionaries(KEYS, st.integers(0, 1 << 60), min_size=1, max_size=3).map(RowTable), max_size=3
@@ -54,19 +54,19 @@ PAGES = st.builds(
     rolled=st.integers(0, 1 << 40),
 ).map(lambda pages: replace(pages, last_posts={life: number for number, life in enumerate(pages.audits)}))
 KEPT = dump(
-    TierCounts(received=CountTable({("a", 60): Counts({"accepted": 5})}), covered={"t": Covered(5, 7)}, rolled=86_400)
+    BookPages(received=CountTable({("a", 60): Counts({"accepted": 5})}), covered={"t": Covered(5, 7)}, rolled=86_400)
 )
 
 
 @settings(max_examples=30, deadline=None)
 @given(PAGES)
-def test_checkpoint_is_read_back_unchanged(pages: TierCounts) -> None:
+def test_checkpoint_is_read_back_unchanged(pages: BookPages) -> None:
     assert parse(dump(pages)) == pages
 
 
 def test_checkpoint_replaces_the_previous_checkpoint(tmp_path: Path) -> None:
     for number in range(3):
-        write(tmp_path, TierCounts(rolled=number))
+        write(tmp_path, BookPages(rolled=number))
     assert read(tmp_path).rolled == 2
     assert [path.name for path in tmp_path.iterdir()] == ["LEDGER"]
 

@@ -25,7 +25,7 @@ from penstock.handover.sender_table import (
 from penstock.ingest.slots import SENDER
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.book.bucket_tables import RowTable
-from penstock.ledger.book.senders import NO_TABLE, SenderPages, added, silent_hosts, totals_of
+from penstock.ledger.book.senders import NO_TABLE, SenderPages, silent_hosts, sum_totals, totals_of
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import SenderTotals
 from penstock.log import Log
@@ -136,7 +136,7 @@ def test_sender_that_a_second_receiver_heard_once_becomes_silent(log: Log, tmp_p
     assert states["a"].pauses == (70.0, 1.0)
 
 
-def test_senders_with_one_name_are_added(tmp_path: Path) -> None:
+def test_senders_with_one_name_are_sum_totals(tmp_path: Path) -> None:
     address, table = np.zeros(1, SENDER), SenderTable(tmp_path / "table", -1)
     address["family"], address["ipv4"] = socket.AF_INET, 0xC0000201
     arrivals = named_arrivals({"192.0.2.1": sender_counts(1)[0] + 1})
@@ -169,7 +169,7 @@ def test_tables_that_are_gone_take_no_late_post(tmp_path: Path) -> None:
 
 def test_the_smallest_senders_of_a_sum_are_others() -> None:
     totals = {f"s{number}": SenderTotals(1, 2, Counts({"accepted": 1 + number})) for number in range(MAX_SENDERS + 2)}
-    total = added([totals])
+    total = sum_totals([totals])
     assert len(total) == MAX_SENDERS + 1
     assert total[OTHERS].counts["accepted"] == 1 + 2
 

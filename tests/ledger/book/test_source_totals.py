@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.counts import Counts, Origin
 from penstock.ledger.balance import Balance, with_hosts, with_kafka_hosts
 from penstock.ledger.balance_from_topics import balance_of
-from penstock.ledger.book.book import Book, TierCounts
+from penstock.ledger.book.book import Book, BookPages
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.book.checkpoint import FILE
 from penstock.ledger.book.source_totals import SourceTotals
@@ -141,7 +141,7 @@ class Daemon:
         assert of_log.total() >= self.acknowledged
 
 
-def added_up(daemon: Daemon, pages: TierCounts) -> Balance:
+def added_up(daemon: Daemon, pages: BookPages) -> Balance:
     """Return the balance of the same moment by adding up all buckets."""
     return with_kafka_hosts(with_hosts(balance_of(pages, daemon.folder / "topics", {}, None, daemon.folder), {}), {})
 

@@ -54,8 +54,8 @@ class Registered:
         return self.register.post(replace(self._post, version=version, host=host).document())
 
     def hosts(self) -> set[str]:
-        states = self.register.states
-        return set(states if isinstance(self.register, HostRegister) else states())  # type: ignore[operator]
+        register = self.register
+        return set(register.states if isinstance(register, HostRegister) else register.settled_states())
 
 
 @pytest.fixture(params=["relay", "kafka"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.ledger.balance import HostListener, balance, with_hosts
-from penstock.ledger.book.book import TierCounts
+from penstock.ledger.book.book import BookPages
 from penstock.ledger.hosts import host_files, hosts
 from penstock.ledger.hosts.host_posts import HostPost, ListenerReport, parse_host_post
 from penstock.ledger.hosts.host_states import OnHost
@@ -23,7 +23,7 @@ from penstock.ledger.hosts.hosts import HostRegister
 from penstock.ledger.posts import BadPost
 from tests.fuzzed import JSON, objects
 
-EMPTY = balance(TierCounts(), {}, {})
+EMPTY = balance(BookPages(), {}, {})
 POST = HostPost("web1", "up", "disk 1", "process", 1, 1_000_000, 0, "0.2.0", {})
 
 

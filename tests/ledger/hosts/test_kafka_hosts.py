@@ -73,7 +73,7 @@ class Central:
         self, rolled: int = 0, promoted: Mapping[int, int] | None = None, duplicates: Mapping[int, int] | None = None
     ) -> OverKafka:
         arrived, copies, repeated = ({"web1/udp": counts or {}} for counts in (self.arrived, promoted, duplicates))
-        return over_kafka.compare(self.register.states(), arrived, rolled, copies, repeated)["web1", "udp"]
+        return over_kafka.compare(self.register.settled_states(), arrived, rolled, copies, repeated)["web1", "udp"]
 
 
 def sums_close(compared: OverKafka) -> bool:
@@ -252,7 +252,7 @@ def test_new_disks_and_their_listeners_are_limited(tmp_path: Path) -> None:
         post(number)
     with pytest.raises(BadPost, match="web1 has 400 listeners of former disks"):
         post(MAX_CLOSED // 100 + 1)
-    assert len(central.register.states()["web1"].closed) == MAX_CLOSED
+    assert len(central.register.settled_states()["web1"].closed) == MAX_CLOSED
     (tmp_path / FOLDER / "web1.json").unlink()
     central.register = central.open()
     for number in range(MAX_NEW_DISKS + 1):
@@ -420,7 +420,7 @@ def test_minutes_that_no_post_names_are_compared_by_their_sum(
         central.post(sent, disk=disk, pending=data.draw(st.integers(0, 3)), older=data.draw(st.integers(0, 5)))
         central.land(data.draw(counts), 100)
     rolled = data.draw(st.sampled_from((0, M, M + 120)))
-    hosts = central.register.states()
+    hosts = central.register.settled_states()
     since = over_kafka.separate_since(hosts, rolled)["web1/udp"]
     summed = {minute: count for minute, count in central.arrived.items() if minute >= since}
     summed[0] = sum(central.arrived.values()) - sum(summed.values())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.counts import elsewhere
+from penstock.counts import prefix_with_bucket
 from penstock.log import Gap, Log, LogFull, TopicReader, TopicSettings
 from penstock.log.resources import RESERVE_BYTES
 from penstock.log.retention.sweeper import SWEEP_INTERVAL_S
@@ -72,7 +72,7 @@ def test_segment_is_rolled_by_age_without_further_appends(make_log):
 
 def test_read_and_unread_rows_become_separate_gaps(make_log):
     aging = make_log(stale_after=10)
-    counts = {"accepted": 4, "taken": 9, **elsewhere(BUCKET - 60, {"taken": 2})}
+    counts = {"accepted": 4, "taken": 9, **prefix_with_bucket(BUCKET - 60, {"taken": 2})}
     aging.topic.append(rows(*[b"x"] * 4), origin(counts=counts)).result(10)
     aging.topic.append(rows(*[b"y"] * 4), origin("other", counts={"accepted": 4})).result(10)
     aging.topic.cursors.commit("pipeline", 6)

@@ -190,14 +190,14 @@ def test_alarm_fires_while_the_disk_is_full(tmp_path: Path) -> None:
         log = Log(settings.topics)
         ledger = Ledger(log, settings.buffers, ["in"])
         reports, recorder = MonitoringApi(settings, log, ledger), EventRecorder(ledger, log)
-        recorder.look()
+        recorder.check()
         assert messages_of(reports, "PenstockDiskFull") == []
         with open(folder / "ballast", "ab", buffering=0) as ballast, contextlib.suppress(OSError):
             while ballast.write(bytes(4096)):
                 pass
         append = log.topic("t", create=True).append(body([b"x" * 100_000]), Origin("in", 0, 0, 0))
         assert str(append.exception(20)) == "No space left on device"
-        recorder.look()
+        recorder.check()
         (message,) = messages_of(reports, "PenstockDiskFull")
         assert (message["severity"], message["labels"]) == ("critical", {})
         assert [event["text"] for event in reports.events()["events"]] == ["the disk is full"]

@@ -107,7 +107,7 @@ class SecurityConfig(Section):
             raise ValueError("tokens: two names have the same token")
         return self
 
-    def gaps(self) -> Iterator[str]:
+    def missing_protection(self) -> Iterator[str]:
         """Yield the settings that an address other than loopback lacks."""
         if not self.insecure:
             if self.tls_cert is None:
@@ -143,7 +143,7 @@ def is_loopback(address: str) -> bool:
 def check_exposure(addresses: dict[str, str], security: SecurityConfig) -> None:
     """Raise ValueError, naming the key, for an address that is open to others without TLS and tokens."""
     for key, address in addresses.items():
-        missing = " and ".join(security.gaps())
+        missing = " and ".join(security.missing_protection())
         if missing and not is_loopback(address):
             raise ValueError(f"{key}: {address} is not loopback: set security.{missing}, or security.insecure = true")
 

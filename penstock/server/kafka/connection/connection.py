@@ -93,7 +93,7 @@ class Connection:
 
     async def _start(self, request: Request, is_not_quick: bool) -> Answer:
         if request.api is Api.API_VERSIONS:
-            return api_versions(request.unknown)
+            return api_versions(request.is_unsupported)
         if request.api is Api.SASL_HANDSHAKE:
             return self._sasl.handshake(request.message.mechanism)
         if request.api is Api.SASL_AUTHENTICATE:

@@ -95,7 +95,7 @@ VERSIONS: dict[Api, tuple[int, int]] = {
 class Request:
     """A request. ``message`` is kio's; its record batches are views into the frame, at ``record_positions``.
 
-    ``unknown`` marks ApiVersions in an unsupported version.
+    ``is_unsupported`` marks ApiVersions in an unsupported version.
     """
 
     api: Api
@@ -104,7 +104,7 @@ class Request:
     client: str
     message: Any
     record_positions: tuple[int, ...] = ()
-    unknown: bool = False
+    is_unsupported: bool = False
 
 
 def parse(frame: bytes | memoryview) -> Request:
@@ -117,7 +117,7 @@ def parse(frame: bytes | memoryview) -> Request:
             if kind is Api.API_VERSIONS:
                 # KIP-511: an unsupported ApiVersions is answered in version 0, from which the client learns the
                 # supported ones.
-                return Request(kind, 0, correlation, "", None, unknown=True)
+                return Request(kind, 0, correlation, "", None, is_unsupported=True)
             raise BadFrame(f"version {version} of {kind.name} is not supported")
         schema = _request_schema(kind, version)
         frame_reader = FrameReader(frame)
@@ -189,7 +189,7 @@ def _maker(hint: Any, kind: str) -> tuple[Maker, Any]:
         return (lambda value: tuple(make(element) for element in value)), ()
     if is_dataclass(hint):
         return (lambda value: entity(typing.cast("type[Any]", hint), value)), None
-    # All other kinds are numbers, which kio accepts as they are and which are 0 by default.
+    # All other kinds are numbers, which kio accepts unchanged and which are 0 by default.
     return _PRIMITIVES.get(kind, (_unchanged, 0))
 
 

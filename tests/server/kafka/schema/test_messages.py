@@ -49,7 +49,7 @@ def test_answer_has_the_fields_of_its_version() -> None:
 def test_unknown_version_of_api_versions_gets_supported_versions() -> None:
     parsed = parse(struct.pack(">hhi", Api.API_VERSIONS, 99, 5) + b"whatever")
     schema = load_response_schema(Api.API_VERSIONS, 0)
-    message, _ = entity_reader(schema)(b"".join(encode_answer(parsed, api_versions(parsed.unknown))), 8)
+    message, _ = entity_reader(schema)(b"".join(encode_answer(parsed, api_versions(parsed.is_unsupported))), 8)
     assert message.error_code.name == "unsupported_version"
     assert len(message.api_keys) == len(VERSIONS)
 
