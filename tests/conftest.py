@@ -47,9 +47,9 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1"
 
 
 def pytest_configure() -> None:
-    """Raise the limit of open files as Penstock's processes do: one test in this process may open over 1,024. Have
-    each Spark that a test starts, in whatever process, compile quickly, and processes that tests start find the
-    modules compiled.
+    """Raise the limit of open files as Penstock's processes do: one test in this process may open over 1,024. Let
+    each Spark that a test starts, in this process or another one, compile quickly, and let processes that tests start
+    find the modules compiled.
     """
     raise_file_limit()
     # Where an image sets this variable, each of some thousand processes would compile 250 modules: 0.3 s of its second.

@@ -1,7 +1,7 @@
 """Every parser that meets a socket or a file has a property test that hands it anything: what ``make fuzz`` runs.
 
 A module parses where it calls something that makes values of bytes or of a file; all of ``wire/`` does. A new one
-has to be entered below: with its test, or with the reason why what it reads cannot be anything.
+must be entered below: with its test, or with the reason why what it reads cannot be anything.
 """
 
 from __future__ import annotations

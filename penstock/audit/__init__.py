@@ -3,7 +3,7 @@
 Read ``audit`` (the whole check) and ``outcome`` (its options and findings), then ``source`` with the folder ``sources``
 (which records a table must have), ``offset_ranges`` (which offsets a table has), ``columns`` (where it keeps them) and
 ``tables`` (one class per kind of table). Tables without offsets are compared by ``fields``, in ``matching``; ``pace``
-is the text of their progress. ``reports`` has the results, and ``redelivery`` sends what is missing once more.
+is the text of their progress. ``reports`` has the results, and ``redelivery`` sends missing records again.
 Nothing is written on either side, unless a redelivery is asked for: no consumer group, no commit, no table property.
 Imports ``files``, ``kafka``, ``client``, ``landing``, ``log``, ``proof``, ``records`` and ``server.metrics``.
 """

@@ -269,7 +269,7 @@ def _read_evidence(source: AuditSource, part: PartitionReport, request: Request)
 
 
 def _find_files(table: AuditedTable, columns: OffsetColumns, report: Report) -> None:
-    """Name the files with doubled rows; the table is read once more, only if there are any."""
+    """Name the files with doubled rows; the table is read again, only if there are any."""
     doubled = {part.partition: part for part in report.partitions if len(part.doubled)}
     if not doubled:
         return

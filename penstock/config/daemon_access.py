@@ -37,7 +37,7 @@ _LOGGER = logging.getLogger(__name__)
 def internal_token(data_dir: Path, *, replace: bool = False) -> str:
     """Return the internal token of a data directory; the first call creates it.
 
-    With ``replace``, for a start, a token that is damaged or that others could read or plant gives way to a new one,
+    With ``replace``, for a start, a token that is damaged or that others could read or plant is replaced by a new one,
     and a line in the log says so. Raises OSError, DamagedFile and UnsafeFile.
     """
     path = data_dir / TOKEN_FILE

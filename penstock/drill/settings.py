@@ -30,7 +30,7 @@ def isolate_settings(settings: Settings, data_dir: Path, kafka: str = "") -> tup
     http, grpc, flight = (f"{LOOPBACK}:{port}" for port in free_ports(3))
     tree |= {
         "data_dir": str(data_dir),
-        # Every listener gets a free port on loopback, so a drill can run beside the real pipe.
+        # Every listener gets a free port on loopback, so a drill can run next to the real pipe.
         "listener": _with_kafka([_isolated_listener(listener, kafka) for listener in settings.listener], kafka),
         "log": tree["log"] | {"http": http, "grpc": grpc, "flight": flight, "kafka": ""},
         "buffer": tree["buffer"] | {"term_length": _term_length(settings)},

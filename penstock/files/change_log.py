@@ -40,7 +40,7 @@ class ChangeLog:
         self._folder = data_dir
 
     def record(self, person: str, change: str, origin: str, **details: str) -> None:
-        """Append a change that was made; a failure is logged, because the change cannot be undone any more.
+        """Append a change that was made; a failure is logged, because the change can no longer be undone.
 
         ``origin``: the address or program that it came from. ``details`` are further fields of the line.
         """

@@ -22,7 +22,7 @@ MAX_CAUSE = 300
 """Limit for the characters of a cause."""
 WORKER_CAUSE = "Python worker failed to connect back"
 DEFAULT_ADVICE = "see the pipeline's output: pipeline.log in data_dir, or the terminal of penstock pipeline run"
-FREE_SPACE = "free space (penstock cleanup): the pipeline goes on by itself"
+FREE_SPACE = "free space (penstock cleanup): the pipeline continues by itself"
 RESTARTED_TOPIC = 'see "Topics that begin again" in the documentation of tables'
 ADVICE = (
     ("o space left on device", FREE_SPACE),

@@ -147,7 +147,7 @@ class FrameReader(threading.Thread):
     def _must_wait_for_writer(self) -> bool:
         """Report whether the writer has yet to repair the buffer and the floors after a restart of the machine.
 
-        A listener that is removed has no writer any more.
+        A listener that is removed no longer has a writer.
         """
         state = state_file(self.folder, self.listener)
         if self._leaving or not state.exists():

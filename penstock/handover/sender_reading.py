@@ -40,7 +40,7 @@ from penstock.handover.sender_table import (
 _MAX_READS = 100
 """Limit: reads of rows that the writer changes at the same time."""
 STEADY_PAUSES, MIN_STEADY_S = 10, 300.0
-"""A sender is steady once it has sent for so many of its usual pauses, and for this time."""
+"""A sender is steady once it has sent for this many of its usual pauses, and for this time."""
 NEW_FOR_S, LEARNING_S = 3600.0, 3600.0
 """A sender is new for this time, if it first came when the listener had been heard for the second one."""
 

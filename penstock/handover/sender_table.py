@@ -5,7 +5,7 @@ moment neither loses nor doubles them. Each row has two halves, and the position
 the earliest: the newer half counts once a frame at that position or later exists.
 
 The receiver writes (``SenderTable``), the ledger reads (``read_senders``). Pauses are measured in *listening time*: it
-stands still while no receiver runs, so an outage of the receiver makes no sender silent.
+does not advance while no receiver runs, so an outage of the receiver makes no sender silent.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MIN_PAUSE_US = SECOND_US
 PAUSE_DECAY_US = 6 * 3600 * SECOND_US
 """Listening time in which a pause that does not come again is forgotten to 1/e."""
 SILENT_PAUSES, MIN_SILENCE_S = 10, 60.0
-"""A sender is silent after so many of its usual pauses, and not before this time."""
+"""A sender is silent after this many of its usual pauses, and not before this time."""
 
 
 class Arrivals(NamedTuple):

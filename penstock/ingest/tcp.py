@@ -79,7 +79,7 @@ class TcpReceiver:
         self._lines = LinePublisher(listener, writer, decoder, commands, wake, self._acknowledgements)
         self._busy: deque[Connection] = deque()
         self._parked: dict[Connection, None] = {}
-        """Connections whose requests wait until others are read; the first one goes on first."""
+        """Connections whose requests wait until others are read; the first one continues first."""
         self._buffer = bytearray(READ_BYTES)
         # Order: last, as connections are refused if the receiver cannot start.
         listen(sock, listener)

@@ -202,7 +202,7 @@ class UdpReceiver:
         """Publish the slots from ``start`` on and answer their commands; return how many the codec consumed.
 
         ``is_inherited``: a predecessor received them. Their bytes have been in a file, so only a codec's checksum
-        vouches for them; messages of a single datagram have none and count as unverified.
+        confirms them; messages of a single datagram have none and count as unverified.
         """
         counts = Counts()
         self._add_drops(counts)

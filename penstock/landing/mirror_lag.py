@@ -53,5 +53,5 @@ def _read_mirrored(layout: Layout) -> dict[str, Any] | None:
 
 
 def forget_mirror(layout: Layout) -> None:
-    """Stop waiting for Iceberg tables, because none are configured any more."""
+    """Stop waiting for Iceberg tables, because none are configured."""
     layout.mirrored.unlink(missing_ok=True)

@@ -242,7 +242,7 @@ class _BufferedFrames:
         counts_by_origin = {(origin.source, bucket): counts for bucket, counts in parts.items()}
         if cache_key:
             if len(self.documents) >= MAX_CACHED_DOCUMENTS:
-                # Limit: cleared as a whole. A document that is still in use is parsed once more.
+                # Limit: cleared as a whole. A document that is still in use is parsed again.
                 self.documents.clear()
             self.documents[cache_key] = counts_by_origin
         return metadata.epoch, counts_by_origin, metadata.lost_counts

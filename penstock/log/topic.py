@@ -71,7 +71,7 @@ class Topic:
         self._maintenance = Maintenance(shared, path, self._gaps, self.cursors, self.writer)
         # An unknown format of the cursors must fail here: retention would drop rows that they protect.
         self.cursors.offsets()
-        # On a full disk the topic is readable all the same; its recovery is repeated by appends and sweeps.
+        # On a full disk the topic is still readable; its recovery is repeated by appends and sweeps.
         with contextlib.suppress(LogFull):
             self.recover()
 

@@ -67,7 +67,7 @@ class MissingFrame:
     def _is_in_flight(self, position: int, tail: int) -> bool:
         """Report whether this frame owns the last room taken, so that nothing behind it needs a search."""
         length = self._log.ints[self._log.offset_of(position) >> 2]
-        # A write never takes as long as the patience; after that the negative length may be damaged.
+        # A write never takes that long: after it, the negative length may be damage.
         is_last_frame = self._in_order and length < 0 and position + descriptor.align(-length) == tail
         return is_last_frame and not self._has_waited(position)
 

@@ -41,7 +41,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Skipped:
-    """A range of positions [begin, end) that holds no message any more."""
+    """A range of positions [begin, end) that no longer holds a message."""
 
     begin: int
     end: int

@@ -83,7 +83,7 @@ def block_pandas() -> None:
     """Keep pandas out of the process.
 
     Benefit: 40 MB and 0.4 s. Depends on: pyarrow 26, which imports an installed pandas at the first ``pa.array`` of a
-    list and goes on without it.
+    list and continues without it.
     """
     sys.meta_path.insert(0, _PandasBlocker())
 

@@ -67,7 +67,7 @@ def open_log(settings: Settings) -> Log:
 
 
 async def run(settings: Settings, wakes: dict[str, int], channel: int | None = None) -> None:
-    """Serve until SIGTERM, then empty the log buffers once more."""
+    """Serve until SIGTERM, then empty the log buffers again."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

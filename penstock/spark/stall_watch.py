@@ -1,6 +1,6 @@
 """Detects a landing that makes no progress, and ends Spark then, so that the pipeline is started again.
 
-Spark has threads whose death ends nothing: a batch then waits forever, without an error. Invariant: work that goes on
+Spark has threads whose death ends nothing: a batch then waits forever, without an error. Invariant: work that continues
 is never interrupted, so CPU time of Python workers counts as progress, and so does all that is not a Spark job.
 """
 

@@ -34,7 +34,7 @@ from penstock.upkeep.quarantine.send_back import count_sent_back
 
 MANIFEST, DATA, TABLES, CONFIGURATION = "manifest.json", "data", "tables", "penstock.toml"
 FREEZE_LIMIT_S = 10.0
-"""Limit of the time in which all processes stand still; systemd's watchdog of the example is 30 s."""
+"""Limit of the time in which all processes are paused; systemd's watchdog of the example is 30 s."""
 RECENT_S = 1.0
 """Files that changed within this time before their copy are copied again: the kernel's times have a grain."""
 CHUNK_BYTES = 1 << 20
@@ -205,7 +205,7 @@ class _Tree:
 
 
 def _is_mapped(name: str) -> bool:
-    # Names with fewer than two folders: log buffers, and the small files of data_dir and beside the topics.
+    # Names with fewer than two folders: log buffers, and the small files of data_dir and next to the topics.
     return name.endswith(MAPPED_SUFFIX) or name.count("/") < 2
 
 

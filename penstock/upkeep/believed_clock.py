@@ -31,8 +31,8 @@ class BelievedClock:
     """The clock of a process that maintains tables. Any thread may use it.
 
     The clock is believed when two judges agree. This process compares the clock with the newest time that the pipeline
-    stored, so that a daemon whose folder is new cannot vouch for a wrong clock. The daemon (``None``: there is none)
-    knows what its clock said before, and whether an operator accepted it; a daemon that does not answer vouches for
+    stored, so that a daemon whose folder is new cannot confirm a wrong clock. The daemon (``None``: there is none)
+    knows what its clock said before, and whether an operator accepted it; a daemon that does not answer confirms
     nothing.
     """
 

@@ -237,7 +237,7 @@ def read_changes(layout: Layout, view: str = LANDED_VIEW, since: Position | None
     since = since or Position()
     # Batches of earlier versions of Penstock do not state their time.
     is_complete = _needs_all_rows(since, newest, last_deletion, start, log) or 0 in times
-    # The rows stay in a copy, which deletions up to the position do not reach any more.
+    # The rows stay in a copy, which deletions up to the position no longer reach.
     is_suspect = is_complete and last_deletion > 0 and may_hold_returned_rows(layout, table)
     deleted_before = record.readable_runs(by_penstock=True) if is_suspect else {}
     source = Source(table, _columns_of(table, view), files, kind, deleted_before)

@@ -43,7 +43,7 @@ EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 
 
 class Shared:
-    """A table that both write; ``uuids``: what has to be in it."""
+    """A table that both write; ``uuids``: what must be in it."""
 
     def __init__(self, folder: Path, spark: ForeignSpark) -> None:
         self.life, self._spark = Life(Layout.for_tables(folder)), spark

@@ -217,7 +217,7 @@ REPORTS = [
         [b"1", b"2"],
     ),
     Report(
-        "fluent/fluentd#1613 (logrotate's copy: the original goes on)",
+        "fluent/fluentd#1613 (logrotate's copy: the original continues)",
         ALL,
         [
             append("app.log", content(OLD)),
@@ -546,7 +546,7 @@ REPORTS = [
         [*lines("append", 9), b"overwrite 10"],
     ),
     Report(
-        "logrotate/logrotate#286, papertrail/go-tail#1 (a writer without O_APPEND goes on at its old offset)",
+        "logrotate/logrotate#286, papertrail/go-tail#1 (a writer without O_APPEND continues at its old offset)",
         LIVE,
         [
             append("app.log", content(OLD)),

@@ -68,7 +68,7 @@ def test_message_that_misses_its_schema_names_the_field(tmp_path: Path) -> None:
     HandWritten(layout).commit({}, [row(1, "schema_not_met", payload)])
     strict = TypedTable("t", "t", (Column("ms", "bigint", "ms"),), strict=True)
     (message,) = newest(Tables(layout, typed=(strict,)), Selection(), 9)
-    assert message.fault.text == 'data.ms is text "fast", it has to be bigint, at character 51'
+    assert message.fault.text == 'data.ms is text "fast", it must be bigint, at character 51'
 
 
 def test_messages_of_one_shape_are_one_group(tables: Tables) -> None:

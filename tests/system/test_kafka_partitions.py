@@ -37,7 +37,7 @@ class Partitions:
         with network.inside(CENTRAL):
             own, control, *ports = free_ports(hosts + 2)
         links = [network.link_to(host, ports[host]) for host in self.numbers]
-        # A client goes on at the address that the broker names, so each link has a listener of its own.
+        # A client continues at the address that the broker names, so each link has a listener of its own.
         names = [f"LINK{host}" for host in self.numbers]
         listeners = [f"PLAINTEXT://{ip}:{own}", *(f"{n}://{ip}:{port}" for n, port in zip(names, ports, strict=True))]
         settings = {

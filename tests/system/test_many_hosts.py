@@ -190,7 +190,7 @@ class Scene(Fleet):
     def lose_disk(self) -> tuple[int, Counter[bytes]]:
         """Let entries wait on the last host, then delete its disk; it starts again and appends an order.
 
-        Return the number of lost entries, and the payloads that the topics of the hosts had: those that must arrive.
+        Return the number of lost entries, and the payloads that must arrive: all that the topics of the hosts had.
         """
         last = self.hosts[-1]
         # These wait, because the central topic permits no such entries.

@@ -188,7 +188,7 @@ def test_udp_is_processed_answered_and_counted_like_in_plog(pipe: Recorded, case
             time.sleep(SETTLE)
         handed_on, stat, replies = played(pipe, case)
         ours = {key: sparse(stat[key]) for key in expected}
-        # On a machine that stands still for 400 ms something may expire too early or late: once more then.
+        # On a machine that stands still for 400 ms something may expire too early or late: again then.
         if ours == expected or not remaining_tries or case["config"] == "capture":
             break
     assert handed_on == Counter((payload, tuple(tags)) for payload, tags in case["handled"])

@@ -49,7 +49,7 @@ def send(pipe: Pipe, folder: Path, first: int, end: int) -> None:  # noqa: F811
 
 @pytest.mark.survives("log", "SIGSTOP")
 @pytest.mark.survives("connections", "SIGSTOP")
-@pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["goes on", "is killed"])
+@pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["continues", "is killed"])
 def test_other_handlers_continue_and_each_message_has_a_fate(then: signal.Signals, pipe: Pipe, folder: Path) -> None:  # noqa: F811
     pid = pipe.pid("log daemon")
     sender = threading.Thread(target=send, args=(pipe, folder, 0, LINES))
@@ -89,7 +89,7 @@ def test_daemon_that_is_stopped_while_it_holds_its_lock_is_replaced(pipe: Pipe, 
 
     def stop_with_lock() -> bool:
         os.kill(pid, signal.SIGSTOP)
-        # On a busy machine a thread goes on after the signal, and may release the lock.
+        # On a busy machine a thread continues after the signal, and may release the lock.
         wait_until(lambda: has_stopped(pid), pause=0.001)
         if lock_holder(lock) == pid:
             return True

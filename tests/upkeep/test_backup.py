@@ -109,7 +109,7 @@ def test_restored_instance_has_the_balance_of_the_backup_under_load(
     assert (tmp_path / "backup" / "penstock.toml").stat().st_mode & 0o777 == 0o600
     assert not [name for name in backup.files if name.rpartition("/")[2] in ("token", "lock", "LOCK")]
     # The original instance has lost nothing by standing still.
-    wait_until(lambda: pipe.counts("events-udp")["taken"] == sent, what="the original goes on")
+    wait_until(lambda: pipe.counts("events-udp")["taken"] == sent, what="the original continues")
     assert pipe.settled()["unaccounted"] == 0
 
     (tmp_path / "restored").mkdir()
@@ -206,7 +206,7 @@ def test_backup_on_a_full_disk_lets_everything_continue_and_is_repeated(
     with pytest.raises(BackupError, match="is not a complete backup"):
         restore_backup(folder, tmp_path / "restored")
     before = pipe.counts("events-udp")["accepted"]
-    pipe.datagrams(b"goes on")
+    pipe.datagrams(b"continues")
     wait_until(lambda: pipe.counts("events-udp")["accepted"] == before + 1, what="a message arrives")
     subprocess.run(["mount", "-o", "remount,size=256m", small_disk], check=True)
     repeated = run_backup(pipe, str(folder))

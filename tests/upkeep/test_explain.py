@@ -66,7 +66,7 @@ def test_event_that_misses_a_strict_table_names_the_field() -> None:
     strict = TypedTable("click", "click", (Column("a", "boolean", "a"),), strict=True)
     settings = load(None, (), {})
     (message,) = explain(EVENT.encode(), "events-udp", settings, Rules(EventRules((), (strict,)))).messages
-    assert message.why.endswith("data.a is number 1, it has to be boolean, at character 84")
+    assert message.why.endswith("data.a is number 1, it must be boolean, at character 84")
 
 
 def test_event_has_topic_tables_and_columns() -> None:

@@ -293,7 +293,7 @@ class KafkaSource(AuditSource):
                 return
 
     def _messages(self, partition: int, ranges: Runs, *, is_complete: bool) -> Iterator[list[Any]]:
-        # Ranges near each other are read in one go: a seek costs as much as some hundred records.
+        # Ranges near each other are read together: a seek costs as much as some hundred records.
         is_far = ranges[1:, 0] - ranges[:-1, 1] > SEEK_OFFSETS
         for group in np.split(ranges, np.flatnonzero(is_far) + 1):
             if len(group):
@@ -344,7 +344,7 @@ class KafkaSource(AuditSource):
 
     @contextlib.contextmanager
     def _answered(self) -> Iterator[None]:
-        # An earlier request was answered in spite of it.
+        # An error of an earlier connection is obsolete once a request is answered.
         self._connection_error = ""
         try:
             yield

@@ -81,7 +81,7 @@ def _verify_topic(topic_log: _TopicLog, name: str) -> TopicReport:
     except Unavailable:
         raise
     except (ClientError, files.LogError) as error:
-        # The other topics are checked all the same.
+        # The other topics are still checked.
         return TopicReport([], str(error))
 
 

@@ -95,7 +95,7 @@ class RetryingCaller:
             return offset
 
     async def close(self) -> None:
-        """Close the channel; no call is retried any more."""
+        """Close the channel; calls are no longer retried."""
         self._closed = True
         await self._channel.close()
 

@@ -97,7 +97,7 @@ class Registration:
         refusals = "; ".join(dict.fromkeys(str(error) for error in errors if not isinstance(error, Unavailable)))
         if refusals and refusals != self._refusal:
             self._refusal = refusals
-            _LOGGER.warning("the counts of this host are not posted: %s; entries are relayed all the same", refusals)
+            _LOGGER.warning("the counts of this host are not posted: %s; entries are still relayed", refusals)
         if not errors:
             if self._refusal:
                 _LOGGER.info("the counts of this host are posted again")

@@ -262,7 +262,7 @@ class TopicRelay:
         if start > self._entered[-1].end:
             # A person moved the cursor: what is between is never relayed.
             tally.expire(reader, start)
-        # What is behind a cursor that was moved back is relayed, and accepted, once more.
+        # What is behind a cursor that was moved back is relayed, and accepted, again.
         tally.counted_end = start
         for pending in self._pending:
             tally.accept(pending.listener, pending.begin, pending.end)

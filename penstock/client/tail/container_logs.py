@@ -169,7 +169,7 @@ def _join_partial_entries(entries: ContainerEntries) -> ContainerEntries:
 
 def complete_bytes(content: bytes) -> int:
     """Return how many bytes of ``content``, whole lines, end where no entry waits for its next piece."""
-    # Fast path: without the sign of a piece nothing has to be parsed.
+    # Fast path: without the sign of a piece nothing needs to be parsed.
     line_ends = np.flatnonzero(np.frombuffer(content, np.uint8) == ord("\n")) + 1
     docker_ends = content.count(b'\\n","stream":')
     has_docker_piece = docker_ends < content.count(b'","stream":') or b'\\\\n","stream":' in content

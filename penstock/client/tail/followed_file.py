@@ -81,7 +81,7 @@ class FollowedFile:
 
     @property
     def is_deleted(self) -> bool:
-        """The file has no name any more."""
+        """Whether the file no longer has a name."""
         return os.fstat(self._descriptor).st_nlink == 0
 
     @property

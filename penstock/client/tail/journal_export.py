@@ -154,7 +154,7 @@ def _is_after(cursor: str, other: str, boot: str) -> bool:
     if match["boot"] == other_match["boot"]:
         position = "number" if is_of_source else "monotonic"
         return int(other_match[position], 16) > int(match[position], 16)
-    # Crash: after a power failure journald goes on behind the last number on the disk, so a later boot repeats numbers.
+    # Crash: after a power failure journald continues at the last number on the disk, so a later boot repeats numbers.
     is_later = int(other_match["time"], 16) > int(match["time"], 16)
     has_larger_number = is_of_source and int(other_match["number"], 16) > int(match["number"], 16)
     return boot == other_match["boot"] or is_later or has_larger_number

@@ -303,7 +303,7 @@ class Tailer:
             self._leave_out(file, compression)
             return
         if predecessor := self._predecessor(file, unmatched):
-            _LOGGER.info("%s goes on where %s was read to", file.position.path, predecessor.path)
+            _LOGGER.info("%s continues where %s was read to", file.position.path, predecessor.path)
             file.position.continue_from(predecessor)
             if predecessor in self._positions.cut:
                 self._drop_cuts({predecessor.identity})
@@ -322,7 +322,7 @@ class Tailer:
     def _settle_copy(self, file: FollowedFile, now: float, is_final: bool) -> bool:
         """Return whether ``file`` is a copy of a read file; leave it out when its lines have been read there.
 
-        Crash: until then its offset is 0. If the original is cut, the copy goes on where the original was read to.
+        Crash: until then its offset is 0. If the original is cut, the copy continues where the original was read to.
         """
         original = self._files.get(file.original) if file.original is not None else None
         file.is_copy = original is not None and file.unread_bytes > 0 and file.is_beginning_of(original)
@@ -410,7 +410,7 @@ class Tailer:
         return any(file.begins_with(original.position) or file.is_beginning_of(original) for original in originals)
 
     def _is_rotated(self, file: FollowedFile, current_paths: Set[str]) -> bool:
-        """Whether a file has a name that is not written to any more."""
+        """Whether a file has a name that is no longer written to."""
         path = file.position.path
         original = name_before_rotation(path)
         return bool(file.position.renamed) or (original != path and original in current_paths)
@@ -425,7 +425,7 @@ class Tailer:
             self._warnings.report(("mount", position.path), f"the file system of {position.path} is not mounted")
 
     def _retry_pending(self) -> None:
-        """Make the append that a kill or a failure interrupted, once more under the same number."""
+        """Make the append that a kill or a failure interrupted, again under the same number."""
         pending, positions = self._positions.pending, self._positions
         if pending is None:
             return

@@ -44,7 +44,7 @@ def listing(keys: list[dict[str, Any]], query: str) -> str:
     """
     # The daemon masks secrets, so neither this page nor its search can reveal one.
     matches = [key for key in keys if query.lower() in f"{key['name']} {key['value']} {key['meaning']}".lower()]
-    # The keys of a group may stand apart from each other, such as the ones without a group.
+    # The keys of a group may be apart from each other, such as the ones without a group.
     groups: dict[str, list[dict[str, Any]]] = {}
     for key in matches:
         groups.setdefault(key["name"].rpartition(".")[0], []).append(key)

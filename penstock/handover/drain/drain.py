@@ -190,7 +190,7 @@ class Drain(FrameReader):
         try:
             is_small = group.end - group.begin <= SMALL_GROUP_BYTES
             # Fast path: this thread commits the first topic itself. Waking a committer costs as much as a small commit;
-            # a large one runs beside the decoding of further frames.
+            # a large one runs in parallel with the decoding of further frames.
             with contextlib.ExitStack() as stack:
                 commits = stack.enter_context(committers.scheduling_locally()) if is_small else []
                 for frame, metadata, origin, topic, messages in self._split(group, self._page):

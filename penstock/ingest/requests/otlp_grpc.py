@@ -116,7 +116,7 @@ class OtlpGrpcReceiver:
             )
         except RuntimeError as error:
             raise CannotListen(f"listener {self._listener.name!r}: cannot listen on {address}: {error}") from None
-        assert bound == port, "gRPC binds beside the supervisor's socket"
+        assert bound == port, "gRPC binds the port of the supervisor's socket"
 
     def receive(self, timeout: float) -> None:
         """Serve for ``timeout`` seconds."""

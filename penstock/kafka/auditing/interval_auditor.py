@@ -141,7 +141,7 @@ class AbstractAuditor(Auditor):
         following.close()
         try:
             self.on_closed(current, following, max(0.0, self._deadline - time.monotonic()))
-        except Exception:  # noqa: BLE001 - an auditor's own code may raise anything; the client closes all the same
+        except Exception:  # noqa: BLE001 - an auditor's own code may raise anything; the client still closes
             _LOG.exception("auditor %s: report on closing failed, its last counts are missing", self._name)
 
     def stats(self) -> tuple[AuditStats, AuditStats]:

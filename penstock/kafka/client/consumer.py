@@ -42,7 +42,7 @@ _LOGGER = logging.getLogger(__name__)
 class Consumer:
     """A consumer with the methods and arguments of ``confluent_kafka.Consumer``, each for whole messages.
 
-    Limit: memory holds the buffer (``message.assembler.buffer.capacity``), the message being assembled once more, and
+    Limit: memory holds the buffer (``message.assembler.buffer.capacity``), a second copy of the assembled message, and
     librdkafka's queue (``queued.max.messages.kbytes``). Not thread-safe. Raises BadProperty and CannotLoad.
     """
 

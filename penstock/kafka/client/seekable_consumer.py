@@ -69,7 +69,7 @@ class PlainConsumer:
 
     @contextmanager
     def with_timeout(self, timeout_s: float | None) -> Iterator[None]:
-        """Limit broker requests within the block to so many seconds each (None: ANSWER_TIMEOUT_S)."""
+        """Limit broker requests within the block to this many seconds each (None: ANSWER_TIMEOUT_S)."""
         self._timeout_s = timeout_s
         try:
             yield
@@ -166,7 +166,7 @@ class PlainConsumer:
         except KafkaException as error:
             if error.args[0].code() != KafkaError._STATE:
                 raise
-            # Workaround: librdkafka stops a partition for good at an offset that does not exist.
+            # Workaround: librdkafka stops a partition permanently at an offset that does not exist.
             self._reassign(key, offset)
         # Order: after the call that may raise, so that `position` stays true.
         self._starts[key] = offset

@@ -32,7 +32,7 @@ class AssemblerSnapshot:
     ``messages``, ``chunks`` and ``bytes`` are buffered now. ``assembled`` messages were completed from chunks,
     ``dropped`` counts incomplete messages by reason (evicted, expired), ``refused`` chunks by reason, ``duplicates``
     repeated chunks. ``safe_offsets`` lists partitions (``topic-0``) with incomplete messages. A message that was
-    dropped counts once more if later chunks of it arrive and expire.
+    dropped counts again if later chunks of it arrive and expire.
     """
 
     messages: int = 0

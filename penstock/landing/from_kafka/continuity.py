@@ -69,7 +69,7 @@ class KafkaContinuity:
         self._ids = {**ids, **self._ids}
 
     def after_reading(self, ends: Mapping[str, int]) -> None:
-        """Check the ids once more, and store new ones. Raises OffsetsRestarted, KafkaAway, OSError."""
+        """Check the ids again, and store new ones. Raises OffsetsRestarted, KafkaAway, OSError."""
         self._compare(self._read_ids({topic_of(name) for name in ends}))
         if self._ids != _load_marks(self._path)[0]:
             self._write()

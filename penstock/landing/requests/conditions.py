@@ -30,7 +30,7 @@ DATA_PREFIX = "data."
 _TEXT = r"'(?:[^']|'')*'"
 _QUOTED_KEY = r'"(?:[^"\\]|\\.)*"'
 _PLAIN_KEY = r"""[^\s."'=<>()\[\]\x00-\x1f]+"""
-"""A key without quotes: as in ``config.syntax.json_path``, but it ends where a condition goes on."""
+"""A key without quotes: as in ``config.syntax.json_path``, but it ends where a condition continues."""
 _COLUMN = rf"[a-z]++(?:\.(?:{_PLAIN_KEY}+|{_QUOTED_KEY}))*+"
 """Invariant: possessive, so that no end of a key is read as ``in``: ``data.admin('x')`` is no ``data.adm in ('x')``."""
 _CONDITION = re.compile(
@@ -82,7 +82,7 @@ class Condition:
         keys = parse_path(self.column)
         mask = self._has_values(rows["data"], keys[1:])
         if "payload" in rows.column_names:
-            # Messages and rows in quarantine have no ``data``, and personal data all the same.
+            # Messages and rows in quarantine have no ``data``, but may have personal data.
             mask |= self._has_values(rows["payload"], keys)
         return mask
 

@@ -129,11 +129,11 @@ def _find_misfit(reason: str, text: str, begin: int, schemas: Sequence[Schema]) 
     for key in rule.path:
         inner_begin, inner_end = _find_field(text, key, begin)
         if inner_begin is None or inner_end is None:
-            return Fault(f"{name} is missing, it has to be {rule.needs}")
+            return Fault(f"{name} is missing, it must be {rule.needs}")
         begin, end = inner_begin, inner_end
     kind, word = _TYPE_NAMES.get(text[begin], "number"), text[begin:end]
     shown = f" {word}" if kind in ("text", "number", "boolean") and len(word) <= MAX_SHOWN_CHARS else ""
-    return _fault_at(text, begin, end, f"{name} is {kind}{shown}, it has to be {rule.needs}")
+    return _fault_at(text, begin, end, f"{name} is {kind}{shown}, it must be {rule.needs}")
 
 
 def _find_field(text: str, field: str, within: int = 0) -> tuple[int | None, int | None]:

@@ -20,7 +20,7 @@ from penstock.landing.writing.part_writer import PartResult
 class BackgroundCommit:
     """A thread that commits written batches, and retries until ``stop`` is set if the store is unreachable or full.
 
-    ``under_way`` holds the batch, also after its commit has failed; ``failures`` takes in failed attempts.
+    ``under_way`` holds the batch, also after its commit has failed; ``failures`` collects failed attempts.
     """
 
     def __init__(

@@ -145,7 +145,7 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
 def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], object]) -> Iterator[StoredBatch]:
     """Yield all readable batches from ``offset``, and report unreadable ranges to ``corrupt``.
 
-    ``corrupt`` may repair a range, so each range is tried once more before it is skipped.
+    ``corrupt`` may repair a range, so each range is tried again before it is skipped.
     """
     reported_begin = -1
     while True:

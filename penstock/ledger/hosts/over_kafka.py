@@ -2,7 +2,7 @@
 
 Invariant: for each minute of a listener, ``landed = forwarded - in Kafka - missing + surplus``. A shortfall is missing
 only if it is certain: the host posted its counts, and the post is settled. A surplus is doubled only if the host has
-sent all of that minute, and beyond messages whose delivery failed, which may be in Kafka all the same.
+sent all of that minute, and beyond messages whose delivery failed, which may still be in Kafka.
 """
 
 from __future__ import annotations

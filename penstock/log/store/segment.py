@@ -248,7 +248,7 @@ class Segment:
                     self._clear_tail()
                 raise
             # Order: the cut of the data is synced before the next append may reuse the offsets: after a power failure
-            # the discarded rows must not come back beside new rows of the same offsets.
+            # the discarded rows must not come back next to new rows of the same offsets.
             self._sync_data()
             self._dirty = False
 

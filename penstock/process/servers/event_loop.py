@@ -1,6 +1,6 @@
 """The event loop of servers, which survives a shortage of file descriptors.
 
-Workaround: when ``accept`` finds no free descriptor, asyncio (up to 3.14) goes on with the backlog, and asks to be
+Workaround: when ``accept`` finds no free descriptor, asyncio (up to 3.14) continues with the backlog, and asks to be
 called again a second later 2,048 times: as many log lines when the socket is closed until then.
 """
 

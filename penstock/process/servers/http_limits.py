@@ -198,7 +198,7 @@ class PacedParser(h11.Connection):
         Workaround: h11 0.16 refuses them, and has no public way to take bytes out of its buffer.
         """
         waiting = bytes(self._receive_buffer)
-        # Limit: the time for a head goes on, so empty lines do not keep a connection open.
+        # Limit: the time for a head continues, so empty lines do not keep a connection open.
         self._receive_buffer.maybe_extract_at_most(len(waiting) - len(waiting.lstrip(b"\r\n")))
 
 

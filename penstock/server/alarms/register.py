@@ -137,7 +137,7 @@ class AlarmRegister:
     def _deliver_due(self, *, also_given_up: bool = False) -> bool:
         """Deliver what is not delivered yet, also alarms whose mute has ended; report whether the state changed."""
         if self._deliver is None:
-            # The destinations that got the begin messages are not configured any more. Others must not get the ends.
+            # The destinations that got the begin messages are no longer configured. Others must not get the ends.
             has_ended = bool(self._state.ending)
             self._state.ending = []
             return has_ended

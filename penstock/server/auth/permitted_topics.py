@@ -131,7 +131,7 @@ class PermittedTopics:
 
     def _return_reader(self, topic: Topic, reader: TopicReader) -> None:
         with self._lock:
-            # Limit: the least recently used reader goes. An unused one would keep deleted segments mapped.
+            # Limit: the least recently used reader is evicted. An unused one would keep deleted segments mapped.
             self._idle_readers.append((topic, reader))
             idle = [entry for entry in self._idle_readers if entry[0] is topic]
             if len(idle) > MAX_IDLE_READERS_PER_TOPIC:

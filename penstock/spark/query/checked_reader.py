@@ -39,7 +39,7 @@ class CheckedReader:
         try:
             self._continuity.check()
         except OffsetsRestarted:
-            # A plan of the restarted offsets would be repeated once the topic is not landed any more.
+            # A plan of the restarted offsets would be repeated once the topic is no longer landed.
             drop_unfinished_plan(self._layout, table_of(self._layout))
             raise
 

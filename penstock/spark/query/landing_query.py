@@ -218,7 +218,7 @@ def start_landing(
     ``available_now``: end when all messages have landed. ``stop``: ends the wait for an unavailable store.
     ``under_way``: kept up to date for the reader that enters commits in the journal. ``latest_time`` returns the
     plausible time in microseconds: rows with a later log time do not expire any key of duplicates.
-    ``failures`` takes in failed attempts to commit, and is cleared by a commit.
+    ``failures`` collects failed attempts to commit, and is cleared by a commit.
 
     Raises UnknownFormat (another version created the table), CheckpointLost, SchemaDiffers, TypedTableAhead,
     SourceDiffers (the table was landed from another source), OffsetsRestarted, BadTransform.

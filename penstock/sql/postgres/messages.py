@@ -49,7 +49,7 @@ class Reader:
         return number
 
     def integers(self, form: str) -> list[int]:
-        """Return a count of two bytes, and so many numbers."""
+        """Return a count of two bytes, then that many numbers."""
         count = self.integer("H")
         size = struct.calcsize(f"!{form}")
         return list(struct.unpack(f"!{count}{form}", self.read_bytes(count * size)))

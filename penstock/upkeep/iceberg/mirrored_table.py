@@ -135,7 +135,7 @@ class MirroredTable:
         if expired:
             obsolete = _metadata_files(table, expired)
             table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
-            # Order: after the commit. Crash: files that are not removed any more take space, and nothing reads them.
+            # Order: after the commit. Crash: files that a crash leaves behind take space, and nothing reads them.
             for path in sorted(obsolete - _metadata_files(table.refresh(), table.snapshots())):
                 table.io.delete(path)
 

@@ -1,4 +1,4 @@
-"""A topic of the log goes on in Kafka, and the pipeline with it.
+"""A topic of the log continues in Kafka, and the pipeline with it.
 
 Start with ``promotion``; ``kafka_writer`` sends the rows. Imports ``landing``, ``log``, ``kafka`` and
 ``server.kafka.records``.

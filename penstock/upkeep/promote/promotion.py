@@ -137,7 +137,7 @@ def to_records(offsets: Sequence[int], part: pa.RecordBatch, origin: Origin) -> 
     """
     codec_header = [(CODEC_HEADER, origin.codec.encode())] if origin.codec and origin.codec != PLAIN_CODEC else []
     # Limit: rows of a listener of this instance have no host in their source. With a header their messages would count
-    # as received by another host, and once more by this one.
+    # as received by another host, and again by this one.
     has_host = is_relayed(origin.source)
     origin_header = [(ORIGIN_HEADER, f"{origin.source}@{origin.bucket}".encode())] if has_host else []
     annotations, _ = split_creation_times(part.column("annotations"))

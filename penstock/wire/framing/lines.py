@@ -243,7 +243,7 @@ class LineSplitter:
             after = skip_delimiters(_DELIMITERS_AFTER_FIRST, buffer, after)
         # Counts of zero prove nothing: text may have them. The count behind them decides, however many they are.
         after = skip_delimiters(_ZERO_COUNTS, buffer, after)
-        # The second message may be overlong: its length proves the framing all the same.
+        # The second message may be overlong: its length still proves the framing.
         if match_count(buffer, after, MAX_LENGTH):
             return "octet"
         return None if may_be_count(buffer, after) else "lf"

@@ -1,6 +1,6 @@
 """JSON as agents send it: ``POST /`` with one document per line, an array of documents, or a single document.
 
-Invariant: the elements of an array are messages wherever the array stands, as in Fluent Bit, Vector and Logstash.
+Invariant: the elements of an array are messages wherever the array is, as in Fluent Bit, Vector and Logstash.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _add_lines(data: bytes, messages: Messages, limits: Request) -> list[tuple[i
         else:
             reason = messages.refuse(SYNTAX)
         if reason:
-            # Fast path: only what is reported is parsed once more.
+            # Fast path: only what is reported is parsed again.
             is_reported = reason == SYNTAX and len(refused) < MAX_REPORTED
             text = find_error(line) if is_reported else messages.oversize_text
             refused.append((number, reason, text or "not valid JSON"))

@@ -244,7 +244,7 @@ def _decode_each(
     owner, pairs, errors = list[int](), list[tuple[str, str]](), dict[int, str]()
     encoded: dict[int, bytes] = {}
     for number, begin, end in zip(values.owner.tolist(), values.begin.tolist(), values.end.tolist(), strict=True):
-        # One that occurs more than once is merged, as protobuf demands: concatenated bytes are a merged message.
+        # A repeated occurrence is merged, as protobuf demands: concatenated bytes are a merged message.
         encoded[number] = encoded.get(number, b"") + message.data[begin:end]
     for number, content in encoded.items():
         try:

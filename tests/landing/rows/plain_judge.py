@@ -1,4 +1,4 @@
-"""The rules of events once more, payload by payload with Python's own parser: what the columns must agree with.
+"""The rules of events again, payload by payload with Python's own parser: what the columns must agree with.
 
 And payloads that are nearly events, to try both with.
 """

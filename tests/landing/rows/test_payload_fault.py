@@ -74,17 +74,17 @@ SCHEMA = TypeSchema("t", (Field("ms", WHOLE, "INTEGER"), Field("ok", BOOLEAN), F
 @pytest.mark.parametrize(
     ("schema", "data", "text", "marked"),
     [
-        (CLICK, '{"ms":"fast"}', 'data.ms is text "fast", it has to be bigint', '"fast"'),
-        (CLICK, '{"ms": 1.5}', "data.ms is number 1.5, it has to be bigint", "1.5"),
-        (CLICK, '{"ms":1, "user": {"id": [1]}}', "data.user.id is list, it has to be string", "[1]"),
-        (CLICK, '{"ms":1,"user":{"id":null}}', "data.user.id is null, it has to be string", "null"),
-        (CLICK, '{"ms":1,"user":{}}', "data.user.id is missing, it has to be string", None),
-        (CLICK, '{"ms":1,"user":5}', "data.user.id is missing, it has to be string", None),
-        (CLICK, "[1]", "data is list, it has to be object", "[1]"),
-        (SCHEMA, '{"ms":3000000000}', "data.ms is number 3000000000, it has to be integer", "3000000000"),
-        (SCHEMA, '{"ok":"yes"}', 'data.ok is text "yes", it has to be boolean', '"yes"'),
-        (SCHEMA, '{"ok":true}', "data.name is missing, it has to be text", None),
-        (SCHEMA, '{"name":true}', "data.name is boolean true, it has to be text", "true"),
+        (CLICK, '{"ms":"fast"}', 'data.ms is text "fast", it must be bigint', '"fast"'),
+        (CLICK, '{"ms": 1.5}', "data.ms is number 1.5, it must be bigint", "1.5"),
+        (CLICK, '{"ms":1, "user": {"id": [1]}}', "data.user.id is list, it must be string", "[1]"),
+        (CLICK, '{"ms":1,"user":{"id":null}}', "data.user.id is null, it must be string", "null"),
+        (CLICK, '{"ms":1,"user":{}}', "data.user.id is missing, it must be string", None),
+        (CLICK, '{"ms":1,"user":5}', "data.user.id is missing, it must be string", None),
+        (CLICK, "[1]", "data is list, it must be object", "[1]"),
+        (SCHEMA, '{"ms":3000000000}', "data.ms is number 3000000000, it must be integer", "3000000000"),
+        (SCHEMA, '{"ok":"yes"}', 'data.ok is text "yes", it must be boolean', '"yes"'),
+        (SCHEMA, '{"ok":true}', "data.name is missing, it must be text", None),
+        (SCHEMA, '{"name":true}', "data.name is boolean true, it must be text", "true"),
     ],
 )
 def test_misfit_names_field_value_and_needed_type(schema: Schema, data: str, text: str, marked: str | None) -> None:

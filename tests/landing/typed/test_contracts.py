@@ -126,7 +126,7 @@ def test_fault_names_the_rule() -> None:
 def test_quarantined_event_shows_value_and_rule() -> None:
     payload = b'{"type":"t","uuid":"a","data":{"ms":-1}}'
     fault = find_fault("contract.t.ms.min", payload, [configured(on_violation="quarantine")])
-    assert fault.text == "data.ms is number -1, it has to be at least 0, at character 37"
+    assert fault.text == "data.ms is number -1, it must be at least 0, at character 37"
 
 
 def test_fault_is_of_the_table_in_the_reason() -> None:

@@ -94,7 +94,7 @@ def test_slow_body_times_out(limited: Callable[[int, float], Running], caplog: p
 
         dribbling = threading.Thread(target=dribble)
         dribbling.start()
-        status, is_closed = answer(slow)  # who goes on sending may lose the answer
+        status, is_closed = answer(slow)  # who continues sending may lose the answer
         is_over.set()
         dribbling.join()
     assert (status in (408, 0), is_closed) == (True, True)

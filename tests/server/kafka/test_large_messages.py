@@ -27,7 +27,7 @@ def test_large_message_is_assembled_also_after_a_resume(endpoint: Running, in_he
     client_config = {"bootstrap.servers": endpoint.bound.kafka, "group.id": "g", "auto.offset.reset": "earliest"}
     consumed_values: list[bytes | None] = []
     until = time.monotonic() + 60
-    for expected_count in (2, 5):  # the second one goes on where the first one was
+    for expected_count in (2, 5):  # the second one continues where the first one was
         consumer = Consumer({**client_config, "enable.auto.commit": False})
         consumer.subscribe(["t"])
         while len(consumed_values) < expected_count and time.monotonic() < until:

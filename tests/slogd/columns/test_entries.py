@@ -62,7 +62,7 @@ def test_entries_survive_the_round_trip(sent: list[LogEntry]) -> None:
 
 
 def test_annotations_have_one_order_in_all_processes() -> None:
-    """The checksum of a producer's number has to be the same after a restart of the daemon."""
+    """The checksum of a producer's number must be the same after a restart of the daemon."""
     names = [f"name {number}" for number in range(50)]
     (row,) = to_rows([LogEntry(annotations=dict.fromkeys(reversed(names), ""))])
     assert [name for name, _ in row[3] or ()] == sorted(names)

@@ -43,7 +43,7 @@ def payloads(count: int, chance: random.Random) -> Iterator[bytes]:
 
 
 def expected(sent: list[bytes]) -> Counter[tuple[str, str | None]]:
-    """Kind and uuid of each row that there has to be."""
+    """Kind and uuid of each row that there must be."""
     fates = parse_events(pa.array(sent, pa.binary()))
     rows = Counter(("event", fate.uuid) for fate in fates if fate)
     return Counter(dict.fromkeys(rows, 1)) + Counter(("quarantine", None) for fate in fates if not fate)

@@ -167,7 +167,7 @@ def test_export_without_retention_is_named_in_the_certificate(tmp_path: Path) ->
     assert certify(layout, 2)["copies"]["exports"] == {"copy": "unknown"}
     following.step()
     states = [certify(layout, number)["copies"]["exports"]["copy"] for number in (1, 2, 3)]
-    assert states == ["unknown", "rows_deleted", "unknown"], "what was skipped is not known any more"
+    assert states == ["unknown", "rows_deleted", "unknown"], "what was skipped is no longer known"
 
 
 def test_rows_that_another_program_deleted_wait_for_its_replaced_files(tmp_path: Path) -> None:

@@ -598,7 +598,7 @@ def test_thread_exports_what_landed_last_before_it_stops(life: typed_life.Life, 
     exporters.start()
     assert exporters.stop(60)
     assert export.uuids() == uuids(0, 1)
-    assert [path.name for path in life.layout.exports.iterdir()] == ["copy.json"], "others are not late any more"
+    assert [path.name for path in life.layout.exports.iterdir()] == ["copy.json"], "others are no longer late"
 
 
 def test_password_is_not_in_errors(life: typed_life.Life, tmp_path: Path) -> None:

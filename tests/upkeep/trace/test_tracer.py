@@ -156,7 +156,7 @@ def test_trace_names_corrupt_batch(topics: Path, table: HandWritten) -> None:
     flip(topics, "t", b"needle")
     tracer = Tracer(topics, table.layout)
     assert tracer.trace("t", 0).fate == "corrupt"
-    assert tracer.waiting("u7") == ("t", 1), "the search goes on behind it"
+    assert tracer.waiting("u7") == ("t", 1), "the search continues behind it"
 
 
 def test_message_of_unread_topic_stays_in_log(topics: Path, table: HandWritten) -> None:

@@ -67,7 +67,7 @@ class AsyncBatcher:
                 offsets = await self._send([entry for entry, _, _ in batch])
             except BaseException as error:
                 self._fail(batch, error)
-                # A cancellation of the task goes on; any other error is raised by the next call.
+                # A cancellation of the task continues; any other error is raised by the next call.
                 if not isinstance(error, Exception):
                     raise
             else:

@@ -1,8 +1,8 @@
 """TLS contexts of ``[security]``, and a check of its files by a handshake in memory.
 
 Penstock's processes trust the servers' certificate directly and, if client certificates are required, present the same
-one, so they need no authority. Of a chain in a file this is only the first certificate: the authorities behind it vouch
-for many others.
+one, so they need no authority. Of a chain in a file this is only the first certificate: the authorities behind it sign
+many others.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ MAGIC_POSITION, CHECKED_FROM, LENGTH_FROM = 16, 21, 12
 CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
 """Bits of a batch's attributes."""
 MAX_FEW_BYTES = 64 << 10
-"""Limit: bytes up to which ``few_rows`` is tried; it copies the records once more."""
+"""Limit: bytes up to which ``few_rows`` is tried; it copies the records again."""
 QUICK_BYTES, QUICK_RECORDS, QUICK_HEADERS = 1 << 20, 2048, 256
 """Limit: batches that are decoded on the event loop. Headers that are not text take 2 us each."""
 MAX_RECORDS = 1 << 19

@@ -146,7 +146,7 @@ def _text_reader(compact: bool, optional: bool) -> Read:
 
 
 def _bytes_reader(compact: bool, optional: bool, as_view: bool) -> Read:
-    """Return a reader of bytes. ``as_view`` leaves them in the frame: records are large and copied once more when
+    """Return a reader of bytes. ``as_view`` leaves them in the frame: records are large and copied again when
     decoded.
     """
 

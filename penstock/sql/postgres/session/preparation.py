@@ -59,7 +59,7 @@ INTERNAL, READ_ONLY = "XX000", "25006"
 
 
 class StatementFailed(PenstockError):
-    """A statement that cannot be answered; the client gets ``error`` and goes on."""
+    """A statement that cannot be answered; the client gets ``error`` and continues."""
 
     def __init__(self, error: SqlError) -> None:
         super().__init__(error.text)
@@ -136,7 +136,7 @@ class Preparation:
     def infer_parameters(self, statement: Statement, oids: Sequence[int]) -> list[int]:
         """Return the number of each parameter's type: the declared one, the one of a cast, or the one that DuckDB casts
         a text to in its place. It is 0 where no cast is needed, where the places of one parameter need several types,
-        and where a text cannot stand.
+        and where a text is not allowed.
         """
         casts = statement.cast_types()
         inferred = [oid or casts.get(number, 0) for number, oid in enumerate(oids, 1)]
