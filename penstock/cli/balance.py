@@ -261,14 +261,14 @@ class BalanceQuery:
 
 def by_listener(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return one row per route of a listener or API: losses before acceptance, and the fates of accepted messages."""
-    from penstock.cli.balance_tables import FATES, OPEN
+    from penstock.cli.balance_tables import FATES, ALWAYS_SHOWN
 
     counts = {listener["name"]: listener["counts"] for listener in document["listeners"]}
     rows = []
     for route in document["routes"]:
         source_counts = Counts(counts.get(route["source"], {}))
         lost = {name.rstrip("."): source_counts.total(name) for name in (*LOST_BEFORE, Name.SKIPPED_BYTES)}
-        route_counts = {name: route[name] for name in ("handler", "accepted", *FATES, *OPEN)}
+        route_counts = {name: route[name] for name in ("handler", "accepted", *FATES, *ALWAYS_SHOWN)}
         rows.append({"listener": route["source"], **lost, **route_counts})
     return rows
 
