@@ -23,7 +23,7 @@ from bench.timing import fastest
 from penstock.console.pages.senders import hosts_html
 from penstock.counts import Counts, Origin, bucket_of
 from penstock.handover.dropped_frames import MAX_BUCKETS
-from penstock.ledger.book.book import BookPages, Covered, TopicFates
+from penstock.ledger.book.book_pages import BookPages, Covered, TopicFates
 from penstock.ledger.book.bucket_tables import RowTable
 from penstock.ledger.book.checkpoint import write
 from penstock.ledger.hosts import kafka_hosts

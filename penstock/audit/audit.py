@@ -21,13 +21,8 @@ from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.outcome import PartitionReport, Proof, Report, Request
 from penstock.audit.pace import Pace
 from penstock.audit.source import BEYOND, AuditSource, Expected, SourceUnavailable
-from penstock.audit.tables.table import (
-    NO_PARTITION,
-    AuditedTable,
-    OffsetRows,
-    TableUnreadable,
-    without_credentials,
-)
+from penstock.audit.tables.address import without_credentials
+from penstock.audit.tables.table import NO_PARTITION, AuditedTable, OffsetRows, TableUnreadable
 from penstock.kafka.absent_offsets import Absence
 from penstock.landing.offset_runs import (
     OffsetRange,

@@ -18,6 +18,7 @@ __all__ = [  # noqa: RUF022 reading order
     "tables",
     "balance",
     "balance_tables",
+    "host_balance",
     "senders",
     "kafka",
 ]

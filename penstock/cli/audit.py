@@ -199,7 +199,7 @@ def audit(
 
 
 def _check_addresses(*addresses: str) -> None:
-    from penstock.audit.tables.table import without_credentials
+    from penstock.audit.tables.address import without_credentials
 
     for address in addresses:
         try:
@@ -225,7 +225,7 @@ class _Run:
 
     def redact(self, text: str) -> str:
         """Return a text without the credentials of this check."""
-        from penstock.audit.tables.table import without_credentials
+        from penstock.audit.tables.address import without_credentials
 
         for address in (self.source, self.table):
             text = text.replace(address, without_credentials(address))
@@ -234,7 +234,7 @@ class _Run:
         return text
 
     def _secrets(self) -> set[str]:
-        from penstock.audit.tables.table import SECRET_KEY, password_in
+        from penstock.audit.tables.address import SECRET_KEY, password_in
 
         options = {**self.kafka, **self.store}
         passwords = [password_in(address) for address in (self.source, self.table, *options.values())]
@@ -306,7 +306,7 @@ class _History:
             return
         from penstock.audit.reports.check_history import CheckHistory
         from penstock.audit.sources.open_source import topic_name
-        from penstock.audit.tables.table import SECRET_KEY, identity_of, without_credentials
+        from penstock.audit.tables.address import SECRET_KEY, identity_of, without_credentials
 
         self._topic = topic_name(run.source)
         self._addresses = without_credentials(run.source), without_credentials(run.table)
@@ -335,7 +335,7 @@ def _repeat(run: _Run, request: Request, every: str, listen: str, folder: Path |
     from penstock.audit.reports.report import verdict
     from penstock.audit.reports.watch import MetricsServer
     from penstock.audit.sources.open_source import topic_name
-    from penstock.audit.tables.table import without_credentials
+    from penstock.audit.tables.address import without_credentials
 
     try:
         interval_s = float(str(parse_time(every)))

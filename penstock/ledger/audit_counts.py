@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.counts import Counts
 from penstock.ledger.balance import Within, inside
-from penstock.ledger.book.book import BookPages
+from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.book.daily_rollup import rolled_key, widened
 
 

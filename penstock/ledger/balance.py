@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from penstock.counts import Counts, Name, OpenBook, SourceBucket, bucket_of, open_books, summed
 from penstock.handover.paths import LOG
-from penstock.ledger.book.book import BookPages, TopicFates
+from penstock.ledger.book.book_pages import BookPages, TopicFates
 from penstock.ledger.book.daily_rollup import roll_counts, roll_rows, rolled_key, widened
 from penstock.ledger.book.source_totals import SourceTotals
 from penstock.ledger.hosts.host_states import HostState, OnHost, on_host

@@ -14,8 +14,8 @@ from pathlib import Path
 from penstock.counts import Counts, Name, SourceBucket
 from penstock.handover.paths import listeners_in
 from penstock.ledger.balance import Balance, UnlandedTail, Within, balance
-from penstock.ledger.book.book import BookPages
 from penstock.ledger.book.book_from_topics import gap_rows
+from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.book.bucket_tables import CountTable
 from penstock.ledger.book.daily_rollup import roll_counts
 from penstock.ledger.handler_deliveries import handler_deliveries, routes

@@ -32,8 +32,8 @@ from penstock.ledger.balance import (
 )
 from penstock.ledger.balance_from_topics import all_listeners, balance_of, gaps_of, identity_of_gaps, unlanded_tail
 from penstock.ledger.book import checkpoint
-from penstock.ledger.book.book import BookPages, TopicFates
 from penstock.ledger.book.book_from_topics import TOPIC, enter, resume, unreadable
+from penstock.ledger.book.book_pages import BookPages, TopicFates
 from penstock.ledger.book.daily_rollup import horizon
 from penstock.ledger.book.senders import SenderState, changed_senders, sender_states, silent_hosts
 from penstock.ledger.handler_deliveries import handler_deliveries

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book.book import BookPages
+from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.book.bucket_tables import ROWS
 from penstock.ledger.book.daily_rollup import day_of, roll_counts
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost, summed
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book.book import BookPages, TopicFates
+from penstock.ledger.book.book_pages import BookPages, TopicFates
 from penstock.ledger.book.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
 
 TABLES = {"events": "landed.event", "syslog": "landed.syslog", "messages": "landed.message"}

@@ -6,7 +6,6 @@ restart.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -14,21 +13,19 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 from penstock.config import ConfigError, ListenerConfig, Settings
 from penstock.config.daemon_access import internal_token
 from penstock.config.reloadable import differing, in_force
-from penstock.errors import PenstockError
-from penstock.files.file_system import OS, remove_dead_drafts, replace_durably
-from penstock.files.regular_files import check_data_directory
+from penstock.files.file_system import OS, replace_durably
 from penstock.ingest.sockets import CannotListen, check_address, serves_listener
 from penstock.process.child import Child
 from penstock.process.kernel import raise_file_limit
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.supervise.daemon_channel import Channel
-from penstock.supervise.endpoints import ENDPOINTS, LOCK, endpoints
+from penstock.supervise.data_directory import lock_data_directory, make_folders
+from penstock.supervise.endpoints import ENDPOINTS
 from penstock.supervise.installation import Installation
 from penstock.supervise.listener_checks import check_listeners, warn_of_idle_handlers
 from penstock.supervise.listener_processes import ListenerProcesses
@@ -63,10 +60,6 @@ ALL_LISTENERS = "*"
 _LOGGER = logging.getLogger(__name__)
 
 
-class AlreadyRunning(PenstockError, RuntimeError):
-    """Another penstock uses this data directory."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reloaded:
     """The effect of a reload: ``applied`` changes in words, and the keys ``waiting`` for the next start."""
@@ -90,7 +83,7 @@ class Supervisor:
         raise_file_limit()
         check_listeners(settings, settings.listener)
         make_folders(settings)
-        self._lock_descriptor = inheritance.lock if inheritance else _lock_data_dir(settings.data_dir)
+        self._lock_descriptor = inheritance.lock if inheritance else lock_data_directory(settings.data_dir)
         self._intakes: dict[str, ListenerProcesses] = {}
         self._channel = Channel()
         self._new_to_daemon: set[ListenerProcesses] = set()  # intakes whose eventfds the daemon does not have
@@ -450,18 +443,6 @@ def _load_shared_modules(listeners: Sequence[ListenerConfig]) -> None:
     freeze_loaded_objects()
 
 
-def make_folders(settings: Settings) -> None:
-    """Create the folders that processes expect. Raises ConfigError if that fails."""
-    try:
-        settings.buffers.mkdir(parents=True, exist_ok=True)
-        settings.topics.mkdir(parents=True, exist_ok=True)
-        # Drafts of other files are removed when the file is written again.
-        remove_dead_drafts(settings.buffers)
-        remove_dead_drafts(settings.data_dir)
-    except OSError as error:
-        raise ConfigError(f"data_dir: {error.filename} cannot be created: {error.strerror}") from None
-
-
 def check_succession(current: Settings, new: Settings) -> None:
     """Check whether a successor of a process with ``current`` may start. Raises ConfigError and CannotListen."""
     if new.data_dir.absolute() != current.data_dir.absolute():
@@ -469,26 +450,3 @@ def check_succession(current: Settings, new: Settings) -> None:
     for key, address in new.log.addresses.items():
         if address != current.log.addresses.get(key):
             check_address(key, address)
-
-
-def already_running(data_dir: Path) -> str:
-    """Return the error for a data directory that another instance uses."""
-    pid = endpoints(data_dir).get("supervisor")
-    process = f", process {pid}," if pid else ""
-    return (
-        f"data_dir: another penstock{process} uses {data_dir}; `penstock reload` applies a changed configuration to "
-        "it, and another data_dir with other ports runs a second one"
-    )
-
-
-def _lock_data_dir(data_dir: Path) -> int:
-    # Order: before a file is opened, as the open of a FIFO may wait forever.
-    check_data_directory(data_dir)
-    descriptor = os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        # The kernel releases the lock when the process dies, unlike a file with a process id.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise AlreadyRunning(already_running(data_dir)) from None
-    return descriptor

@@ -32,8 +32,8 @@ from penstock.landing.table_paths import TYPED_MARK, Layout, partition_value
 from penstock.landing.table_schema import LANDED, PARTITION_COLUMNS, VIEW_COLUMNS
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, existing_typed_tables, read_starts
 from penstock.landing.writing.written_file import in_current_columns, with_partition_columns
+from penstock.proof.commit_notes import may_hold_returned_rows
 from penstock.proof.deleted_rows import mask_of_rows
-from penstock.proof.foreign_deletions import may_hold_returned_rows
 from penstock.qualified_names import topic_and_partition
 
 LANDED_VIEW = "landed"

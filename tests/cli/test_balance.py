@@ -25,14 +25,12 @@ from penstock.cli.balance import (
     BalanceQuery,
     _render,
     balance,
-    by_host_listener,
-    differing_hosts,
-    differing_over_kafka,
     exit_status,
     parse_moment_or_age,
     receipt_lines,
 )
 from penstock.cli.balance_tables import ByTable
+from penstock.cli.host_balance import by_host_listener, differing_hosts, differing_over_kafka
 from penstock.cli.options import Commands
 from penstock.config import Settings
 from penstock.config.daemon_keys import DaemonKeys

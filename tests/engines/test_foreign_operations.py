@@ -8,7 +8,7 @@ import pytest
 
 from penstock.landing.requests.deletions import FOREIGN, DeletionRecord
 from penstock.landing.table.features import FeatureNotWritten
-from penstock.proof.foreign_deletions import noted_complaints
+from penstock.proof.commit_notes import noted_complaints
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from tests.engines.foreign_operations import (

@@ -17,7 +17,8 @@ from penstock.ledger.balance import (
     minutes,
     promoted_by_minute,
 )
-from penstock.ledger.book.book import Book, TopicFates
+from penstock.ledger.book.book import Book
+from penstock.ledger.book.book_pages import TopicFates
 from penstock.ledger.posts import ClientPost, LandedPost
 
 SOURCE, BUCKET = "events-udp", 60

@@ -13,8 +13,9 @@ from penstock.counts import Counts, Origin
 from penstock.handover.heartbeat import Pulse
 from penstock.handover.landing_failure import LandingFailure
 from penstock.ledger.book import checkpoint
-from penstock.ledger.book.book import MAX_EVENTS, Book
+from penstock.ledger.book.book import Book
 from penstock.ledger.book.book_from_topics import load
+from penstock.ledger.book.book_pages import MAX_EVENTS
 from penstock.ledger.event_recorder import LOSS_PAUSE_MS, EventRecorder
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger

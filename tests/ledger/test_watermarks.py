@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.counts import Counts
 from penstock.ledger.balance import UnlandedTail
-from penstock.ledger.book.book import BookPages, TopicFates
+from penstock.ledger.book.book_pages import BookPages, TopicFates
 from penstock.ledger.book.bucket_tables import ROWS, CountTable, RowTable, SourceColumns
 from penstock.ledger.watermarks import Watermark, watermarks
 

@@ -12,7 +12,8 @@ from penstock.audit.source import AuditSource, SourceUnavailable
 from penstock.audit.sources.kafka_source import KafkaSource
 from penstock.audit.sources.log_source import LogSource, is_topic_folder
 from penstock.audit.sources.table_source import ID_FILES, IdSource, TableSource
-from penstock.audit.tables.table import open_table, without_credentials
+from penstock.audit.tables.address import without_credentials
+from penstock.audit.tables.table import open_table
 from penstock.landing.daemon_connection import DaemonConnection
 
 TOPICS = ("kafka", "grpc", "grpc+tls")

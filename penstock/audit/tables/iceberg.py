@@ -25,11 +25,7 @@ from penstock.audit.tables.iceberg_location import PYICEBERG_ERRORS, folder_of, 
 from penstock.audit.tables.iceberg_scan import IcebergScan, ReferencedFile
 from penstock.audit.tables.parquet_folder import SUFFIX, StoredFile, names_below
 from penstock.audit.tables.snapshot_graph import SnapshotGraph
-from penstock.audit.tables.table import (
-    TableUnreadable,
-    dotted_names,
-    translate_errors,
-)
+from penstock.audit.tables.table import TableUnreadable, dotted_names, translate_errors
 
 
 class IcebergTable(VersionedTable):

@@ -13,9 +13,10 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import StaticTable, Table
 
+from penstock.audit.tables.address import ICEBERG_METADATA, iceberg_metadata
 from penstock.audit.tables.history import MAX_STORED_FILES
 from penstock.audit.tables.parquet_folder import names_below
-from penstock.audit.tables.table import ICEBERG_METADATA, TableUnreadable, iceberg_metadata, translate_errors
+from penstock.audit.tables.table import TableUnreadable, translate_errors
 
 PYICEBERG_ERRORS = (Exception,)
 """Workaround: PyIceberg's errors have no base class, and a damaged metadata file or manifest raises errors of any type.

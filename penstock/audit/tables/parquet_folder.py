@@ -24,9 +24,9 @@ from pyarrow import fs
 
 from penstock.audit.columns import FILE_NAME, OffsetColumns, stored_columns
 from penstock.audit.source import BEYOND, AuditSource
+from penstock.audit.tables.address import ICEBERG_METADATA
 from penstock.audit.tables.table import (
     BATCH_ROWS,
-    ICEBERG_METADATA,
     AuditedTable,
     Missing,
     OffsetRows,

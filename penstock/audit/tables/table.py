@@ -7,9 +7,8 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +18,12 @@ import pyarrow.compute as pc
 from penstock.audit.columns import OffsetColumns, is_json_field, split_json_field, stored_columns
 from penstock.audit.offset_ranges import OffsetRanges
 from penstock.audit.source import AuditSource
+from penstock.audit.tables.address import is_iceberg
 from penstock.errors import PenstockError
 from penstock.landing.offset_runs import NO_RUNS, Offsets, Runs, difference, intersection
 
 BATCH_ROWS = 1 << 20
 """Rows in memory at once: 8 MiB per column."""
-ICEBERG_METADATA = ".metadata.json"
 EXTRAS = {
     "iceberg": "audit-iceberg",
     "postgresql": "audit-postgresql",
@@ -40,10 +39,6 @@ PLUGINS = "penstock_audit_tables"
 """Group of entry points of other packages: functions of an address and options that return a table, by scheme."""
 WHOLE_NUMBER = "^[0-9]{1,18}$"
 """Texts that are offsets or partitions. Limit: 18 digits always fit into 64 bits."""
-CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
-"""Schemes of addresses that name a container of Azure before the account: ``abfss://container@account``."""
-SECRET_KEY = re.compile(r"pass|secret|token|credential|jaas|key|sas", re.IGNORECASE)
-"""Options, properties and parameters whose values never appear in a text."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 NO_PARTITION = int(np.iinfo(np.int64).min)
 """Partition of a row whose column of partitions is null or absent."""
@@ -234,59 +229,6 @@ def _open_table(address: str, options: Mapping[str, str], version: int | None) -
     if is_delta(address, options):
         return open_delta(address, options, version)
     return ParquetFolder(table_path(address, options))
-
-
-def without_credentials(address: str) -> str:
-    """Return an address for a report: without user, password and parameters other than the table's name."""
-    scheme, separator, _ = address.partition("://")
-    if not separator or scheme == "file":
-        return address
-    _, host, parameters = _split_credentials(address)
-    query = urlencode([(name, text) for name, text in parameters if name == "table"], safe="/")
-    return f"{scheme}://{host}" + (f"?{query}" if query else "")
-
-
-def identity_of(address: str) -> str:
-    """Return an address without its password and other secrets, which may be renewed; all else distinguishes it."""
-    scheme, separator, _ = address.partition("://")
-    if not separator or scheme == "file":
-        return address
-    credentials, host, parameters = _split_credentials(address)
-    public = [(name, text) for name, text in parameters if not SECRET_KEY.search(name)]
-    return f"{scheme}://{credentials.partition(':')[0]}@{host}?{urlencode(public)}"
-
-
-def password_in(address: str) -> str:
-    """Return the password in an address; empty if it has none."""
-    return _split_credentials(address)[0].partition(":")[2] if "://" in address else ""
-
-
-def _split_credentials(address: str) -> tuple[str, str, list[tuple[str, str]]]:
-    """Return USER:PASSWORD of an address, its host and path, and its parameters."""
-    # Not by urlsplit: a password may have characters that end the host or make the address invalid.
-    scheme, _, rest = address.partition("://")
-    head, mark, query = rest.rpartition("?")
-    if not mark:
-        head, query = rest, ""
-    credentials, at_sign, host = head.rpartition("@")
-    # The last "@" ends the credentials only if a ":" or "@" comes before the path; otherwise it belongs to the path.
-    is_part_of_path = not re.match(r"[^/?#]*[:@]", credentials + at_sign)
-    is_container = scheme.lower() in CONTAINER_SCHEMES and ":" not in credentials
-    if is_part_of_path or is_container:
-        credentials, host = "", head
-    return credentials, host, parse_qsl(query)
-
-
-def is_iceberg(address: str) -> bool:
-    """Report whether ``address`` is a table of a catalog, a metadata file or the local folder of an Iceberg table."""
-    if address.startswith("iceberg://") or address.endswith(ICEBERG_METADATA):
-        return True
-    return "://" not in address.removeprefix("file://") and bool(iceberg_metadata(address))
-
-
-def iceberg_metadata(address: str) -> list[Path]:
-    """Return the metadata files in the local folder of an Iceberg table; empty for other folders."""
-    return sorted((Path(unquote(address.removeprefix("file://"))) / "metadata").glob(f"*{ICEBERG_METADATA}"))
 
 
 def offset_rows(file: str, rows: pa.RecordBatch, columns: OffsetColumns, topic: str) -> OffsetRows:

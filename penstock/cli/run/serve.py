@@ -28,13 +28,14 @@ from penstock.files.errors import UnsafeFile
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.kernel import die_with_parent
 from penstock.process.reporting import configure
+from penstock.supervise.data_directory import AlreadyRunning
 from penstock.supervise.installation import discard_request
 from penstock.supervise.listener_checks import check_listeners
 from penstock.supervise.listener_processes import RECEIVER
 from penstock.supervise.reload import Reloader, Signals
 from penstock.supervise.sd_notify import Service, listens
 from penstock.supervise.succession import Program, is_rehearsal, report_rehearsal, take_inheritance
-from penstock.supervise.supervisor import DAEMON, AlreadyRunning, Supervisor
+from penstock.supervise.supervisor import DAEMON, Supervisor
 
 _LOGGER = logging.getLogger(__name__)
 

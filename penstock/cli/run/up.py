@@ -36,6 +36,7 @@ from penstock.ingest.sockets import CannotListen, check_address, check_listener
 from penstock.process.child import Child
 from penstock.process.module_search import python_command
 from penstock.process.reporting import configure
+from penstock.supervise.data_directory import already_running, make_folders
 from penstock.supervise.endpoints import endpoints
 from penstock.supervise.installation import Installation, discard_request, read_request
 from penstock.supervise.instances import running_supervisor
@@ -50,7 +51,7 @@ from penstock.supervise.succession import (
     report_step,
     take_inheritance,
 )
-from penstock.supervise.supervisor import already_running, check_succession, make_folders
+from penstock.supervise.supervisor import check_succession
 from penstock.supervise.timeline import Timeline
 
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"

@@ -17,7 +17,8 @@ from types import MappingProxyType
 
 from penstock.counts import Name, SourceBucket
 from penstock.ledger.book import checkpoint
-from penstock.ledger.book.book import Book, BookPages, Covered
+from penstock.ledger.book.book import Book
+from penstock.ledger.book.book_pages import BookPages, Covered
 from penstock.ledger.book.checkpoint import BadCheckpoint
 from penstock.ledger.book.daily_rollup import DAY
 from penstock.ledger.posts import AuditPost, ClientPost, EventPost, LandedPost, Post, SenderPost, parse

@@ -20,7 +20,7 @@ from crc32c import crc32c
 from penstock.counts import Counts
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS, FileSystem, replace_durably
-from penstock.ledger.book.book import BookPages, Covered, TopicFates
+from penstock.ledger.book.book_pages import BookPages, Covered, TopicFates
 from penstock.ledger.book.bucket_tables import BucketTable, RowTable, SourceColumns
 from penstock.ledger.book.senders import SenderPages
 from penstock.ledger.posts import ClientPost, EventPost, SenderTotals

@@ -25,7 +25,7 @@ from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import EventPost
 from penstock.process.process_end import stop_thread
-from penstock.proof.foreign_deletions import TYPED_COMPLAINTS, Complaint, noted_complaints
+from penstock.proof.commit_notes import TYPED_COMPLAINTS, Complaint, noted_complaints
 from penstock.proof.kafka_records import ends_posts, group_offsets, kafka_records
 from penstock.proof.posts.ledger_client import LedgerAway, LedgerRefused
 from penstock.proof.proofs import BackfillProof, Proof, ProvedBatch, latest_proofs, rolled_proofs, write_proofs

@@ -17,7 +17,8 @@ from penstock.landing.requests.deletions import FOREIGN, DeletionRecord, load_de
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.table_reader import ForeignCommit
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import (
+from penstock.proof.commit_faults import examine_changes, unreadable_commit
+from penstock.proof.commit_notes import (
     AWAITS_DELETION,
     COMPLAINTS,
     HAS_BROUGHT_BACK,
@@ -26,14 +27,12 @@ from penstock.proof.foreign_deletions import (
     UNREADABLE,
     Complaint,
     awaits_deletion,
-    examine_changes,
     has_brought_back,
     noted_complaints,
-    noted_filled_offsets,
     typed_versions_seen,
-    unreadable_commit,
     version_seen,
 )
+from penstock.proof.foreign_deletions import noted_filled_offsets
 from penstock.upkeep.deletion.returned_rows import delete_returned_rows, examine_typed_tables
 
 MAX_COMPLAINTS = 100

@@ -35,15 +35,10 @@ from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.writing.batch_commit import read_events
 from penstock.landing.writing.written_file import WrittenFile, copy_rows
+from penstock.proof.commit_notes import may_hold_deleted_rows
 from penstock.proof.deleted_rows import DeletedRows, landed_offsets
 from penstock.proof.evidence import read_rows
-from penstock.proof.foreign_deletions import (
-    filled_offsets,
-    foreign_masks,
-    may_hold_deleted_rows,
-    remaining_copies,
-    without,
-)
+from penstock.proof.foreign_deletions import filled_offsets, foreign_masks, remaining_copies, without
 from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.foreign import note_unreadable

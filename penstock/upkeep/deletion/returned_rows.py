@@ -21,8 +21,8 @@ from penstock.landing.table.table_reader import RESTORES, ForeignCommit, TableRe
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import TypedDelta, typed_names
 from penstock.landing.writing.written_file import copy_rows
+from penstock.proof.commit_notes import Complaint
 from penstock.proof.deleted_rows import mask_of_topics
-from penstock.proof.foreign_deletions import Complaint
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.typed_removal import apply_vectors_where
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.audit.tables.table import TableUnreadable, identity_of, open_table, password_in, without_credentials
+from penstock.audit.tables.address import identity_of, password_in, without_credentials
+from penstock.audit.tables.table import TableUnreadable, open_table
 from tests.audit.audited import run_audit, write_parquet
 
 PLUGIN = """

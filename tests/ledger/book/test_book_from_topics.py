@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts, Origin
-from penstock.ledger.book.book import BookPages
 from penstock.ledger.book.book_from_topics import load, recompute, resume
+from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.book.checkpoint import FILE, read, write
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger

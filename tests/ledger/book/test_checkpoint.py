@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Counts
-from penstock.ledger.book.book import BookPages, Covered, TopicFates
+from penstock.ledger.book.book_pages import BookPages, Covered, TopicFates
 from penstock.ledger.book.bucket_tables import CountTable, RowTable
 from penstock.ledger.book.checkpoint import BadCheckpoint, dump, parse, read, write
 from penstock.ledger.posts import ClientPost

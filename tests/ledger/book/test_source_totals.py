@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from penstock.counts import Counts, Origin
 from penstock.ledger.balance import Balance, with_hosts, with_kafka_hosts
 from penstock.ledger.balance_from_topics import balance_of
-from penstock.ledger.book.book import Book, BookPages
+from penstock.ledger.book.book import Book
 from penstock.ledger.book.book_from_topics import load
+from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.book.checkpoint import FILE
 from penstock.ledger.book.source_totals import SourceTotals
 from penstock.ledger.ledger import Ledger

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.ledger.balance import HostListener, balance, with_hosts
-from penstock.ledger.book.book import BookPages
+from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.hosts import host_files, hosts
 from penstock.ledger.hosts.host_posts import HostPost, ListenerReport, parse_host_post
 from penstock.ledger.hosts.host_states import OnHost

@@ -25,7 +25,8 @@ from penstock.landing.requests.deletions import (
 from penstock.landing.table.features import FeatureNotWritten
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import current_complaints, noted_complaints
+from penstock.proof.commit_faults import current_complaints
+from penstock.proof.commit_notes import noted_complaints
 from penstock.upkeep.backfill_planner import BackfillPlanner
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
@@ -552,7 +553,8 @@ def test_deleted_rows_alone_make_the_journal_be_read(
     def note(layout: Layout, table: object, version: int | None = None) -> None:
         read.append(version)
 
-    monkeypatch.setattr("penstock.proof.foreign_deletions.landed_offsets", note)
+    for module in ("foreign_deletions", "commit_faults"):
+        monkeypatch.setattr(f"penstock.proof.{module}.landed_offsets", note)
     worker(topics, table)
     landed = deltalake.DeltaTable(str(table.layout.landed))
     landed.update(predicate="uuid = 'u1'", updates={"host": "'changed'"})

@@ -20,7 +20,7 @@ from penstock.landing.requests.deletions import REQUESTED, DeletionRecord, reque
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import current_complaints
+from penstock.proof.commit_faults import current_complaints
 from penstock.proof.proofs_table import ProofAppender
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.upkeep.compaction.compaction import compact_table

@@ -16,7 +16,8 @@ from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.table_reader import TableReader
 from penstock.landing.table_paths import Layout
-from penstock.proof.foreign_deletions import TYPED_COMPLAINTS, current_complaints, noted_complaints
+from penstock.proof.commit_faults import current_complaints
+from penstock.proof.commit_notes import TYPED_COMPLAINTS, noted_complaints
 from penstock.upkeep.compaction.typed_compaction import compact_all
 from penstock.upkeep.deletion import foreign
 from penstock.upkeep.deletion.foreign import note_foreign_changes
