@@ -335,7 +335,7 @@ def custom_metadata(flatbuffer: memoryview) -> dict[bytes, tuple[int, bytes]]:
     """Return the custom metadata of a message: key -> (position of the text in ``flatbuffer``, text).
 
     ``flatbuffer`` is the message's metadata without the 8-byte prefix. The layout is that of Arrow's Message.fbs, whose
-    fifth field is ``custom_metadata: [KeyValue]``. Raises BadBatch when an offset leads outside.
+    fifth field is ``custom_metadata: [KeyValue]``. Raises BadBatch if an offset points outside of its buffer.
     """
     try:
         vector = field_of(flatbuffer, target_of(flatbuffer, 0), 4)
@@ -358,7 +358,7 @@ def _key_value(data: memoryview, table: int) -> tuple[bytes, tuple[int, bytes]]:
 def target_of(data: memoryview, position: int) -> int:
     """Return the position to which the flatbuffer's offset at ``position`` leads. Raises BadBatch, struct.error."""
     if position < 0:
-        raise BadBatch("an offset leads outside")
+        raise BadBatch("an offset points outside of its buffer")
     target: int = position + struct.unpack_from("<I", data, position)[0]
     return target
 
@@ -371,7 +371,7 @@ def field_of(data: memoryview, table: int, slot: int) -> int | None:
     # A table starts with the distance back to its vtable, which lists the offsets of its fields.
     vtable = table - struct.unpack_from("<i", data, table)[0]
     if vtable < 0:
-        raise BadBatch("an offset leads outside")
+        raise BadBatch("an offset points outside of its buffer")
     (size,) = struct.unpack_from("<H", data, vtable)
     if 4 + 2 * slot >= size:
         return None

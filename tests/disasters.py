@@ -94,7 +94,7 @@ UNMARKED: dict[str, dict[str, str]] = {
     },
     "ledger": dict.fromkeys(("SIGSTOP", "failing disk", "peer away", "slow peer", "flood"), _DAEMON)
     | {
-        "power cut": "its posts are entries of the log, and its checkpoint is made again",
+        "power cut": "its posts are entries of the log, and its checkpoint is rebuilt",
         "foreign writer": _ONLY_WRITER,
     },
     "hosts": dict.fromkeys(("SIGSTOP", "failing disk", "slow peer", "changed configuration"), _DAEMON)

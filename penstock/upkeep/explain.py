@@ -57,7 +57,7 @@ UNSHOWN_COLUMNS = ("payload", "offset", "partition", "timestamp", "bucket", "rec
 
 
 class UnknownWay(PenstockError, ValueError):
-    """A name that is no way in; the text names the existing ones."""
+    """A name that is not a way in; the text names the existing ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def explain(
     elif listener is not None or via in CODECS:
         decoded = _lines_or_datagram(payload, listener or _plain_listener(*CODECS[via]))
     else:
-        raise UnknownWay(f"{via!r} is no way in: {', '.join(ways_in(settings))}")
+        raise UnknownWay(f"{via!r} is not a way in: {', '.join(ways_in(settings))}")
     transformation = Transformation(TransformRules.from_config(settings.pipeline).steps())
     outcomes = list(_outcomes(decoded, topic, rules, transformation, typed))
     return Explanation(via, decoded.codec, outcomes, decoded.refused, decoded.answer)

@@ -99,7 +99,7 @@ def test_binary_protocol_and_several_messages_are_decoded() -> None:
 
 
 def test_unknown_way_names_the_existing_ones() -> None:
-    with pytest.raises(UnknownWay, match=r"'nowhere' is no way in: udp, tcp, .*events-udp"):
+    with pytest.raises(UnknownWay, match=r"'nowhere' is not a way in: udp, tcp, .*events-udp"):
         explained("x", "nowhere")
     assert "syslog-tcp" in ways_in(load(None, [], {}))
 

@@ -30,7 +30,7 @@ UNKNOWN_WAIT_S = 5.0
 """Limit: a broker may not know a new topic for a moment; then a missing topic counts as deleted."""
 RETRY_INTERVAL_S = 0.5
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""The id that brokers before Kafka 2.8 give: of them only a lower end shows that a topic was made again."""
+"""The id that brokers before Kafka 2.8 give: of them only a lower end shows that a topic was created again."""
 REMEDY = (
     "Nothing lands until its messages go to a topic of another name and pipeline.topics names the others without it, "
     "or pipeline.tables another folder"
@@ -90,7 +90,7 @@ class KafkaContinuity:
             topic = topic_of(name)
             self._cut[topic] = (
                 f"partition {name} of Kafka ends at {lower[name]}, and its offsets before {landed[name]} have landed: "
-                f"topic {topic} was made again, or its end was cut. {REMEDY}"
+                f"topic {topic} was created again, or its end was cut. {REMEDY}"
             )
             # Order: stored first. Later offsets may pass the landed ones, and then nothing else shows it.
             self._write()
@@ -151,6 +151,6 @@ def _load_marks(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     except FileNotFoundError:
         return {}, {}
     except (DamagedFile, KeyError, TypeError, ValueError, AttributeError):
-        _LOGGER.warning("%s is damaged: a topic that was made again until now is not recognized", path)
+        _LOGGER.warning("%s is damaged: a topic that was created again until now is not recognized", path)
         return {}, {}
     return ids, cut

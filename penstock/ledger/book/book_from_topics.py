@@ -133,7 +133,7 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
                 post = parse(json.loads(payload))  # type: ignore[arg-type]  # posts are never null
             except ValueError as error:
                 # A post that an earlier version accepted must not stop the start.
-                _LOGGER.warning("a post in %s is passed over: %s", TOPIC, error)
+                _LOGGER.warning("a post in %s is skipped: %s", TOPIC, error)
                 continue
             if isinstance(post, tiers):
                 book.post(post, stored.origin.bucket)

@@ -251,7 +251,7 @@ def check_next(producer: ProducerSequence, last: int, oldest: int, rows: int) ->
     if producer.sequence > last and producer.sequence != following and not _starts_epoch(producer, last):
         raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} leaves a gap, the next one is {following}")
     if producer.sequence < oldest:
-        raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} is older than what is remembered")
+        raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} is older than the remembered ones")
 
 
 def _starts_epoch(producer: ProducerSequence, last: int) -> bool:

@@ -30,7 +30,7 @@ GAP_REASONS = {
     Absence.ABORTED: f"{Name.NOT_A_MESSAGE}aborted",
     Absence.COMPACTED: str(Name.COMPACTED),
     Absence.EXPIRED: "expired_unread",
-    # A committed range lies before the stable end, so the topic was made again since, or its end was cut.
+    # A committed range lies before the stable end, so the topic was created again since, or its end was cut.
     Absence.UNDECIDED: "expired_unread",
     Absence.UNKNOWN: "absent",
 }

@@ -393,7 +393,7 @@ def _within(query: Mapping[str, str]) -> Within:
             raise BadRequest(f"{name} is {meaning} in seconds since the epoch")
     if "bucket" in texts:
         if len(texts) > 1:
-            raise BadRequest("bucket is one minute alone: it goes with neither since nor until")
+            raise BadRequest("bucket is one minute and cannot be combined with since or until")
         return int(texts["bucket"])
     return minutes(int(texts.get("since", 0)), int(texts.get("until", LAST))) if texts else None
 

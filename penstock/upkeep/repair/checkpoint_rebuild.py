@@ -50,7 +50,7 @@ def rebuild_checkpoint(layout: Layout) -> None:
     newest = table.newest()
     missing = [batch for batch in (newest - 1, newest) if batch >= 0 and find_plan(checkpoint, batch) is None]
     if missing:
-        _LOGGER.warning("%s is lost or damaged: it is made again from table and journal", checkpoint)
+        _LOGGER.warning("%s is lost or damaged: it is rebuilt from table and journal", checkpoint)
         plan = _plan_of(layout, table, newest) if newest in missing else read_plan(checkpoint, newest)
         # Plans behind the table's newest batch are planned again: they may begin at another offset now.
         for batch in planned_batches(checkpoint) if newest in missing else ():

@@ -1,4 +1,4 @@
-"""Rows of ``landed`` made again from the messages at their offsets, as the landing makes them.
+"""Rows of ``landed`` rebuilt from the messages at their offsets, as the landing makes them.
 
 Start with ``RereadRows``.
 """
@@ -90,7 +90,7 @@ class RowSources:
 
 @dataclass(frozen=True, slots=True)
 class RereadRows:
-    """The rows of one kind and day of receipt, made again."""
+    """The rows of one kind and day of receipt, rebuilt."""
 
     sources: RowSources
     typed: Sequence[TypedTable]

@@ -101,7 +101,7 @@ class ExtendedQuery:
             portal = self._portals.named(name)
             columns, formats = portal.columns, portal.formats
         else:
-            raise ProtocolViolation("a description is of a statement or a portal")
+            raise ProtocolViolation("only a statement or a portal can be described")
         self._output.send(messages.row_description(columns, formats) if columns else messages.NO_DATA)
 
     def _infer_parameters(self, prepared: PreparedStatement) -> None:
