@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
 INTERRUPT_INTERVAL_S = 0.1
+"""Upper bound of the time by which a query exceeds its limit."""
 TOPICS = "topics"
 """Schema whose tables are the topics of the log."""
 _TEXTS = re.compile(r"'(?:[^']|'')*'")
@@ -54,6 +55,7 @@ ROWS_PER_BATCH = 2048
 MAX_TABLES = 4_096
 """Limit for the tables that a query joins through the queries of its WITH; DuckDB binds as many in about a second."""
 CLOSED = ("SET enable_external_access = false", "SET lock_configuration = true")
+"""Order: executed last, as nothing can be changed after it; then only the data is readable."""
 _READ_ONLY = "the tables are read-only: only SELECT is allowed"
 _EXPLAIN = re.compile(r"^EXPLAIN\s*(?:\(\s*FORMAT\s+\w+\s*\)\s*)?", re.IGNORECASE)
 READING_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
@@ -69,6 +71,7 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }
+"""DuckDB would otherwise download and run an extension for a function that a query names."""
 
 
 class BadQuery(PenstockError, ValueError):
@@ -100,8 +103,8 @@ class Query:
     ) -> None:
         """Open the views that ``text`` needs. ``timeout_s`` limits the whole query; None for no limit. Setting
         ``cancelled`` ends it early, from any thread. ``memory_bytes`` applies with a time limit only. ``prepare`` may
-        choose a schema for the views, and create functions. Errors name no place in ``text`` unless it ``is_verbatim``
-        the client's.
+        choose a schema for the views, and create functions. ``is_verbatim``: ``text`` is the client's own, so
+        errors may name a position in it.
 
         Raises BadQuery, TableTooBusy, UnknownFormat, DamagedFile.
         """
@@ -119,6 +122,7 @@ class Query:
         self._timeout_s, self._cancelled = timeout_s, cancelled
         self._closed = threading.Event()
         if timeout_s is not None or cancelled is not None:
+            # Threads: DuckDB releases the interpreter's lock during a query, so that this thread can interrupt it.
             threading.Thread(target=self._interrupt_when_due, daemon=True).start()
         try:
             self._connection.execute("SET TimeZone = 'UTC'")
@@ -157,6 +161,7 @@ class Query:
             rows = self._connection.sql(self._text)
             answer: pa.Table = (rows if limit is None else rows.limit(limit)).to_arrow_table()
             self.took = self._clock() - self._began
+            # SQL allows equal names of columns; JSON objects and DataFrames do not.
             return answer.rename_columns(_unique_names(answer.column_names))
         except duckdb.Error as error:
             raise BadQuery(self._explain_error(error), error) from None
@@ -247,9 +252,9 @@ class Query:
                     (typed[field.name] if field.name in typed else rows[field.name]).cast(field.type)
                     for field in table.schema
                 ]
-                self._connection.register("_given", pa.Table.from_arrays(arrays, schema=table.schema))
-                self._connection.execute(f"INSERT INTO _tail_{table.view} FROM _given")
-                self._connection.unregister("_given")
+                self._connection.register("_new_rows", pa.Table.from_arrays(arrays, schema=table.schema))
+                self._connection.execute(f"INSERT INTO _tail_{table.view} FROM _new_rows")
+                self._connection.unregister("_new_rows")
 
     def _dataset(self, folder: TablePath, files: Sequence[TableFile], schema: pa.Schema = LANDED) -> ds.Dataset:
         """Return the table's rows of topics that the user may read."""
@@ -260,6 +265,7 @@ class Query:
         rows = dataset_of(folder, files, schema, Path(self._copies.name))
         if self._tables.readable is None:
             return rows
+        # Rights name topics of the log, so rows of Kafka's topics are only for users who may read everything.
         topics = pa.array(sorted(self._tables.readable), pa.string())
         return rows.filter(ds.field("topic").isin(topics) & ds.field("partition").is_null())
 
@@ -305,9 +311,9 @@ class Query:
 
     def _store(self, name: str, rows: pa.RecordBatchReader | pa.Table) -> None:
         """Store rows as a table: large ones spill to disk, and a query may read them more than once."""
-        self._connection.register("_given", rows)
-        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM _given")
-        self._connection.unregister("_given")
+        self._connection.register("_new_rows", rows)
+        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS FROM _new_rows")
+        self._connection.unregister("_new_rows")
 
     def _set_newer(self, messages: int) -> None:
         self.newer = messages

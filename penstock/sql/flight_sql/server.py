@@ -29,9 +29,11 @@ from penstock.sql.query import BadQuery
 
 SERVICE = "arrow.flight.protocol.FlightService"
 MAX_REQUEST_BYTES = 4 << 20
+"""Limit of one message, which is also gRPC's default."""
 END_AFTER_S = 5.0
 """Time after a query's limit within which its last rows must be taken, or the last parameters sent."""
 STOP_TIMEOUT_S = 2.0
+"""Time that running calls get to end when the server stops."""
 ACTIONS = {
     "CreatePreparedStatement": "Prepare a statement.",
     "ClosePreparedStatement": "Forget a prepared statement.",
@@ -105,6 +107,7 @@ class FlightSqlServer:
 
         Raises WrongPassword, RightsUnknown.
         """
+        # Order: the rights first, so that a refused call does not keep its connection open.
         readable = self._engine.rights.readable(token)
         self.connections.note_call(context.peer())
         self._calls.add(context)
@@ -161,6 +164,7 @@ class FlightSqlServer:
         ticket = descriptor.command or b""
         if command.name == "CommandStatementQuery":
             ticket = pack("TicketStatementQuery", (1, Handle(command.text(1) or "").encode()))
+        # -1: rows and bytes are unknown before the query runs.
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1).serialize()
 
     def _get_schema(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -180,6 +184,7 @@ class FlightSqlServer:
     def _do_action(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         action = flight.Action.deserialize(request)
         service = self._service(context)
+        # A handle contains its statement, so there is nothing to forget.
         if action.type == "ClosePreparedStatement":
             return
         if action.type != "CreatePreparedStatement":
@@ -213,12 +218,12 @@ class FlightSqlServer:
 
 
 def _credentials(context: grpc.ServicerContext) -> tuple[str, str]:
-    """Return token and user of a call: a bearer token, or name and password as of HTTP. Both may be empty."""
+    """Return token and user of a call: a bearer token, or name and password as in HTTP. Both may be empty."""
     headers = [str(content) for name, content in context.invocation_metadata() or () if name == "authorization"]
     scheme, _, content = (headers[0] if headers else "").partition(" ")
     if scheme.lower() == "basic":
         try:
-            # Go's clients leave the padding out.
+            # Workaround: Go's clients leave the padding out.
             padded = content.strip() + "=" * (-len(content.strip()) % 4)
             user, _, password = base64.b64decode(padded, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
@@ -247,6 +252,7 @@ def _abort(context: grpc.ServicerContext, error: Exception) -> NoReturn:
     context.abort(grpc.StatusCode.INTERNAL, "Internal error")
 
 
+# gRPC has fewer codes than SQL, so the text ends with SQL's.
 _STATUS = {
     "57014": grpc.StatusCode.CANCELLED,
     "53200": grpc.StatusCode.RESOURCE_EXHAUSTED,

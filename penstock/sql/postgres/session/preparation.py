@@ -31,6 +31,7 @@ from penstock.sql.query import CLOSED, SETTINGS, TOPICS, BadQuery, check_one_sel
 MEMORY_BYTES = 200_000_000
 """Limit for binding, which computes constant expressions only."""
 MAX_STATEMENT_CHARS = 1 << 18
+"""Limit for a client's text: the parsers of statements take time in proportion to it."""
 MAX_TEXT_CHARS = 4 << 20
 """Limit for a statement's text with the parameters in their places."""
 MAX_COLUMNS = 1_600
@@ -41,7 +42,7 @@ _PREPARE = "PREPARE located AS "
 _TYPE = r"([A-Z ]+(?:\(\d+,\d+\))?(?:\[\])*)"
 _PREFIX = re.compile(r"^[A-Za-z ]+ Error: (?=\{)")
 _CALL = re.compile(r'"?(\w+)"?\(\)')
-_CODES: dict[type[duckdb.Error], str] = {
+_SQLSTATES: dict[type[duckdb.Error], str] = {
     duckdb.ParserException: "42601",
     duckdb.SyntaxException: "42601",
     duckdb.CatalogException: "42P01",
@@ -55,7 +56,9 @@ _CODES: dict[type[duckdb.Error], str] = {
     duckdb.PermissionException: "42501",
     duckdb.NotImplementedException: "0A000",
 }
+"""PostgreSQL's error codes by the class of DuckDB's error."""
 INTERNAL, READ_ONLY = "XX000", "25006"
+"""PostgreSQL's codes internal_error and read_only_sql_transaction."""
 
 
 class StatementFailed(PenstockError):
@@ -83,10 +86,11 @@ class Preparation:
 
     def __init__(self, catalog: SystemCatalog) -> None:
         self._catalog, self._existing = catalog, set[str]()
-        # Stands in a parameter's place while its type is inferred; no client can write the same text.
+        # Replaces a parameter while its type is inferred. Random, so that no client can write the same text.
         self._placeholder = f"parameter {secrets.token_hex(8)} "
         self._connection = duckdb.connect(":memory:", config=SETTINGS)
         open_database(self._connection)
+        # Limit: one thread, because binding computes next to nothing, and each session has a connection of its own.
         own_schemas = (f"CREATE SCHEMA {DATABASE}.{TOPICS}", "SET threads = 1", "SET errors_as_json = true")
         # Without the optimizer, a plan has each cast of the statement as it was bound.
         settings = ("SET TimeZone = 'UTC'", "PRAGMA disable_optimizer", *memory_limits(MEMORY_BYTES), *CLOSED)
@@ -134,16 +138,18 @@ class Preparation:
         )
 
     def infer_parameters(self, statement: Statement, oids: Sequence[int]) -> list[int]:
-        """Return the number of each parameter's type: the declared one, the one of a cast, or the one that DuckDB casts
-        a text to in its place. It is 0 where no cast is needed, where the places of one parameter need several types,
-        and where a text is not allowed.
+        """Return the oid of each parameter's type, 0 if unknown.
+
+        The type is the declared one, else that of a cast in the statement, else the type to which DuckDB casts a text
+        literal in the parameter's place. It stays unknown if DuckDB needs no cast, needs several types, or refuses a
+        text there.
         """
         casts = statement.cast_types()
         inferred = [oid or casts.get(number, 0) for number, oid in enumerate(oids, 1)]
         if not statement.is_query or len(oids) > MAX_INFERRED:
             return inferred
         single, arrays = statement.without_any()
-        # A place that needs a constant number, as LIMIT does, fails with the text, so its type is known only by that.
+        # A place that needs a constant number, such as LIMIT, refuses a text: only this error shows its type.
         for _ in range(min(len(oids), MAX_BINDINGS)):
             literals = [
                 literal(oid, TEXT_FORMAT, None) if oid else f"'{self._placeholder}{number}'"
@@ -173,7 +179,7 @@ class Preparation:
         return inferred
 
     def _install(self, translation: Translation) -> None:
-        """Make what a statement names. Raises BadQuery unless it is one SELECT, duckdb.Error."""
+        """Create the tables that a statement names. Raises BadQuery unless it is one SELECT, and duckdb.Error."""
         check_one_select(translation.text)
         words = words_of(translation.text)
         self._make_tables(words)
@@ -197,7 +203,7 @@ class Preparation:
         return relation
 
     def install(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
-        """Make what a statement's text names, in the connection that runs it."""
+        """Create the system tables that a statement's text names, in the connection that runs it."""
         open_database(connection)
         self._catalog.install(connection, words_of(text), set())
 
@@ -273,4 +279,4 @@ def code_of(error: duckdb.Error | None, missing: str = "") -> str:
         return "42703"
     if missing == "Schema":
         return "3F000"
-    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), INTERNAL)
+    return next((_SQLSTATES[kind] for kind in type(error).__mro__ if kind in _SQLSTATES), INTERNAL)
