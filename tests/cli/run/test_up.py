@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-from penstock.cli.run.up import LedgerEndpoint
+from penstock.cli.run.up_processes import LedgerEndpoint
 from penstock.config import Settings
 from penstock.supervise.timeline import Timeline
 from penstock.testing.pipe import Pipe, free_ports
