@@ -15,24 +15,14 @@ from penstock.landing.table_paths import Layout
 
 UNREADABLE = "?"
 """Mark of a complaint instead of its file: the deleted rows are unknown, because files of the commit cannot be read."""
-
-
 INSERTED = "+"
 """Mark of a complaint instead of its file: another program inserted rows that Penstock did not land."""
-
-
 CHANGED = "~"
 """Mark of a complaint instead of its file: another program changed the uuid of rows. It is for log and timeline."""
-
-
 COMPLAINTS, TYPED_COMPLAINTS = "complaints", "typed_complaints"
 """Keys of the noted complaints about commits to ``landed``, and to typed tables."""
-
-
 HAS_BROUGHT_BACK, AWAITS_DELETION = "has_brought_back", "awaits_deletion"
 """Keys of whether a commit brought deleted rows back, and whether rows that came back wait to be deleted again."""
-
-
 _LOGGER = logging.getLogger(__name__)
 
 

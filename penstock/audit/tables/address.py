@@ -7,12 +7,8 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode
 
 ICEBERG_METADATA = ".metadata.json"
-
-
 CONTAINER_SCHEMES = ("abfs", "abfss", "wasb", "wasbs")
 """Schemes of addresses that name a container of Azure before the account: ``abfss://container@account``."""
-
-
 SECRET_KEY = re.compile(r"pass|secret|token|credential|jaas|key|sas", re.IGNORECASE)
 """Options, properties and parameters whose values never appear in a text."""
 

@@ -40,28 +40,14 @@ from penstock.supervise.timeline import Timeline
 
 _LOGGER = logging.getLogger(__name__)
 SERVE, PIPELINE, CONSOLE = "penstock.cli.run.serve", "penstock.cli.tables.pipeline", "penstock.console.main"
-
-
 SQL_SERVERS = "penstock.sql.servers"
-
-
 POLL_INTERVAL_S = 0.2
-
-
 STEADY_S = 1.0
 """Age at which a restarted process counts as back."""
-
-
 START_TIMEOUT_S = 60.0
-
-
 STOP_MARGIN_S = 5.0
 """Time of the supervisor for its last event, beyond the shutdown time of its processes."""
-
-
 LEDGER_TIMEOUT_S = 2.0
-
-
 LEDGER_PAUSE_S = 5.0
 """Time without another attempt after one fails: the thread that waits here also looks after the processes."""
 

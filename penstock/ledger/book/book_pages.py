@@ -49,8 +49,6 @@ class TopicFates:
 
 MAX_EVENTS = 10_000
 """Limit for the events in memory; older ones remain in the topic ``_ledger``."""
-
-
 Life = tuple[str, str, str]
 """Tier, source and incarnation of an auditor."""
 
