@@ -323,6 +323,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/supervise/data_directory.py": "tests/supervise/test_supervisor.py",
     "penstock/ledger/book/book_pages.py": "tests/ledger/book/test_checkpoint.py",
     "penstock/cli/host_balance.py": "tests/cli/test_balance.py",
+    "penstock/server/metrics/recorded_metrics.py": "tests/server/api/test_monitoring.py",
     "penstock/cli/run/up_processes.py": "tests/cli/run/test_up.py",
     "penstock/audit/tables/address.py": "tests/audit/tables/test_table.py",
     "penstock/wire/codecs.py": "tests/wire/test_own_codec.py",

@@ -11,8 +11,8 @@ neither loses these counts nor enters them twice:
 
 A power failure may take back this text or the floor, and spare the frame. The frame therefore names the floor as well.
 It may also take the frame after the log has stored it, and the reader's position with it: only the topics tell. Each
-text with counts therefore names the frame that is to carry them, before that frame is written. Counts that ride again
-name the lost frames that were to carry them (``LostCounts``), also if the frame that carries them now is missed itself.
+text with counts therefore names the frame that will carry them, before that frame is written. Counts that are attached
+again name the lost frames that were to carry them (``LostCounts``), also if the frame that carries them now is missed.
 """
 
 from __future__ import annotations
@@ -74,22 +74,22 @@ class Move(NamedTuple):
 class DroppedFrameCounts:
     """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
 
-    def __init__(self, page: StatePage, rode: int = 0, floors: Mapping[str, int] | None = None) -> None:
-        """Continue after a predecessor: ``rode`` is the number in its last frame, ``floors`` maps readers to floors."""
+    def __init__(self, page: StatePage, carried_number: int = 0, floors: Mapping[str, int] | None = None) -> None:
+        """Continue after a predecessor: ``carried_number`` is in its last frame, ``floors`` has the floor of each reader."""
         self._page = page
         saved: dict[str, Any] = page.read(SKIPPED) or {}
         carriers = (Carrier(*saved["frame"]),) if "frame" in saved else ()
         self._owed = _owed_counts(saved.get("owed", {}), saved.get("repeats", ()), carriers)
         skip = saved.get("skip")
         self._dropped: dict[str, Any] = saved.get("dropped", {})
-        self._number: int = max(rode, saved.get("number", 0))
+        self._number: int = max(carried_number, saved.get("number", 0))
         # Crash: the process was killed before it could note the frame, or a power failure has taken the newest text.
-        is_carried = rode > saved.get("number", rode)
+        is_carried = carried_number > saved.get("number", carried_number)
         if is_carried:
             self._owed = {}
         elif riding := saved.get("riding"):  # Compatibility: the text of an earlier version
             self._number = max(self._number, riding["number"])
-            if riding["number"] > rode:
+            if riding["number"] > carried_number:
                 carriers = (Carrier(*riding["frame"]),) if "frame" in riding else ()
                 for earlier, counts in _owed_counts(riding["counts"], riding.get("repeats", ()), carriers).items():
                     _absorb(self._owed, earlier, counts)
@@ -97,9 +97,9 @@ class DroppedFrameCounts:
             is_entered = is_carried and skip["reader"] == LOG
             self._enter(skip | {"counts": {}, "repeats": ()} if is_entered else skip, carriers)
         self._frame: Carrier | None = None
-        self._is_riding = False
+        self._is_attached = False
         self.carried = Move()
-        """The last move of the log whose counts the last ``ride`` returned; an empty one without counts."""
+        """The last move of the log whose counts the last ``attach`` returned; an empty one without counts."""
         self.lost_counts: tuple[LostCounts, ...] = ()
         """The part of these counts that lost frames were to carry."""
         self._skip: dict[str, Any] | None = None
@@ -108,8 +108,8 @@ class DroppedFrameCounts:
 
     @property
     def number(self) -> int:
-        """The number of the last counts returned by ``ride``."""
-        return self._number + self._is_riding
+        """The number of the last counts returned by ``attach``."""
+        return self._number + self._is_attached
 
     def __bool__(self) -> bool:
         return any(self._owed.values())
@@ -130,7 +130,7 @@ class DroppedFrameCounts:
         """Record that ``reader`` is about to be moved; its floor is stored next.
 
         ``lost`` is the part of ``counts`` that the missed frames repeated for lost ones. ``frame`` is the next one,
-        which has to carry the counts.
+        which must carry the counts.
         """
         self._frame = frame
         missed: OwedCounts = {(): Counts(counts)}
@@ -165,16 +165,16 @@ class DroppedFrameCounts:
             if len(json.dumps(self._dropped)) <= MAX_DROPPED_BYTES:
                 break
 
-    def ride(self, epoch: str = "", begin: int = 0, topic: str | None = None) -> dict[str, int]:
+    def attach(self, epoch: str = "", begin: int = 0, topic: str | None = None) -> dict[str, int]:
         """Return the counts for the next frame, under a new ``number``; see ``Carrier`` for what identifies it."""
-        self.carried, self.lost_counts, self._is_riding = self.owed_move, (), bool(self)
+        self.carried, self.lost_counts, self._is_attached = self.owed_move, (), bool(self)
         if not self:
             return {}
-        riding: OwedCounts = {}
+        attached: OwedCounts = {}
         for carriers, counts in self._owed.items():
             # A frame of this epoch was never written: no power failure has taken it.
-            _absorb(riding, tuple(carrier for carrier in carriers if carrier.epoch != epoch), counts)
-        self._owed = riding
+            _absorb(attached, tuple(carrier for carrier in carriers if carrier.epoch != epoch), counts)
+        self._owed = attached
         if self._frame != (frame := Carrier(epoch, begin, topic)):
             # Order: the text names the frame before it is written.
             self._frame = frame
@@ -182,10 +182,10 @@ class DroppedFrameCounts:
         self.lost_counts = tuple(LostCounts(carriers, counts) for carriers, counts in self._owed.items() if carriers)
         return summed(self._owed.values()).pruned()
 
-    def confirm_ride(self) -> None:
+    def confirm_attached(self) -> None:
         """Record that this frame is in the log buffer."""
-        if self._is_riding:
-            self._number, self._is_riding, self._owed = self.number, False, {}
+        if self._is_attached:
+            self._number, self._is_attached, self._owed = self.number, False, {}
             self._write()
 
     def _write(self) -> None:

@@ -142,7 +142,7 @@ class FrameWriter:
 
     @property
     def owes(self) -> bool:
-        """Counts of missed frames wait for a frame, or the total must show damaged ones."""
+        """Whether counts of missed frames wait for a frame, or the total must show damaged ones."""
         return bool(self._missed) or self._is_behind
 
     def publish(
@@ -166,7 +166,7 @@ class FrameWriter:
         self._on_counts(counts)
 
         def encode() -> list[memoryview | bytes]:
-            carried = {**counts, **self._missed.ride(*self._next_frame())}
+            carried = {**counts, **self._missed.attach(*self._next_frame())}
             origin = Origin(self._source, bucket, first or last, last, codec or self._codec, carried)
             metadata = FrameMetadata(
                 origin,
@@ -192,7 +192,7 @@ class FrameWriter:
                 self.senders.discard()
             raise
         # Order: confirmed after the frame is in the buffer; before that the counts are still owed.
-        self._missed.confirm_ride()
+        self._missed.confirm_attached()
         self._is_behind = False
 
     @property
@@ -245,7 +245,7 @@ class FrameWriter:
         self._publication.consumed(min(reader.reached for reader in self._readers))
 
     def _make_room(self) -> bool:
-        """Move the slowest reader on if it may miss frames, or else wait briefly; report whether it may."""
+        """Advance the slowest reader if it may miss frames, else wait briefly; report whether it was advanced."""
         slowest = min(self._readers, key=lambda reader: reader.reached)
         with slowest.position.try_lock() as is_locked:
             may_skip = (
@@ -334,9 +334,10 @@ class FrameWriter:
     def _knows_its_frames(self, reader: HandlerPosition) -> bool:
         """Report whether the reader's position says which frames it has handled.
 
-        Crash: that of a log daemon that died while storing frames does not, and neither does one from before a power
-        failure, which may have taken its page back, unless saved frames before it still wait. The topics know the
-        stored frames. It may also have taken the floor behind the saved frames, which are stored then, and not dropped.
+        Crash: two positions of the log daemon do not say it, and only the topics know the stored frames: one of a
+        daemon that died while storing frames, and one from before a power failure, which may have undone writes to its
+        page, unless saved frames before it still wait. The power failure may also have undone the floor after saved
+        frames; these are stored then, and not dropped.
         """
         if reader.name != LOG or reader.position.position >= max(reader.position.claim, self._restarted_at):
             return True

@@ -588,7 +588,7 @@ def test_counts_are_entered_once_if_a_kill_before_the_note_is_followed_by_anothe
     drain(tmp_path, log)
     owe(life)
     with monkeypatch.context() as killed:
-        killed.setattr(DroppedFrameCounts, "confirm_ride", lambda missed: None)
+        killed.setattr(DroppedFrameCounts, "confirm_attached", lambda missed: None)
         publish(life, b"second")
     drain(tmp_path, log)
     life.end()

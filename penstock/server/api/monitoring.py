@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -15,9 +13,7 @@ from penstock.config import Settings
 from penstock.config.explain import keys_of
 from penstock.config.reloadable import FOLLOWED
 from penstock.files.change_log import ChangeLog
-from penstock.files.checked_document import read_document
 from penstock.files.disk_space import DiskSpace, local_disks
-from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.landing_failure import LandingFailure, read_landing_failure
 from penstock.handover.paths import account_file, pipeline_state_files, relay_state_file, state_file
@@ -32,6 +28,7 @@ from penstock.ledger.receipt import unwritten_losses
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import ANONYMOUS, Principal
 from penstock.server.metrics.prometheus import Family, statistics_families
+from penstock.server.metrics.recorded_metrics import audit_families, contract_family, export_family
 from penstock.server.metrics.topic_metrics import relay_families, topic_families
 from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
 
@@ -47,10 +44,6 @@ FORWARDER_TEXTS = 2
 """Texts in the page of a forwarder."""
 MAX_FAILURE_AGE_S = 86_400.0
 """Age from which the failure of a pipeline that does not run is forgotten. One that waits for space does not run."""
-MAX_AUDITS = 1000
-"""Limit: recorded audits that have metrics."""
-AUDIT_SEVERITY = (1, 2, 0)
-"""Outcomes of an audit, the worst first."""
 NOT_SUMMED = ("version", "uptime", "handlers", "pid", "incarnation", "receive_buffer", SILENT)
 """Statistics of a process, whose sum over listeners has no meaning."""
 ROUTE_FATES = ("delivered", "policy_drop", "handler_failed", "corrupt")
@@ -425,54 +418,3 @@ def _add(total: Any, added: Any) -> Any:
     if isinstance(added, list):
         return [_add(a, b) for a, b in zip(total, added, strict=True)]
     return total + added
-
-
-def audit_families(settings: Settings) -> list[Family]:
-    """Return outcome and due time of each audit, as ``penstock audit --config`` recorded them on this machine."""
-    outcomes: dict[tuple[str, str], float] = {}
-    due: dict[tuple[str, str], float] = {}
-    for path in itertools.islice(sorted(settings.audits.glob("*.json")), MAX_AUDITS):
-        with contextlib.suppress(OSError, DamagedFile, UnknownFormat, KeyError, TypeError, ValueError):
-            record = read_document(path)
-            labels = str(record["topic"]), str(record["table"])
-            status, every_s, at_s = int(record["status"]), float(record["every_s"]), float(record["at_s"])
-            # Several audits of a topic and a table are one sample: the worst outcome, and the time that is due first.
-            outcomes[labels] = min(outcomes.get(labels, status), status, key=AUDIT_SEVERITY.index)
-            if every_s:
-                due[labels] = min(due.get(labels, math.inf), at_s + 2 * every_s)
-    return [
-        Family(
-            "penstock_audit_status",
-            "gauge",
-            "Audit: 0 complete, 1 missing or doubled, 2 not decided",
-            _audit_samples(outcomes),
-        ),
-        Family(
-            "penstock_audit_due_timestamp_seconds", "gauge", "Time by which an audit checks again", _audit_samples(due)
-        ),
-    ]
-
-
-def _audit_samples(numbers: Mapping[tuple[str, str], float]) -> list[tuple[dict[str, str], float]]:
-    return [({"topic": topic, "table": table}, number) for (topic, table), number in numbers.items()]
-
-
-def contract_family(settings: Settings) -> Family:
-    """Return values of events that violate a contract and are in ``rest``, as the pipeline on this machine counted."""
-    samples: list[tuple[dict[str, str], float]] = []
-    with contextlib.suppress(OSError, DamagedFile, KeyError, TypeError, ValueError, AttributeError):
-        for reason, count in read_document(settings.contracts)["violations"].items():
-            _, table, column, rule = reason.split(".")
-            samples.append(({"table": table, "column": column, "rule": rule}, int(count)))
-    help_text = "Values in the column rest of a typed table because they violate a rule of their column"
-    return Family("penstock_contract_violations_total", "counter", help_text, samples)
-
-
-def export_family(settings: Settings) -> Family:
-    """Return the time of each configured export, as the pipeline on this machine wrote it."""
-    times: list[tuple[dict[str, str], float]] = []
-    for export in settings.export:
-        with contextlib.suppress(OSError, DamagedFile, KeyError, TypeError, ValueError):
-            state = read_document(settings.export_states / f"{export.name}.json")
-            times.append(({"export": export.name}, float(state["at"])))
-    return Family("penstock_export_timestamp_seconds", "gauge", "Time up to which an export has all rows", times)

@@ -29,7 +29,8 @@ from penstock.records import body
 from penstock.server.alarms.evaluation import Evaluation, Moment
 from penstock.server.alarms.rules import RULES
 from penstock.server.alarms.watch import RuleState
-from penstock.server.api.monitoring import MonitoringApi, add_up, audit_families, contract_family, export_family
+from penstock.server.api.monitoring import MonitoringApi, add_up
+from penstock.server.metrics.recorded_metrics import audit_families, contract_family, export_family
 from penstock.slogd.errors import BadRequest
 from tests.audit.audited import run_audit, write_parquet
 from tests.small_disk import small_file_system
