@@ -128,7 +128,9 @@ TARGETS = {
     "kafka/large/chunks.py": "kafka/large/test_chunks.py::test_any_bytes_are_decoded_without_an_error",
     "landing/requests/backfill_requests.py": DAMAGED_FILES,
     "upkeep/export/exporter.py": "upkeep/export/test_exporter.py::test_any_state_is_read_or_called_damaged",
-    "server/api/monitoring.py": "server/api/test_monitoring.py::test_any_state_of_an_export_is_a_time_or_no_sample",
+    "server/metrics/recorded_metrics.py": (
+        "server/api/test_monitoring.py::test_any_state_of_an_export_is_a_time_or_no_sample"
+    ),
     "landing/damaged_files.py": DAMAGED_FILES,
     "landing/daemon_connection.py": (
         "landing/test_daemon_connection.py::test_no_text_raises_anything_but_bad_connection"
@@ -356,6 +358,7 @@ NO_PARSERS = {
     "ingest/tls.py": "bytes of a connection, passed to OpenSSL and on",
     "upkeep/deletion/certificate.py": "documents beneath a checksum that ``files.checked_document`` has checked",
     "proof/posts/ends.py": "the pipeline's id beneath a checksum that ``files.checked_document`` has checked",
+    "proof/commit_notes.py": "versions and texts beneath a checksum that ``files.checked_document`` has checked",
     "proof/foreign_deletions.py": "a version beneath a checksum that ``files.checked_document`` has checked",
     "spark/views.py": "file names of the table, from delta-rs",
     "landing/table/one_writer.py": "a name beneath a checksum that ``files.checked_document`` has checked",

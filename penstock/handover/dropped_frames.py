@@ -75,7 +75,7 @@ class DroppedFrameCounts:
     """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
 
     def __init__(self, page: StatePage, carried_number: int = 0, floors: Mapping[str, int] | None = None) -> None:
-        """Continue after a predecessor: ``carried_number`` is in its last frame, ``floors`` has the floor of each reader."""
+        """Continue after a predecessor: its last frame has ``carried_number``; ``floors`` are the floors of readers."""
         self._page = page
         saved: dict[str, Any] = page.read(SKIPPED) or {}
         carriers = (Carrier(*saved["frame"]),) if "frame" in saved else ()

@@ -22,7 +22,7 @@ from penstock.ledger.in_buffer import waiting_for
 from penstock.logbuffer import LogBufferError
 
 _Dropped = tuple[int, Mapping[str, int]]
-"""What the writer dropped for a reader: the total at which it continues, and the counts by bucket and reason."""
+"""Frames that the writer dropped for a reader: the total at which it continues, and counts by bucket and reason."""
 MAX_ATTEMPTS = 20
 """Limit for reads that are repeated because the writer advanced the reader in between."""
 
