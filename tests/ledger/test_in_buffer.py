@@ -14,7 +14,8 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.drain.drain import Drain
 from penstock.handover.dropped_frames import Carrier, LostCounts, Move
-from penstock.ledger.book.book import Book, BookPages
+from penstock.ledger.book.book import Book
+from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.in_buffer import BufferedCounts, waiting_for
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.rebuild import rebuild_balance
