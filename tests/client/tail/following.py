@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.client.log.types import OutOfSequence
+from penstock.client.tail.journal import JournalTailer
+from penstock.client.tail.journal_position import JournalPositionFile
 from penstock.client.tail.positions import PositionsFile
 from penstock.client.tail.tailer import Tailer
-from penstock.testing import FakeClock
+from penstock.testing import FakeClock, wait_until
 
 
 class Killed(BaseException):
@@ -209,3 +211,59 @@ def play(here: Following, steps: list[Step]) -> list[bytes]:
         step(here)
     here.kill()
     return here.topic.lines
+
+
+class FollowedJournal:
+    """A tailer of the journal that ``program`` reads, which may be killed and started again."""
+
+    def __init__(self, program: str, state: Path) -> None:
+        self.program, self.topic, self.state = program, Topic(), state
+        self.tailer: JournalTailer | None = None
+        self.missing = 0
+
+    def start(self, **options: Any) -> JournalTailer:
+        state = JournalPositionFile(self.state)
+        try:
+            self.tailer = JournalTailer(self.topic.append, state, program=self.program, **options)
+        except BaseException:
+            state.close()
+            raise
+        return self.tailer
+
+    def turn(self) -> None:
+        assert self.tailer is not None
+        while self.tailer.turn():
+            continue
+
+    def read_until(self, rows: int) -> None:
+        """Follow until the topic has ``rows`` rows."""
+
+        def is_read() -> bool:
+            self.turn()
+            return len(self.topic.rows) >= rows
+
+        wait_until(is_read)
+
+    def kill(self) -> None:
+        """End without a last look at the state, as SIGKILL does."""
+        if self.tailer is not None:
+            self.missing += self.tailer.missing
+            self.tailer.close()
+        self.tailer = None
+
+    def kill_journalctl(self) -> None:
+        if self.tailer is not None and (process := self.tailer._process) is not None:
+            process.kill()
+
+    def run_once(self, **options: Any) -> list[bytes]:
+        tailer = self.start(once=True, **options)
+        self.turn()
+        tailer.settle()
+        self.kill()
+        return self.topic.lines
+
+
+def annotation(row: dict[str, Any], name: str) -> str | None:
+    """Return the text of an annotation of a row."""
+    texts: dict[str, str] = dict(row["annotations"])
+    return texts.get(name)

@@ -10,68 +10,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from uuid import UUID
 
 import pytest
 
 from penstock.client.log.types import Exhausted
 from penstock.client.tail import journal as followed
-from penstock.client.tail.journal import ALL, BOOT, NOW, JournalTailer, may_read_all
+from penstock.client.tail.journal import ALL, BOOT, NOW, may_read_all
 from penstock.client.tail.journal_position import JournalPosition, JournalPositionFile
 from penstock.testing import wait_until
-from tests.client.tail.following import Killed, Topic
+from tests.client.tail.following import FollowedJournal, Killed, annotation
 from tests.client.tail.journals import FOLDER, Journal, cursor_of
 
 
-class Follower:
-    """A tailer of ``journal``, which may be killed and started again."""
+class Follower(FollowedJournal):
+    """A tailer of a journal that the test writes."""
 
     def __init__(self, journal: Journal, state: Path) -> None:
-        self.journal, self.topic, self.state = journal, Topic(), state
-        self.tailer: JournalTailer | None = None
-        self.missing = 0
-
-    def start(self, **options: Any) -> JournalTailer:
-        state = JournalPositionFile(self.state)
-        try:
-            self.tailer = JournalTailer(self.topic.append, state, program=self.journal.program, **options)
-        except BaseException:
-            state.close()
-            raise
-        return self.tailer
-
-    def turn(self) -> None:
-        assert self.tailer is not None
-        while self.tailer.turn():
-            continue
-
-    def read_until(self, rows: int) -> None:
-        """Follow until the topic has ``rows`` rows."""
-
-        def is_read() -> bool:
-            self.turn()
-            return len(self.topic.rows) >= rows
-
-        wait_until(is_read)
-
-    def kill(self) -> None:
-        """End without a last look at the state, as SIGKILL does."""
-        if self.tailer is not None:
-            self.missing += self.tailer.missing
-            self.tailer.close()
-        self.tailer = None
-
-    def kill_journalctl(self) -> None:
-        if self.tailer is not None and (process := self.tailer._process) is not None:
-            process.kill()
-
-    def run_once(self, **options: Any) -> list[bytes]:
-        tailer = self.start(once=True, **options)
-        self.turn()
-        tailer.settle()
-        self.kill()
-        return self.topic.lines
+        super().__init__(journal.program, state)
+        self.journal = journal
 
 
 @pytest.fixture
@@ -95,11 +52,6 @@ def write(journal: Journal, count: int) -> None:
 
 def lines(first: int, end: int) -> list[bytes]:
     return [b"line %d" % number if number % 3 else b"line\n%d" % number for number in range(first, end)]
-
-
-def annotation(row: dict[str, Any], name: str) -> str | None:
-    texts: dict[str, str] = dict(row["annotations"])
-    return texts.get(name)
 
 
 def test_existing_and_new_entries_are_appended_with_annotations(here: Follower) -> None:
