@@ -9,7 +9,7 @@ from penstock.counts import BUCKET_SECONDS, Counts, Name, SourceBucket, lost
 from penstock.ledger.balance import UnlandedTail
 from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.book.bucket_tables import ROWS
-from penstock.ledger.book.daily_rollup import day_of, roll_counts
+from penstock.ledger.book.daily_rollup import roll_counts, rolled_bucket
 
 PENDING = "pending"
 LOGGED = "logged"
@@ -26,10 +26,10 @@ def series(
     """Return counts by interval of ``step`` seconds (a multiple of a bucket) from ``since`` on, keyed by its start.
 
     Counts are ``accepted``, the receivers' losses, the fates of what landed, ``logged`` and ``pending``. A rolled-up
-    day belongs to the interval in which it begins, even if ``since`` is later in that day.
+    day or month belongs to the interval in which it begins, even if ``since`` is later in it.
     """
     before = pages.rolled
-    since = day_of(since) if since < before else since
+    since = rolled_bucket(since, before)
     in_buffer = roll_counts(in_buffer, before)
     counts_by_interval: dict[int, Counts] = {}
 
@@ -61,7 +61,7 @@ def _accepted_and_lost(counts: Mapping[str, int]) -> dict[str, int]:
 
 
 def document(counts_by_interval: Mapping[int, Counts], step: int, rolled: int = 0) -> dict[str, Any]:
-    """Return the series as a JSON-ready mapping in order of time; before ``rolled`` there are only whole days."""
+    """Return the series as a JSON-ready mapping in order of time; before ``rolled`` only whole days or months."""
     return {
         "step": step,
         "by_day_before": rolled,

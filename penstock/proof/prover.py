@@ -32,7 +32,7 @@ from penstock.landing.offset_runs import (
 from penstock.landing.requests.backfill_requests import Request, load_requests, requests_for_topic
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table_paths import Layout
-from penstock.ledger.book.daily_rollup import roll_counts
+from penstock.ledger.book.daily_rollup import counts_by_day
 from penstock.proof.evidence import (
     NO_ROWS,
     LandedUuids,
@@ -54,7 +54,6 @@ Verify = Callable[[str, int, int], None]
 """Request to the owner of the log to check offsets [begin, end) of a topic: corrupt batches become gaps."""
 OF_TABLE = (str(Name.LANDED), str(Name.QUARANTINED), str(Name.DROPPED))
 """Counts of rows that are in the table."""
-LATEST_BUCKET = 1 << 60
 NEIGHBOURHOOD_OFFSETS = 1_000_000
 """Limit: offsets before and after a batch that are searched for the deleted first event of a duplicate."""
 NO_DELETIONS: Mapping[str, Runs] = MappingProxyType({})
@@ -289,7 +288,7 @@ def _of_table(counts_by: Mapping[SourceBucket, Counts]) -> dict[SourceBucket, Co
 
 def _by_day(counts_by: Mapping[SourceBucket, Counts]) -> defaultdict[SourceBucket, Counts]:
     """Sum counts by day, the form of old proofs."""
-    return defaultdict(Counts, roll_counts(counts_by, LATEST_BUCKET))
+    return defaultdict(Counts, counts_by_day(counts_by))
 
 
 def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[OffsetRange]]]:

@@ -20,7 +20,7 @@ from penstock.landing.history import SUFFIX, Stretch, days, read_day, read_sum, 
 from penstock.landing.journal import Commit
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table_paths import Layout
-from penstock.ledger.book.daily_rollup import roll_counts
+from penstock.ledger.book.daily_rollup import counts_by_day
 from penstock.proof.proofs import Proof, ProvedBatch
 
 ROLL_AT = 1000
@@ -192,6 +192,5 @@ def _without_minutes(layout: Layout, before: date, fs: FileSystem) -> None:
 
 def _sum_by_day(document: Mapping[str, Any]) -> Mapping[str, Any]:
     proof = Proof.from_document(document)
-    late = 1 << 60
-    proof.counts_by, proof.uuids = roll_counts(proof.counts_by, late), roll_counts(proof.uuids, late)
+    proof.counts_by, proof.uuids = counts_by_day(proof.counts_by), counts_by_day(proof.uuids)
     return proof.document()

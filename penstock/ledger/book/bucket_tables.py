@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Self, TypeVar
 
 from penstock.counts import Counts, SourceBucket
-from penstock.ledger.book.daily_rollup import DAY, day_of
+from penstock.ledger.book.daily_rollup import DAY, month_limit, month_of, rolled_bucket
 from penstock.ledger.posts import LARGEST, SUM
 
 Value = TypeVar("Value")
@@ -162,16 +162,20 @@ class SourceColumns:
         return sums
 
     def rolled(self, before: int) -> SourceColumns:
-        """Return the counts with buckets older than ``before``, the start of a day, summed by day."""
-        end = bisect_left(self.buckets, before)
-        # Fast path: all but the last day are rolled up already.
-        begin = next((index for index in range(end) if self.buckets[index] % DAY), end)
-        begin = bisect_left(self.buckets, day_of(self.buckets[begin])) if begin < end else end
+        """Return the counts with buckets older than ``before``, the start of a day, summed by day or month."""
+        end, days_begin = bisect_left(self.buckets, before), bisect_left(self.buckets, month_limit(before))
+        # Fast path: all but the last day, and the last month, are rolled up already.
+        by_minute = next((index for index in range(days_begin, end) if self.buckets[index] % DAY), end)
+        in_month = range(min(days_begin, end))
+        begin = next((index for index in in_month if self.buckets[index] != month_of(self.buckets[index])), by_minute)
         if begin == end:
             return self
-        starts = [i for i in range(begin, end) if i == begin or day_of(self.buckets[i]) != day_of(self.buckets[i - 1])]
-        spans = list(pairwise([*starts, end]))
-        buckets = [*self.buckets[:begin], *(day_of(self.buckets[i]) for i in starts), *self.buckets[end:]]
+        begin = bisect_left(self.buckets, rolled_bucket(self.buckets[begin], before))
+        index_of: dict[int, int] = {}
+        for index in range(begin, end):
+            index_of.setdefault(rolled_bucket(self.buckets[index], before), index)
+        spans = list(pairwise([*index_of.values(), end]))
+        buckets = [*self.buckets[:begin], *index_of, *self.buckets[end:]]
         columns = {}
         for name, numbers in self.columns.items():
             sums = [sum(numbers[first:stop]) for first, stop in spans]
@@ -179,7 +183,7 @@ class SourceColumns:
             columns[name] = [*numbers[:begin], *sums, *numbers[end:]]
         rolled = SourceColumns.from_lists(buckets, columns, {})
         for bucket, counts in self.further.items():
-            rolled.add(day_of(bucket) if bucket < before else bucket, counts)
+            rolled.add(rolled_bucket(bucket, before), counts)
         return rolled
 
 
@@ -255,7 +259,7 @@ class BucketTable(Mapping[SourceBucket, Value]):
         return columns
 
     def roll_up(self, before: int) -> None:
-        """Sum buckets older than ``before`` (seconds since the epoch, the start of a day) by day."""
+        """Sum buckets older than ``before`` (seconds since the epoch, the start of a day) by day or month."""
         for source, columns in self._sources.items():
             if (rolled := columns.rolled(before)) is not columns:
                 self._sources[source] = rolled

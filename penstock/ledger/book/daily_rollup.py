@@ -1,7 +1,7 @@
 """Roll-up by day: buckets older than every retention are summed into one bucket a day, which begins at midnight
-UTC.
+UTC. Days more than ``DAYS_FOR_S`` before that are summed by month, so that the book of a listener stops growing.
 
-Invariant: late counts for a rolled-up day enter the day's bucket, so the book does not depend on when a day was rolled
+Invariant: late counts for a rolled-up day or month enter its bucket, so the book does not depend on when it was rolled
 up.
 """
 
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+import numpy as np
 
 from penstock.counts import Counts, SourceBucket
 
@@ -17,11 +20,32 @@ CLOSED = 1 << 62
 """Version of an auditor's rolled-up day: higher than that of any post, so that no late post replaces it."""
 MIN_DETAIL_S = 7 * DAY
 """Minimum age before minutes are summed by day, however short the retention is."""
+DAYS_FOR_S = 400 * DAY
+"""Time before the last rolled-up day in which days stay apart: a chart of a year by day is complete."""
 
 
 def day_of(bucket: int) -> int:
     """Return the start of the day of a bucket, in seconds since the epoch."""
     return bucket - bucket % DAY
+
+
+@lru_cache(maxsize=1 << 12)
+def month_of(bucket: int) -> int:
+    """Return the start of the month (UTC) of a bucket, in seconds since the epoch."""
+    return int(np.datetime64(bucket // DAY, "D").astype("M8[M]").astype("M8[D]").astype(np.int64)) * DAY
+
+
+@lru_cache(maxsize=16)
+def month_limit(before: int) -> int:
+    """Return the start of the month before which buckets are summed by month, if those before ``before`` are by day."""
+    return month_of(before - DAYS_FOR_S)
+
+
+def rolled_bucket(bucket: int, before: int) -> int:
+    """Return the bucket that has the counts of ``bucket`` once everything older than ``before`` is rolled up."""
+    if bucket >= before:
+        return bucket
+    return day_of(bucket) if bucket >= month_limit(before) else month_of(bucket)
 
 
 def horizon(now: float, retentions: Iterable[float]) -> int:
@@ -35,7 +59,7 @@ def horizon(now: float, retentions: Iterable[float]) -> int:
 def rolled_key(key: SourceBucket, before: int) -> SourceBucket:
     """Return the key of the counts of ``key`` once everything older than ``before`` is rolled up."""
     source, bucket = key
-    return key if bucket >= before else (source, day_of(bucket))
+    return key if bucket >= before else (source, rolled_bucket(bucket, before))
 
 
 def roll_counts(keyed: Mapping[SourceBucket, Mapping[str, int]], before: int) -> dict[SourceBucket, Counts]:
@@ -48,6 +72,14 @@ def roll_counts(keyed: Mapping[SourceBucket, Mapping[str, int]], before: int) ->
         else:
             rolled[rolled_up] = plus(rolled.get(rolled_up), counts)
     return rolled
+
+
+def counts_by_day(keyed: Mapping[SourceBucket, Mapping[str, int]]) -> dict[SourceBucket, Counts]:
+    """Return the sums of counts by source and day."""
+    by_day: dict[SourceBucket, Counts] = {}
+    for (source, bucket), counts in keyed.items():
+        by_day[source, day_of(bucket)] = plus(by_day.get((source, day_of(bucket))), counts)
+    return by_day
 
 
 def roll_rows(keyed: Mapping[SourceBucket, int], before: int) -> dict[SourceBucket, int]:
@@ -78,7 +110,7 @@ def plus(counts: Mapping[str, int] | None, more: Mapping[str, int]) -> Counts:
 
 
 def widened(within: int | range | None, before: int) -> int | range | None:
-    """Return the requested buckets, extended to the whole rolled-up day of the first one."""
+    """Return the requested buckets, extended to the whole rolled-up day or month of the first one."""
     if isinstance(within, range):
-        return range(day_of(within.start), within.stop) if within.start < before else within
-    return within if within is None or within >= before else day_of(within)
+        return range(rolled_bucket(within.start, before), within.stop)
+    return within if within is None else rolled_bucket(within, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,19 @@ from penstock.handover.dropped_frames import MAX_BUCKETS
 from penstock.ledger.audit_counts import audited
 from penstock.ledger.balance import UnlandedTail, balance, minutes
 from penstock.ledger.book.book import Book
-from penstock.ledger.book.daily_rollup import DAY, MIN_DETAIL_S, horizon, roll_counts, roll_rows, widened
+from penstock.ledger.book.bucket_tables import CountTable
+from penstock.ledger.book.daily_rollup import (
+    DAY,
+    DAYS_FOR_S,
+    MIN_DETAIL_S,
+    horizon,
+    month_limit,
+    month_of,
+    roll_counts,
+    roll_rows,
+    rolled_key,
+    widened,
+)
 from penstock.ledger.handler_deliveries import HandlerDelivery, routes
 from penstock.ledger.posts import AuditPost, LandedPost
 from penstock.ledger.time_series import series
@@ -85,6 +98,73 @@ def test_balance_is_unchanged_and_closes_in_every_stretch(
     assert sum(route.delivered for part in parts for route in part.routes) == sum(r.delivered for r in total.routes)
     middle = balance(rolled, {}, {}, minutes(cut * 1800))
     assert [route.unaccounted for route in middle.routes] in ([], [0])
+
+
+def start_of(day: date) -> int:
+    return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dates(date(1969, 1, 1), date(2400, 1, 1)), st.integers(0, DAY - 1))
+def test_month_of_a_bucket_begins_at_midnight_of_its_first_day(day: date, second: int) -> None:
+    assert month_of(start_of(day) + second) == start_of(day.replace(day=1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4 * 365), st.integers(0, 23), st.integers(1, 9)), max_size=40), st.data())
+def test_old_days_become_months_with_the_same_sums_whenever_they_are_rolled_up(
+    rows: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    first = start_of(date(2022, 3, 15))
+    before = first + data.draw(st.integers(0, 5 * 365)) * DAY
+    earlier = first + data.draw(st.integers(0, (before - first) // DAY)) * DAY
+    entered_at = data.draw(st.integers(0, len(rows)))
+    late, early = CountTable(), CountTable()
+    for number, (day, hour, count) in enumerate(rows):
+        key, counts = ("a", first + day * DAY + hour * 3600), {"x": count, "sum.y": (1 << 64) - count}
+        late.add(key, counts)
+        if number == entered_at:
+            early.roll_up(earlier)
+        early.add(rolled_key(key, earlier) if number >= entered_at else key, counts)
+    plain = roll_counts(dict(late), before)
+    for table in (late, early):
+        table.roll_up(before)
+        assert {key: dict(counts) for key, counts in table.items()} == {
+            key: {"x": counts["x"], "sum.y": -counts["x"] % (1 << 64)} for key, counts in plain.items()
+        }
+    assert sum(counts["x"] for counts in late.values()) == sum(count for _, _, count in rows)
+    limit = month_limit(before)
+    assert before - DAYS_FOR_S - 31 * DAY < limit <= before - DAYS_FOR_S
+    for bucket in late.buckets("a"):
+        assert bucket % (DAY if bucket < before else 3600) == 0
+        assert bucket >= limit or bucket == month_of(bucket)
+
+
+def test_listener_that_sends_every_day_for_thirty_years_has_few_buckets() -> None:
+    table = CountTable()
+    for day in range(30 * 365):
+        table.add(("a", day * DAY), {"accepted": 1})
+        if day % 100 == 0:
+            table.roll_up(day * DAY)
+    assert len(table) < 30 * 12 + 600
+    assert table.sums_of("a") == {"accepted": 30 * 365}
+
+
+def test_stretch_that_begins_in_a_rolled_up_month_has_the_complete_month() -> None:
+    first, before = start_of(date(2024, 1, 1)), start_of(date(2026, 1, 1))
+    book = Book()
+    for number, day in enumerate((0, 30, 31, 600)):
+        book.enter("events", Origin(SOURCE, first + day * DAY, 0, 0, counts=Counts({"accepted": 1})), number, 1)
+    book.roll_up(before)
+    pages = book.snapshot()
+    february = start_of(date(2024, 2, 1))
+    since = [balance(pages, {}, {}, minutes(first + day * DAY)).topics[0].logged for day in (0, 29, 31, 60)]
+    assert since == [4, 4, 2, 1]
+    assert balance(pages, {}, {}, minutes(0, february)).topics[0].logged == 2
+    assert balance(pages, {}, {}, first + 15 * DAY).topics[0].logged == 2
+    by_day = series(pages, {}, {}, before - 365 * DAY, DAY)
+    assert {start: counts["logged"] for start, counts in by_day.items()} == {first + 600 * DAY: 1}
+    assert series(pages, {}, {}, first + 5 * DAY, DAY)[first]["logged"] == 2
 
 
 def test_stretch_that_begins_in_a_rolled_up_day_has_the_complete_day() -> None:
