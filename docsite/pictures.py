@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from docsite.terminal import Line, draw_session, record_session
+from penstock.ledger.receipt import receipt
 from penstock.testing.pipe import Pipe, install_command, wait_until
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -25,6 +26,8 @@ SESSION = (
     "penstock trace events:0",
     "penstock events",
 )
+SENT_BEFORE = (0, 1, 20_001, 20_002)
+"""Messages sent before each of the first commands; a busy machine needs longer for them than a reader for a line."""
 PAGES = {"console": ("/", 760), "trace": ("/find?q=o-1", 420)}
 """The console's pages by name of their picture: path and height."""
 WIDTH = 1180
@@ -43,7 +46,20 @@ def with_ports_of(pipe: Pipe, command: str) -> str:
 
 def session(pipe: Pipe) -> list[Line]:
     """Record the session of the home page on a pipe."""
-    return record_session(SESSION, pipe.environment(), lambda command: with_ports_of(pipe, command))
+
+    def prepare(command: str) -> str:
+        messages = SENT_BEFORE[min(SESSION.index(command), len(SENT_BEFORE) - 1)]
+        wait_until(lambda: _is_known(pipe, messages), what=f"the balance has {messages} messages")
+        return with_ports_of(pipe, command)
+
+    return record_session(SESSION, pipe.environment(), prepare)
+
+
+def _is_known(pipe: Pipe, messages: int) -> bool:
+    """Return whether the daemon shows this number of messages, and each loss among the events."""
+    summary, events = receipt(pipe.balance()), pipe.get("/events")["events"]
+    named = sum(sum(event["lost"].values()) for event in events)
+    return (summary.sent, summary.parts["on_the_way"], named) == (messages, 0, summary.lost)
 
 
 @contextmanager

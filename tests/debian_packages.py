@@ -1,4 +1,4 @@
-"""Foreign daemons from Debian packages: downloaded once into the user's cache folder, run as a user.
+"""Foreign programs from Debian packages: downloaded once into the user's cache folder, run as a user.
 
 Nothing is installed: the packages and their missing libraries are unpacked there.
 """
@@ -28,8 +28,12 @@ def unpacked(name: str, packages: Sequence[str]) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as into:
             _fetch(packages, Path(into))
-            if not folder.is_dir():
+            try:
                 (Path(into) / "root").rename(folder)
+            except OSError:
+                # Another process has been quicker.
+                if not folder.is_dir():
+                    raise
     return folder
 
 

@@ -49,6 +49,9 @@ SCROLLABLE_AREAS_ARE_MARKED = """[...document.querySelectorAll(".wide, .tail, .s
 )"""
 """The page marks them at most five times a second."""
 
+MAX_RUNS = 3
+"""Runs of axe at most while areas are not marked: pages are updated once a second."""
+
 COLORS_HAVE_CHANGED = "document.getAnimations().every(animation => !(animation instanceof CSSTransition))"
 
 HAS_FADED_IN = """document.getAnimations().every(
@@ -128,7 +131,13 @@ def violations(page: Page, *disabled: str, only: tuple[str, ...] = ()) -> list[s
     if only:
         options["runOnly"] = list(only)
     axe = Axe(axe_script="0") if page.evaluate("'axe' in window") else Axe()  # it is half a megabyte to compile
-    findings = axe.run(page, options=options).response["violations"]
+    findings: list[dict[str, Any]] = []
+    for _ in range(MAX_RUNS):
+        findings = axe.run(page, options=options).response["violations"]
+        if not any(finding["id"] == "scrollable-region-focusable" for finding in findings):
+            break
+        # An update has put an area in place of another one since the page was found complete.
+        page.wait_for_function(SCROLLABLE_AREAS_ARE_MARKED, timeout=WAIT)
     return [
         f"{finding['id']}: {finding['help']}: {len(finding['nodes'])} such as {finding['nodes'][0]['html'][:200]}"
         f" {finding['nodes'][0].get('failureSummary')}"
