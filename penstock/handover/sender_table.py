@@ -43,6 +43,8 @@ FIRST, LAST, BEGAN, HEARD, PAUSE, COUNTS = range(6)
 COLUMNS = COUNTS + len(COUNT_NAMES)
 ACCEPTED, HOLE, INCOMPLETE, BAD_CHECKSUM, REFUSED, INVALID, OVERLONG = range(len(COUNT_NAMES))
 """Columns of ``Arrivals.counts``."""
+FEW_SENDERS = 200
+"""Number of senders up to which adding all columns takes less time than looking whether one is enough."""
 _ROW = np.dtype(f"V{8 * COLUMNS}")
 NAME_BYTES = 64
 RAW_IPV4, RAW_IPV6, TEXT = 4, 6, 1
@@ -86,8 +88,8 @@ class Arrivals(NamedTuple):
 
 
 def sender_counts(number: int) -> Ints:
-    """Return zeros for ``number`` senders."""
-    return np.zeros((number, len(COUNT_NAMES)), np.int64)
+    """Return zeros for ``number`` senders. Each column is contiguous, because most rounds write one of them only."""
+    return np.zeros((len(COUNT_NAMES), number), np.int64).T
 
 
 def distinct_senders(identities: Identities) -> tuple[npt.NDArray[np.uint64], Ints]:
@@ -269,7 +271,11 @@ class SenderTable:
         before = sections.newer[rows]
         values = before.view(np.int64).reshape(len(rows), COLUMNS).copy()
         _advance_times(values[:heard_count], now_us, listened)
-        values[:, COUNTS:] += counts
+        # Fast path: most rounds have no losses. One column takes 3 us for a thousand senders, all take 8.
+        if len(rows) > FEW_SENDERS and not counts[:, ACCEPTED + 1 :].any():
+            values[:, COUNTS] += counts[:, ACCEPTED]
+        else:
+            values[:, COUNTS:] += counts
         if len(self._free) < SPARE_ROWS // 2:
             rows, values = self._sum_smallest(rows, values)
             before = sections.newer[rows]

@@ -17,6 +17,7 @@ from penstock.handover.sender_reading import Senders, read_senders
 from penstock.handover.sender_table import (
     ACCEPTED,
     COUNT_NAMES,
+    FEW_SENDERS,
     FILE_BYTES,
     HOLE,
     HOST_OTHERS,
@@ -110,6 +111,21 @@ def test_table_counts_each_sender_over_rounds_and_restarts(listener: Listener) -
     assert listener.accepted() == {"a": 1, "b": 4, "c": 1}
     senders = listener.senders()
     assert (senders.first[1:] <= senders.last[1:]).all()
+
+
+@pytest.mark.parametrize("senders", [FEW_SENDERS, FEW_SENDERS + 1, 1000])
+def test_rounds_of_many_senders_count_messages_and_losses(listener: Listener, senders: int) -> None:
+    names = [f"10.0.{number // 256}.{number % 256}" for number in range(senders)]
+    listener.hear(*names, times=2)
+    counts = {name: sender_counts(1)[0] for name in names}
+    counts[names[7]][:] = range(10, 10 + len(COUNT_NAMES))
+    listener.table.stage(named_arrivals(counts), listener.position, NOW_US)
+    listener.table.confirm(listener.position)
+    assert listener.accepted() == {name: 12 if name == names[7] else 2 for name in names}
+    table = listener.senders()
+    (row,) = [index for index in range(len(table.kinds)) if table.name(index) == names[7]]
+    assert table.counts[row].tolist() == [12, *range(11, 10 + len(COUNT_NAMES))]
+    assert table.counts.sum() == 2 * senders + sum(range(10, 10 + len(COUNT_NAMES)))
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), max_size=60))

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.kafka.broker import HOST, Broker
+from penstock.kafka.broker import HOST, Broker, CannotStart
 from penstock.testing.pipe import free_ports, wait_until
 from tests.spark.spark_helpers import event
 from tests.system.host_network import HostNetwork, Namespaces, host_network
@@ -98,8 +98,15 @@ class Scene(LandingFleet):
         super().start()
 
     def start_broker(self) -> None:
+        def starts() -> bool:
+            try:
+                self.broker.start()
+            except CannotStart:  # next to everything else that starts again, it may need longer than its limit
+                return False
+            return True
+
         with self.at_central():
-            self.broker.start()
+            wait_until(starts, LANDING_WAIT_S, "the broker starts")
 
     def kill_services(self) -> None:
         super().kill_services()
