@@ -18,6 +18,8 @@ from penstock.cli.progress import Progress
 from penstock.files.change_log import record_command
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.config import Settings
     from penstock.landing.table_paths import Layout
 
@@ -52,6 +54,7 @@ def promote(
     if not TOPIC_NAME.fullmatch(topic) or not (settings.topics / topic).is_dir():
         fail(f"no topic is named {topic!r}; `penstock topics` lists them", 2)
     try:
+        from penstock.kafka.errors import KafkaAway
         from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock
         from penstock.landing.table_paths import Layout
         from penstock.upkeep.promote.kafka_writer import CannotSend
@@ -74,19 +77,19 @@ def promote(
             # Order: the pipeline's lock before the move, so that no pipeline lands from the log in between.
             # Held until this process ends.
             acquire_landing_lock(layout, threading.Event(), patience=0.0)
-            _move_pipeline(settings, layout)
-    except (CannotSend, CannotMove, PipelineRunning, FileNotFoundError) as error:
+            _move_pipeline(settings, layout, kafka)
+    except (CannotSend, CannotMove, KafkaAway, PipelineRunning, FileNotFoundError) as error:
         fail(error)
 
 
-def _move_pipeline(settings: Settings, layout: Layout) -> None:
+def _move_pipeline(settings: Settings, layout: Layout, kafka: Mapping[str, str]) -> None:
     from penstock.proof.posts.ledger_client import LedgerAway, LedgerClient, LedgerRefused
     from penstock.proof.posts.moved_topics import post_moves
     from penstock.upkeep.promote.promotion import move_pipeline
     from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint
 
     repair_checkpoint(layout)
-    for topic, moved_topic in move_pipeline(layout).items():
+    for topic, moved_topic in move_pipeline(layout, kafka).items():
         record_command(settings.data_dir, f"move the pipeline of topic {topic} to Kafka")
         where = ", ".join(
             f"partition {partition} from {offset:,} on" for partition, offset in sorted(moved_topic.begins.items())

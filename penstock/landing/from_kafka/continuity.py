@@ -28,6 +28,8 @@ MAX_WAIT_S = 60.0
 """Limit: a batch waits as long for the ids of its topics, while brokers restart; then it is repeated."""
 UNKNOWN_WAIT_S = 5.0
 """Limit: a broker may not know a new topic for a moment; then a missing topic counts as deleted."""
+CUT_CONFIRMED_S = 10.0
+"""Time for which Kafka must show a lower end: a new leader may know less than it has stored. A cut stays stored."""
 RETRY_INTERVAL_S = 0.5
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The id that brokers before Kafka 2.8 give: of them only a lower end shows that a topic was created again."""
@@ -71,6 +73,10 @@ class KafkaContinuity:
     def after_reading(self, ends: Mapping[str, int]) -> None:
         """Check the ids again, and store new ones. Raises OffsetsRestarted, KafkaAway, OSError."""
         self._compare(self._read_ids({topic_of(name) for name in ends}))
+        self.store_ids()
+
+    def store_ids(self) -> None:
+        """Store the ids that were noted since the last call. Raises OSError."""
         if self._ids != _load_marks(self._path)[0]:
             self._write()
 
@@ -81,21 +87,31 @@ class KafkaContinuity:
             return
         names = {topic_of(name) for name in lower}
         self._compare(self._read_ids(names))
-        views = KafkaPartitions(self._kafka).views(sorted(names))
-        for name in sorted(lower):
-            if name not in views or views[name].end >= landed[name]:
-                # A broker that has just become the leader, or that does not know the partition yet, or a topic that is
-                # being deleted; the next plan has the right end.
-                continue
-            topic = topic_of(name)
-            self._cut[topic] = (
-                f"partition {name} of Kafka ends at {lower[name]}, and its offsets before {landed[name]} have landed: "
-                f"topic {topic} was created again, or its end was cut. {REMEDY}"
-            )
-            # Order: stored first. Later offsets may pass the landed ones, and then nothing else shows it.
-            self._write()
-            raise OffsetsRestarted(self._cut[topic])
-        raise KafkaAway(f"Kafka showed an earlier end of {min(lower)} for a moment: the batch is planned again")
+        if (name := self._confirmed_cut({name: landed[name] for name in lower})) is None:
+            raise KafkaAway(f"Kafka showed an earlier end of {min(lower)} for a moment: the batch is planned again")
+        topic = topic_of(name)
+        self._cut[topic] = (
+            f"partition {name} of Kafka ends at {lower[name]}, and its offsets before {landed[name]} have landed: "
+            f"topic {topic} was created again, or its end was cut. {REMEDY}"
+        )
+        # Order: stored first. Later offsets may pass the landed ones, and then nothing else shows it.
+        self._write()
+        raise OffsetsRestarted(self._cut[topic])
+
+    def _confirmed_cut(self, landed: Mapping[str, int]) -> str | None:
+        """Return a partition that ends before its landed offset for ``CUT_CONFIRMED_S``. Raises KafkaAway.
+
+        Not one that Kafka does not show: its broker does not know it yet, or its topic is being deleted.
+        """
+        suspects, confirmed_at = sorted(landed), time.monotonic() + CUT_CONFIRMED_S
+        partitions = KafkaPartitions(self._kafka)
+        while suspects:
+            views = partitions.views(sorted({topic_of(name) for name in suspects}))
+            suspects = [name for name in suspects if name in views and views[name].end < landed[name]]
+            if suspects and time.monotonic() >= confirmed_at:
+                return suspects[0]
+            time.sleep(RETRY_INTERVAL_S if suspects else 0)
+        return None
 
     def _selected(self, topics: Iterable[str]) -> list[str]:
         return sorted(topic for topic in topics if is_selected(topic, self._patterns))

@@ -20,6 +20,7 @@ from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.kafka.origin_header import LOG_OFFSET_HEADER, ORIGIN_HEADER
+from penstock.landing.from_kafka.continuity import KafkaContinuity
 from penstock.landing.from_kafka.offset_map import Move, OffsetMap, load_maps, map_path
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
@@ -153,11 +154,11 @@ def to_records(offsets: Sequence[int], part: pa.RecordBatch, origin: Origin) -> 
         yield OutgoingRecord(payload, key, headers, millis)
 
 
-def move_pipeline(layout: Layout) -> dict[str, Move]:
+def move_pipeline(layout: Layout, kafka: Mapping[str, str]) -> dict[str, Move]:
     """Move the pipeline to Kafka and return the moves by topic of the log; empty if it was moved before.
 
     Requires that the pipeline does not run, that no batch is half done, and that every topic it landed from the log is
-    copied. Raises CannotMove.
+    copied. ``kafka``: the client's properties. Raises CannotMove, KafkaAway.
     """
     last_batch = newest_commit(layout.checkpoint)
     if last_batch < 0:
@@ -169,10 +170,21 @@ def move_pipeline(layout: Layout) -> dict[str, Move]:
             raise CannotMove(f"the pipeline also reads {topic}: run `penstock promote {topic} --to kafka` first")
     bucket = read_plan(layout.checkpoint, last_batch).landed_at // 1000 // BUCKET_SECONDS * BUCKET_SECONDS
     moves = {topic: Move(end, maps[topic].kafka_ends_before(end), bucket) for topic, end in landed.items()}
+    continuity = KafkaContinuity(kafka, ["*"], layout.continuity)
+    # Order: the ids before the move, so that a topic that is created again after it is recognized by the first batch.
+    # They are stored once the position is Kafka's: the file has the marks of the log's topics until then.
+    continuity.before_reading(
+        {
+            maps[topic].partition_name(partition): offset
+            for topic in moves
+            for partition, offset in moves[topic].begins.items()
+        }
+    )
     for topic, topic_move in moves.items():
         maps[topic].record_move(topic_move)
     if moves:
         _write_position(layout, last_batch, moves, maps)
+        continuity.store_ids()
     return moves
 
 

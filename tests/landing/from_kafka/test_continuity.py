@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from pathlib import Path
 
@@ -65,7 +67,10 @@ def test_topic_that_is_created_again_while_its_first_batch_is_read_is_recognized
         running.after_reading({f"{topic}/0": 1})
 
 
-def test_lower_end_is_confirmed_and_remembered(kafka_broker: Broker, topic: str, tmp_path: Path) -> None:
+def test_lower_end_is_confirmed_and_remembered(
+    kafka_broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.landing.from_kafka.continuity.CUT_CONFIRMED_S", 1.0)
     producer = Producer({"bootstrap.servers": kafka_broker.address})
     for _ in range(5):
         producer.produce(topic, b"text")
@@ -80,6 +85,28 @@ def test_lower_end_is_confirmed_and_remembered(kafka_broker: Broker, topic: str,
         running.check_ends({name: 9}, {name: 3})
     with pytest.raises(OffsetsRestarted, match="ends at 3"):
         continuity(kafka_broker, marks, topic).check()
+
+
+def test_lower_end_that_passes_while_it_is_confirmed_is_no_cut(
+    kafka_broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a new leader shows it, until it knows of what it has stored."""
+    monkeypatch.setattr("penstock.landing.from_kafka.continuity.CUT_CONFIRMED_S", 60.0)
+    producer = Producer({"bootstrap.servers": kafka_broker.address})
+    running = continuity(kafka_broker, tmp_path / "marks.json", topic)
+
+    def send_later() -> None:
+        time.sleep(1)
+        for _ in range(9):
+            producer.produce(topic, b"text")
+        producer.flush(30)
+
+    sending = threading.Thread(target=send_later)
+    sending.start()
+    with pytest.raises(KafkaAway, match="planned again"):
+        running.check_ends({f"{topic}/0": 9}, {f"{topic}/0": 3})
+    sending.join()
+    continuity(kafka_broker, tmp_path / "marks.json", topic).check()
 
 
 def test_kafka_that_does_not_answer_is_checked_with_the_next_batch(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from penstock.client.relay.tally import relayed_origin
 from penstock.counts import Origin
+from penstock.files.checked_document import read_document
 from penstock.kafka.broker import Broker
 from penstock.kafka.origin_header import LOG_OFFSET_HEADER, ORIGIN_HEADER, OriginReader
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
@@ -146,8 +147,10 @@ def test_pipeline_continues_in_kafka_at_its_offset(
         promotion = Promotion(topics, landing.layout, name, kafka, name)
         assert promotion.copy() == 13
         promotion.close()
-        assert move_pipeline(landing.layout)[name].landed == 4
-        assert move_pipeline(landing.layout) == {}
+        assert move_pipeline(landing.layout, kafka)[name].landed == 4
+        assert move_pipeline(landing.layout, kafka) == {}
+        # A topic that is created again after the move is recognized before its first batch.
+        assert read_document(landing.layout.continuity)["ids"].keys() == {name}
         for _ in range(2):
             post_moves(topics, landing.layout, ledger)
         with pytest.raises(SourceDiffers, match="landed from Kafka"):
