@@ -24,6 +24,7 @@ import argparse
 import errno
 import logging
 import os
+import re
 import shutil
 import signal
 import threading
@@ -43,7 +44,8 @@ from penstock.errors import PenstockError
 from penstock.files.disk_space import describe_full, is_disk_full, wait_for_space
 from penstock.files.errors import DamagedFile
 from penstock.handover.heartbeat import publish_heartbeat
-from penstock.handover.landing_failure import WORKER_CAUSE, FailurePage, read_landing_failure
+from penstock.handover.landing_failure import WORKER_CAUSE, FailurePage, main_cause, read_landing_failure
+from penstock.kafka.errors import KafkaAway
 from penstock.landing.daemon_connection import configured_connection
 from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import acquire_landing_lock
@@ -89,6 +91,10 @@ than restarting the JVM.
 """
 IDLE_MESSAGES = ("Waiting for data to arrive", "Waiting for next trigger")
 """Spark's messages between two triggers: without data that is available, all that waited has landed."""
+KAFKA_AWAY = re.compile(
+    r"^Kafka (at|showed) |\bkafka\.common\.errors\.(Timeout|Disconnect|Network|\w+NotAvailable|NotLeader\w+)Exception"
+)
+"""Errors of the query that pass by themselves, once the brokers answer."""
 FEATURE_POLL_S = 10.0
 """Interval between checks whether a table has lost a feature that Penstock does not write; each reads its log."""
 
@@ -123,7 +129,7 @@ def run(
     ``spark``: settings of the session. ``ledger``: receiver of proofs; None posts none. ``follow``: settings that a
     reload changes. ``heartbeats``: pages, in one of which the process shows that it runs. Raises PipelineRunning,
     NoJava, CannotFetch, UnknownFormat, BadTransform, TablesRefused, AnotherWriter, OffsetsRestarted, SparkGone,
-    DiskFull.
+    DiskFull, KafkaAway.
     """
     landing.transform.check()
     stop = stop or threading.Event()
@@ -244,6 +250,10 @@ def _land(
     _LOGGER.info("%s", _report(proof_worker.progress))
     if is_disk_full(RuntimeError(error)):
         raise OSError(errno.ENOSPC, error)
+    if landing.kafka is not None and KAFKA_AWAY.search(error):
+        address = landing.kafka.get("bootstrap.servers")
+        text = main_cause(error)
+        raise KafkaAway(text if text.startswith("Kafka") else f"Kafka at {address} does not answer: {text}")
     if error:
         failures.record(error)
     elif once and not stop.is_set():
@@ -491,6 +501,10 @@ def wait_until_useful(error: Exception, settings: config.Settings, stop: threadi
         table = Layout.for_tables(settings.tables).landed
         errors = FeatureNotWritten, DamagedFile, TablesAway
         _wait_until_passes(lambda: DeltaTable(table).check_features(), errors, f"{table} can be written again", stop)
+    if isinstance(error, KafkaAway):
+        _LOGGER.warning("the pipeline waits for Kafka, and starts again then; nothing is lost")
+        kafka = landing_of(settings).continuity()
+        _wait_until_passes(kafka.check_answers, (KafkaAway,), "Kafka answers", stop)
     if isinstance(error, OffsetsRestarted):
         continuity = landing_of(settings).continuity(retries=False)
         passed = "no topic is known to have begun again now"

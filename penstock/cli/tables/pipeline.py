@@ -180,6 +180,7 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     """Run the pipeline until SIGTERM or SIGINT; return the exit status. ``is_child``: of ``penstock up``."""
     require_spark()
     from penstock.handover.paths import pipeline_state_files
+    from penstock.kafka.errors import KafkaAway
     from penstock.proof.posts.ledger_client import LedgerClient
     from penstock.spark.pipeline import DiskFull, landing_of, wait_until_useful
     from penstock.spark.pipeline import run as run_landing
@@ -200,7 +201,7 @@ def land(settings: Settings, once: bool = False, is_child: bool = False) -> int:
     except (RuntimeError, ValueError, OSError) as error:
         if isinstance(error, OSError) and not is_disk_full(error):
             raise
-        if not is_child and (once or not isinstance(error, DiskFull)):
+        if not is_child and (once or not isinstance(error, DiskFull | KafkaAway)):
             fail(error)
         logging.getLogger(__name__).critical("%s", error)
         wait_until_useful(error, settings, stop)

@@ -63,6 +63,11 @@ class KafkaContinuity:
             except KafkaAway:
                 return
 
+    def check_answers(self) -> None:
+        """Check that Kafka gives ids of the selected topics, also of those that landed. Raises KafkaAway."""
+        views = KafkaPartitions(self._kafka).views(self._patterns)
+        self._read_ids({*map(topic_of, views), *self._selected(self._ids)}, max_wait_s=0)
+
     def before_reading(self, ends: Mapping[str, int]) -> None:
         """Note the ids of new topics. Raises OffsetsRestarted, KafkaAway."""
         ids = self._read_ids({topic_of(name) for name in ends})

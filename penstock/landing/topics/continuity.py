@@ -35,6 +35,9 @@ class Continuity(Protocol):
     def check(self) -> None:
         """Check the selected topics, at a start and from time to time, as the file says. Raises OffsetsRestarted."""
 
+    def check_answers(self) -> None:
+        """Check that Kafka answers and shows the selected topics. Raises KafkaAway."""
+
     def check_ends(self, landed: Mapping[str, int], ends: Mapping[str, int]) -> None:
         """Check that planned ends are not before landed ones. Raises OffsetsRestarted."""
 
@@ -63,6 +66,9 @@ class LogContinuity:
             for topic, view in self._store.views(self._patterns).items():
                 with contextlib.suppress(FileNotFoundError, LogError):
                     self._check_topic(topic, view)
+
+    def check_answers(self) -> None:
+        """Do nothing: a log that does not answer is waited for in each call."""
 
     def check_ends(self, landed: Mapping[str, int], ends: Mapping[str, int]) -> None:
         """Do nothing: a plan of the log never goes back."""
