@@ -40,7 +40,7 @@ UNMARKED: dict[str, dict[str, str]] = {
         "wrong clock": "minutes are given by the log's clock: shown with the log",
     },
     "requests": {
-        **dict.fromkeys((disaster for disaster in _DISK if disaster != "full disk"), _LOG_BUFFER),
+        **dict.fromkeys((disaster for disaster in _DISK if disaster not in ("full disk", "failing disk")), _LOG_BUFFER),
         "wrong clock": "minutes are given by the log's clock: shown with the log",
         "peer away": "the sender repeats what was not acknowledged: shown with SIGKILL",
     },
@@ -82,9 +82,7 @@ UNMARKED: dict[str, dict[str, str]] = {
         _NO_FILES,
     )
     | {"wrong clock": _AGE},
-    "Kafka protocol": dict.fromkeys(
-        ("SIGSTOP", "power cut", "full disk", "failing disk", "wrong clock", "other format"), _DAEMON
-    )
+    "Kafka protocol": dict.fromkeys(("SIGSTOP", "power cut", "full disk", "wrong clock", "other format"), _DAEMON)
     | {"peer away": "clients repeat what was not acknowledged: shown with SIGKILL", "foreign writer": _ONLY_WRITER},
     "large messages": dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes"), "Kafka stores them")
     | {

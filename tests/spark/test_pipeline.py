@@ -23,6 +23,8 @@ from bench.sustained import events
 from penstock.config import load
 from penstock.counts import Origin
 from penstock.handover.landing_failure import read_landing_failure
+from penstock.kafka.broker import Broker
+from penstock.kafka.errors import KafkaAway
 from penstock.landing import landing_lock
 from penstock.landing.journal import read_journal
 from penstock.landing.landing_lock import PipelineRunning, acquire_landing_lock, landing_process
@@ -35,7 +37,7 @@ from penstock.proof.evidence import read_rows
 from penstock.proof.proofs import read_proofs
 from penstock.proof.prover import rebuild
 from penstock.spark import pipeline
-from penstock.spark.pipeline import landing_of, main, run
+from penstock.spark.pipeline import KAFKA_AWAY, landing_of, main, run, wait_until_useful
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.testing import wait_until
@@ -409,6 +411,42 @@ def test_lock_is_held_until_the_running_commit_ends_after_the_jvm_is_killed(tmp_
     assert last.returncode == 0, log_text
     assert proved_to(layout) == 13
     assert sorted(read_rows(layout.landed, table_of(layout).active())["offset"].to_pylist()) == [*range(10), 12]
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        ("Kafka at 127.0.0.1:9 does not give the ids of topics: Local: Timed out", True),
+        ("... Caused by: org.apache.kafka.common.errors.TimeoutException: Call(callName=listTopics) timed out", True),
+        ("org.apache.kafka.common.errors.CoordinatorNotAvailableException: The coordinator is not available.", True),
+        ("org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed", False),
+        ("topic Kafka at t was deleted and created again", False),
+    ],
+)
+def test_errors_of_brokers_that_do_not_answer_are_waited_for(error: str, passes: bool) -> None:
+    assert bool(KAFKA_AWAY.search(error)) is passes
+
+
+@pytest.mark.survives("landing from Kafka", "peer away")
+def test_pipeline_waits_until_a_stopped_kafka_continues(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("penstock.spark.pipeline.FEATURE_POLL_S", 0.1)
+    monkeypatch.setattr("penstock.landing.from_kafka.partitions.ANSWER_TIMEOUT_S", 1.0)
+    kafka = ["pipeline.source=kafka", f"pipeline.kafka.bootstrap.servers={kafka_broker.address}"]
+    settings = load(None, [f"data_dir={tmp_path}", *kafka])
+    waiting = threading.Thread(target=wait_until_useful, args=(KafkaAway("away"), settings, threading.Event()))
+    assert kafka_broker.pid
+    os.kill(kafka_broker.pid, signal.SIGSTOP)
+    try:
+        waiting.start()
+        wait_for(lambda: "the pipeline waits for Kafka, and starts again then; nothing is lost" in caplog.messages)
+        waiting.join(3)
+        assert waiting.is_alive()
+    finally:
+        os.kill(kafka_broker.pid, signal.SIGCONT)
+    waiting.join(60)
+    assert not waiting.is_alive()
 
 
 def test_bad_transformation_is_refused_before_the_start(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,10 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 from penstock.testing.pipe import HTTP, Pipe, wait_until
 from tests.server import certificates
 from tests.small_disk import small_file_system
+from tests.system.browser import browser
+from tests.system.console_process import WAIT, opened, running_console
 
 CONFIGURATION = """
 buffer.term_length = "2MiB"
@@ -51,10 +55,11 @@ def assert_takes_lines(pipe: Pipe) -> None:
     assert pipe.settled()["unaccounted"] == 0
 
 
-@pytest.mark.survives("log buffer", "full disk")
-def test_listener_whose_log_buffer_does_not_fit_is_named_everywhere_and_starts_with_space(tmp_path: Path) -> None:
-    with small_file_system(tmp_path / "disk", "30m") as disk:
-        pipe = Pipe(tmp_path, "log.flight=", f"data_dir={disk}")
+@contextlib.contextmanager
+def pipe_on_a_full_disk(folder: Path) -> Iterator[tuple[Pipe, Path]]:
+    """Yield a pipe that runs without room for the log buffer of its listener, and a file whose removal gives room."""
+    with small_file_system(folder / "disk", "30m") as disk:
+        pipe = Pipe(folder, "log.flight=", f"data_dir={disk}")
         pipe.data_dir = disk
         pipe.configure(CONFIGURATION)
         with (disk / "ballast").open("wb") as ballast:
@@ -63,27 +68,54 @@ def test_listener_whose_log_buffer_does_not_fit_is_named_everywhere_and_starts_w
         try:
             wait_until(pipe.answers)
             wait_until(lambda: not_started(pipe), what="the receiver is named")
-            assert_refused(pipe)
-            reason = f"receiver lines cannot start in {disk}/buffers: no space left on device: its log buffer needs"
-            assert reason in not_started(pipe)["receiver lines"]
-            assert "bytes more" in not_started(pipe)["receiver lines"]
-            balance = output(pipe, "balance")
-            assert balance.startswith("Nomessagehasarrivedyet;receiverlinescannotstart0sent")
-            for text in (balance, output(pipe, "events"), output(pipe, "doctor"), output(pipe, "pipeline", "status")):
-                assert reason.removeprefix("receiver ").replace(" ", "") in text, text
-            gauge = 'penstock_process_not_started_seconds{process="receiver lines"}'
-            assert gauge in HTTP.get(f"http://{pipe.http}/metrics").text
-            wait_until(
-                lambda: (
-                    "PenstockCannotStart"
-                    in {rule["alarm"] for rule in pipe.get("/alarms")["alarms"] if rule["state"] == "firing"}
-                )
-            )
-            (disk / "ballast").unlink()
-            assert_takes_lines(pipe)
-            assert "receiverlinescouldnotstartfor" in output(pipe, "events")
+            yield pipe, disk / "ballast"
         finally:
             pipe.stop()
+
+
+@pytest.mark.survives("log buffer", "full disk")
+def test_listener_whose_log_buffer_does_not_fit_is_named_everywhere_and_starts_with_space(tmp_path: Path) -> None:
+    with pipe_on_a_full_disk(tmp_path) as (pipe, ballast):
+        assert_refused(pipe)
+        reason = (
+            f"receiver lines cannot start in {pipe.data_dir}/buffers: no space left on device: its log buffer needs"
+        )
+        assert reason in not_started(pipe)["receiver lines"]
+        assert "bytes more" in not_started(pipe)["receiver lines"]
+        balance = output(pipe, "balance")
+        assert balance.startswith("Nomessagehasarrivedyet;receiverlinescannotstart0sent")
+        for text in (balance, output(pipe, "events"), output(pipe, "doctor"), output(pipe, "pipeline", "status")):
+            assert reason.removeprefix("receiver ").replace(" ", "") in text, text
+        gauge = 'penstock_process_not_started_seconds{process="receiver lines"}'
+        assert gauge in HTTP.get(f"http://{pipe.http}/metrics").text
+        wait_until(
+            lambda: (
+                "PenstockCannotStart"
+                in {rule["alarm"] for rule in pipe.get("/alarms")["alarms"] if rule["state"] == "firing"}
+            )
+        )
+        ballast.unlink()
+        assert_takes_lines(pipe)
+        assert "receiverlinescouldnotstartfor" in output(pipe, "events")
+
+
+def test_console_shows_a_receiver_that_cannot_start_until_it_starts(tmp_path: Path) -> None:
+    reason = "Receiver lines cannot start in"
+    with (
+        pipe_on_a_full_disk(tmp_path) as (pipe, ballast),
+        running_console(pipe) as console,
+        browser() as chromium,
+    ):
+        pages = [opened(chromium, console, path) for path in ("/", "/listeners")]
+        for page, _ in pages:
+            expect(page.locator(".state")).to_have_text("receiver lines cannot start", timeout=WAIT)
+            expect(page.get_by_text(reason).first).to_contain_text("no space left on device", timeout=WAIT)
+        ballast.unlink()
+        assert_takes_lines(pipe)
+        for page, wrong in pages:
+            expect(page.locator(".state")).not_to_contain_text("cannot start", timeout=WAIT)
+            expect(page.get_by_text(reason)).to_have_count(0, timeout=WAIT)
+            assert wrong == []
 
 
 def spoil_certificate(folder: Path) -> Callable[[], object]:

@@ -46,8 +46,9 @@ def build(daemon: Daemon, settings: Settings) -> None:
         names = list(daemon.stat.get("listeners", {}))
         if not names:
             with panel("Listeners", "none has reported yet; open this page again once the first one runs"):
-                Html().show(findings_html(not_started(daemon)))
+                missing = Html()
                 Html().show(first_message_html(settings))
+            live(lambda: missing.show(findings_html(not_started(daemon))))
             return
         if daemon.is_empty:
             with panel("Send a first message"):
