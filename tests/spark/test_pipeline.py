@@ -44,6 +44,7 @@ from penstock.testing import wait_until
 from penstock.testing.processes import anonymous
 from penstock.upkeep.believed_clock import BelievedClock
 from tests.landing.transform import functions
+from tests.small_disk import small_file_system
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import BUCKET, event
 from tests.spark.spark_helpers import append as append_to_folder
@@ -411,6 +412,33 @@ def test_lock_is_held_until_the_running_commit_ends_after_the_jvm_is_killed(tmp_
     assert last.returncode == 0, log_text
     assert proved_to(layout) == 13
     assert sorted(read_rows(layout.landed, table_of(layout).active())["offset"].to_pylist()) == [*range(10), 12]
+
+
+@pytest.mark.survives("landing from the log", "full disk")
+@pytest.mark.spark
+def test_pipeline_that_runs_alone_waits_while_the_disk_is_full_and_continues_by_itself(
+    tmp_path: Path, running: Daemon
+) -> None:
+    with small_file_system(tmp_path / "tables", "64m") as tables, (tmp_path / "pipeline.log").open("w") as log:
+        layout = Layout.for_tables(tables)
+        append(running, 0, 500)
+        alone = start(tmp_path, running.http, stderr=log, program=("-m", "penstock.cli.main", "pipeline", "run"))
+        try:
+            wait_for(lambda: proved_to(layout) == 503)
+            with open(tables / "ballast", "ab", buffering=0) as ballast, contextlib.suppress(OSError):
+                while ballast.write(bytes(4096)):
+                    pass
+            append(running, 1000, 500)
+            message = "the pipeline waits for space on the disk, and starts again then; nothing is lost"
+            wait_for(lambda: message in (tmp_path / "pipeline.log").read_text())
+            assert alone.poll() is None
+            (tables / "ballast").unlink()
+            wait_for(lambda: proved_to(layout) == 1006)
+            assert (tmp_path / "pipeline.log").read_text().count(message) == 1
+        finally:
+            alone.terminate()
+            alone.wait(60)
+        assert running.ledger.balance().unaccounted == 0
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class KafkaContinuity:
                 return
 
     def check_answers(self) -> None:
-        """Check that Kafka gives ids of the selected topics, also of those that landed. Raises KafkaAway."""
+        """Check that Kafka gives ids of the selected topics, and of topics that landed. Raises KafkaAway."""
         views = KafkaPartitions(self._kafka).views(self._patterns)
         self._read_ids({*map(topic_of, views), *self._selected(self._ids)}, max_wait_s=0)
 

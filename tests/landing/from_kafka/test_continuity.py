@@ -93,7 +93,7 @@ def test_lower_end_is_confirmed_and_remembered(
 def test_lower_end_that_passes_while_it_is_confirmed_is_no_cut(
     kafka_broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a new leader shows it, until it knows of what it has stored."""
+    """A new leader shows a lower end until it knows what it has stored."""
     monkeypatch.setattr("penstock.landing.from_kafka.continuity.CUT_CONFIRMED_S", 60.0)
     producer = Producer({"bootstrap.servers": kafka_broker.address})
     running = continuity(kafka_broker, tmp_path / "marks.json", topic)
