@@ -11,9 +11,17 @@ from hypothesis import strategies as st
 from penstock.landing.rows.engine import compute
 from penstock.landing.rows.long_numbers import AS_NUMBER, AS_STRING, MARKED, mark_long_numbers, unmarked
 
-LONG = ("0.10000000000000001", "-123456789012345678.5", "1" * 38, "-" + "9" * 17, "1.2345678901234567890123e10")
+LONG = (
+    "0.10000000000000001",
+    "-123456789012345678.5",
+    "1" * 38,
+    "-" + "9" * 17,
+    "1.2345678901234567890123e10",
+    "1e-400",
+    "-4.35E-0320",
+)
 SHORT = ("1.5", "1760000000000", "2e300", "0", "1.234567890123456e-7", "123456789012.125")
-STRINGS = ('":1.00000000000000000001,"', '"\\""', '"\\\\"', '"2026-01-31T14:00:00.123456Z"', '"é"')
+STRINGS = ('"\ue000"', '":1.00000000000000000001,"', '"\\""', '"\\\\"', '"2026-01-31T14:00:00.123456Z"', '"é"')
 TEXTS = st.recursive(
     st.sampled_from([*LONG, *SHORT, *STRINGS, "null", "true"]),
     lambda inner: (
@@ -49,7 +57,8 @@ def _numbers(text: str) -> list[str]:
 
 
 def _is_long(number: str) -> bool:
-    return len(number.lstrip("-").partition("e")[0]) >= 17
+    digits, _, exponent = number.lstrip("-").lower().partition("e")
+    return len(digits) >= 17 or (exponent.startswith("-") and len(exponent) > 3)
 
 
 def _string_if_long(number: str) -> str | float:
@@ -57,6 +66,6 @@ def _string_if_long(number: str) -> str | float:
 
 
 def test_texts_that_are_not_marked() -> None:
-    number = LONG[0]
-    texts = [f'{{"a":{number}"}}', f'["\ue000",{number}]', f'["\\uE000",{number}]', f'{{"a":{number}', f'"{number}"x']
+    number = LONG[2]
+    texts = [f'{{"a":{number}"}}', f'["\ue0001",{number}]', f'["\\uE000-",{number}]', f'{{"a":{number}', f'"{number}"x']
     assert mark_long_numbers(pa.array(texts)).to_pylist() == [None] * len(texts)
