@@ -101,6 +101,11 @@ class Layout:
         return self.tables / "_checkpoints" / "landed.foreign.json"
 
     @property
+    def returned(self) -> Path:
+        """The deleted rows that other programs brought back, and that were deleted again."""
+        return self.tables / "_checkpoints" / "landed.returned.json"
+
+    @property
     def continuity(self) -> Path:
         """Times of landed rows, or ids of Kafka's topics: they show that offsets of a topic begin again."""
         return self.tables / "_checkpoints" / "landed.continuity.json"

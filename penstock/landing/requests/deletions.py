@@ -258,14 +258,15 @@ class DeletionRecord:
 
         ``by_penstock``: only of deletions on request and by retention.
         """
-        return joined(self._each_readable(by_penstock))
+        return joined(runs for _, runs in self.readable_deletions(by_penstock=by_penstock))
 
-    def _each_readable(self, by_penstock: bool) -> Iterator[dict[str, Runs]]:
+    def readable_deletions(self, *, by_penstock: bool = False) -> Iterator[tuple[Deletion, dict[str, Runs]]]:
+        """Yield each deletion with its offsets, by topic, as ``readable_runs`` joins them."""
         for deletion in self.deletions:
             if by_penstock and deletion.why == FOREIGN:
                 continue
             try:
-                yield self._runs_of(deletion)
+                yield deletion, self._runs_of(deletion)
             except DamagedFile as error:
                 _LOGGER.error(
                     "rows of deletion %d that are back in the table may count twice: %s", deletion.number, error

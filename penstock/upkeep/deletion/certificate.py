@@ -12,6 +12,7 @@ from penstock.landing.mirror_lag import mirrored_deletion
 from penstock.landing.requests.deletions import FOREIGN, RETENTION, DeletionRecord
 from penstock.landing.table_paths import TYPED_MARK, Layout
 from penstock.landing.typed.typed_delta import typed_names
+from penstock.upkeep.deletion.returned_rows import returns_of_deletion
 
 REMOVED, WAITING, RETAINED, ROWS_DELETED, UNKNOWN = "removed", "waiting", "retained", "rows_deleted", "unknown"
 """States of a copy.
@@ -39,6 +40,7 @@ def certify(layout: Layout, number: int) -> dict[str, Any]:
         path.stem: _export_state(layout, path.stem, number, record["why"])
         for path in sorted(layout.exports.glob("*.json"))
     }
+    record["returned"] = returns_of_deletion(layout, number, record["offsets"])
     return {**record, "certified_at": datetime.now(UTC).isoformat(), "copies": copies}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from penstock.errors import PenstockError
 from penstock.files.checked_document import write_document
@@ -33,7 +34,7 @@ from penstock.proof.commit_notes import (
     version_seen,
 )
 from penstock.proof.foreign_deletions import noted_filled_offsets
-from penstock.upkeep.deletion.returned_rows import delete_returned_rows, examine_typed_tables
+from penstock.upkeep.deletion.returned_rows import changed_files, delete_returned_rows, examine_typed_tables
 
 MAX_COMPLAINTS = 100
 """Limit: the newest are kept, and reread at each look."""
@@ -84,8 +85,8 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
-    is_due |= any(not fault.file and fault not in noted for fault in complaints)
-    has_failed = not _delete_returned(layout, table) if is_due else awaits_deletion(layout)
+    back = sorted({fault.version for fault in complaints if not fault.file and (is_due or fault not in noted)})
+    has_failed = not _delete_returned(layout, table, back, is_due) if is_due or back else awaits_deletion(layout)
     # Order: the requests and deletions first, see above.
     _write(layout, max(newest, examined), complaints, brought_back, typed, named, filled, has_failed)
     return changes
@@ -103,19 +104,28 @@ def _examine_typed(layout: Layout, *, everything: bool) -> tuple[dict[str, int],
     return typed, named
 
 
-def _delete_returned(layout: Layout, table: DeltaTable) -> bool:
-    """Delete rows again that came back to ``landed``, and report whether none is left.
+def _delete_returned(layout: Layout, table: DeltaTable, versions: Sequence[int], is_repeated: bool) -> bool:
+    """Delete rows again that commits of these versions brought back to ``landed``, and report whether none is left.
 
-    The complaint about them holds until they are gone.
+    ``is_repeated``: an earlier attempt failed. The complaint about them holds until they are gone.
     """
+    commits = [commit for version in versions if (commit := table.foreign_commit(version)) is not None]
+    listed = table.active
+    if commits and not is_repeated:
+        # Fast path: of three million rows in 300 files, only the files of the commits are read.
+        listed = partial(changed_files, table, commits, table.active)
     try:
         with hold_upkeep_lock(layout):
-            rows = delete_returned_rows(table, DeletionRecord(layout).readable_runs(by_penstock=True), table.active)
+            record = DeletionRecord(layout)
+            back = delete_returned_rows(layout, table, record.readable_runs(by_penstock=True), listed, commits)
     except (PenstockError, OSError) as error:
         _LOGGER.error("%s: deleted rows that are back stay until a later attempt: %s", layout.landed, error)
         return False
-    if rows:
-        _LOGGER.warning("%s: %d rows that had come back are deleted again", layout.landed, rows)
+    if back.rows:
+        advice = "`penstock tables certificate` of their deletion names more"
+        _LOGGER.warning(
+            "%s: %d rows that had come back are deleted again: %s; %s", layout.landed, back.rows, back, advice
+        )
     return True
 
 

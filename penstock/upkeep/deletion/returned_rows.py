@@ -7,24 +7,58 @@ or a CLONE shows it until the next look at the table's log, and is named. Rows t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+
+from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.landing.landing_lock import hold_upkeep_lock
-from penstock.landing.offset_runs import Runs
+from penstock.landing.offset_runs import NO_RUNS, Runs, count_offsets, intersection, joined
 from penstock.landing.requests.deletions import DeletionRecord
+from penstock.landing.row_sums import with_partitions
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
-from penstock.landing.table.table_file import TableFile
+from penstock.landing.table.table_file import Mask, TableFile, open_rows
 from penstock.landing.table.table_reader import RESTORES, ForeignCommit, TableReader
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import TypedDelta, typed_names
 from penstock.landing.writing.written_file import copy_rows
 from penstock.proof.commit_notes import Complaint
-from penstock.proof.deleted_rows import mask_of_topics
+from penstock.proof.deleted_rows import mask_of_topics, offsets_of_rows
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.typed_removal import apply_vectors_where
+
+MAX_NAMED, MAX_RETURNS = 1_000, 50
+"""Limit: rows of a return that are named, and returns of which they are; both stay small in the certificates."""
+FEW_NAMES = 3
+"""Names in a line of the log."""
+
+
+@dataclass(slots=True)
+class ReturnedRows:
+    """Rows that came back and are deleted again; ``named``: topic, offset and uuid of the first MAX_NAMED of them."""
+
+    rows: int = 0
+    named: list[tuple[str, int, str | None]] = field(default_factory=list)
+    runs: dict[str, Runs] = field(default_factory=dict)
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows with the columns topic (with its partition), offset and uuid."""
+        self.rows += rows.num_rows
+        self.named += [
+            (str(row["topic"]), int(row["offset"]), row["uuid"])
+            for row in rows.slice(0, MAX_NAMED - len(self.named)).to_pylist()
+        ]
+        self.runs = joined([self.runs, offsets_of_rows(rows)])
+
+    def __str__(self) -> str:
+        names = ", ".join(uuid or f"{topic} offset {offset}" for topic, offset, uuid in self.named[:FEW_NAMES])
+        return f"{names}, ..." if self.rows > FEW_NAMES else names
 
 
 def foreign_commits_since(table: TableReader, first: int, *, everything: bool) -> tuple[int, list[ForeignCommit]]:
@@ -74,9 +108,9 @@ def examine_typed_tables(
                 listed = partial(changed_files, table, commits, listed)
             # Fast path: without such commits, nothing waits for a merge or a refill that runs for long.
             with hold_upkeep_lock(layout):
-                back = delete_returned_rows(table, runs, listed)
+                back = delete_returned_rows(layout, table, runs, listed, commits)
             complaints += [
-                _name_commit(table, commit, back) for commit in commits if back or commit.operation in RESTORES
+                _name_commit(table, commit, back) for commit in commits if back.rows or commit.operation in RESTORES
             ]
     return versions, complaints
 
@@ -98,21 +132,29 @@ def changed_files(
     return [file for file in files if file in added or file.identity not in unchanged]
 
 
-def _name_commit(table: TypedDelta, commit: ForeignCommit, back: int) -> Complaint:
+def _name_commit(table: TypedDelta, commit: ForeignCommit, back: ReturnedRows) -> Complaint:
     head = f"{table.folder}: version {commit.version} is {commit.operation} of {commit.engine}"
     refill = f"`penstock tables refill {str(table.folder.name).removeprefix('events_')}`"
     missing = f": rows that it took away are back after {refill}" if commit.operation in RESTORES else ""
-    returned = f"; {back:,} deleted rows were there again, and are deleted again" if back else ""
+    returned = f"; {back.rows:,} deleted rows were there again, and are deleted again: {back}" if back.rows else ""
     return Complaint(commit.version, commit.at, f"{head}{missing}{returned}", str(table.folder.name))
 
 
-def delete_returned_rows(table: DeltaTable, runs: Mapping[str, Runs], listed: Callable[[], Sequence[TableFile]]) -> int:
-    """Delete the rows of listed files that are within runs of deleted offsets, by topic; return their number.
+def delete_returned_rows(
+    layout: Layout,
+    table: DeltaTable,
+    runs: Mapping[str, Runs],
+    listed: Callable[[], Sequence[TableFile]],
+    commits: Sequence[ForeignCommit] = (),
+) -> ReturnedRows:
+    """Delete the rows of listed files that are within runs of deleted offsets, by topic; return and note them.
 
-    Requires the lock of upkeep. Raises VectorNotApplicable, TableChanged, FeatureNotWritten, DamagedFile.
+    ``commits`` may have brought them back. Requires the lock of upkeep. Raises VectorNotApplicable, TableChanged,
+    FeatureNotWritten, DamagedFile.
     """
+    back = ReturnedRows()
     if not runs:
-        return 0
+        return back
     bounds = min(pairs[0, 0] for pairs in runs.values()), max(pairs[-1, 1] for pairs in runs.values()) - 1
 
     def candidates() -> list[TableFile]:
@@ -122,8 +164,70 @@ def delete_returned_rows(table: DeltaTable, runs: Mapping[str, Runs], listed: Ca
     mask_of = partial(mask_of_topics, runs=runs)
     apply_vectors_where(table, candidates, mask_of)
     masks = [(file, mask) for file in candidates() if (mask := mask_of(table.folder, file)).any()]
+    for file, mask in masks:
+        back.add(_read_names(table, file, mask))
     with removed_on_failure(table) as written:
         written += [copy_rows(table.folder, file, ~mask, form=table.form) for file, mask in masks if not mask.all()]
         if masks:
+            # Order: the names first. Crash: before the commit, the same rows are found and noted again.
+            _note(layout, table, commits, back)
             table.delete_rows([file for file, _ in masks], written)
-    return sum(int(mask.sum()) for _, mask in masks)
+    return back
+
+
+def _read_names(table: DeltaTable, file: TableFile, mask: Mask) -> pa.Table:
+    with open_rows(table.folder, file, ("topic",)) as opened:
+        rows = opened.read(["topic", "partition", "offset", "uuid"]).filter(pa.array(mask))
+    topics = with_partitions(rows["topic"], rows["partition"])
+    return pa.table({"topic": topics, "offset": rows["offset"], "uuid": rows["uuid"]})
+
+
+def _note(layout: Layout, table: DeltaTable, commits: Sequence[ForeignCommit], back: ReturnedRows) -> None:
+    """Note rows that are about to be deleted again, for the certificates of the deletions that had deleted them."""
+    deletions = {
+        str(deletion.number): count
+        for deletion, runs in DeletionRecord(layout).readable_deletions(by_penstock=True)
+        if (count := sum(count_offsets(intersection(back.runs.get(t, NO_RUNS), part)) for t, part in runs.items()))
+    }
+    entry = {
+        "table": str(table.folder.name),
+        "commits": [
+            {"version": commit.version, "operation": commit.operation, "engine": commit.engine} for commit in commits
+        ],
+        "rows": back.rows,
+        "deletions": deletions,
+        "named": [*map(list, back.named)],
+        "deleted_again_at": datetime.now(UTC).isoformat(),
+    }
+    key = ("table", "commits", "rows")
+    others = [other for other in _noted_returns(layout) if any(other.get(name) != entry[name] for name in key)]
+    write_document(layout.returned, {"returns": [*others, entry][-MAX_RETURNS:]})
+
+
+def _noted_returns(layout: Layout) -> list[dict[str, Any]]:
+    try:
+        return [dict(entry) for entry in read_document(layout.returned)["returns"]]
+    except (FileNotFoundError, DamagedFile, KeyError, TypeError, ValueError):
+        return []
+
+
+def returns_of_deletion(
+    layout: Layout, number: int, runs: Mapping[str, Sequence[Sequence[int]]]
+) -> list[dict[str, Any]]:
+    """Return when rows of a deletion came back and were deleted again, with the commits, and the first rows by name.
+
+    ``runs``: the deleted offsets, by topic.
+    """
+    return [
+        {
+            **{name: entry.get(name) for name in ("table", "commits", "deleted_again_at")},
+            "rows": entry["deletions"][str(number)],
+            "named": [
+                {"topic": topic, "offset": offset, "uuid": uuid}
+                for topic, offset, uuid in entry["named"]
+                if any(begin <= offset < end for begin, end in runs.get(topic, ()))
+            ],
+        }
+        for entry in _noted_returns(layout)
+        if str(number) in entry.get("deletions", {})
+    ]

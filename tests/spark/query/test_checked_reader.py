@@ -119,7 +119,7 @@ def test_topic_of_kafka_that_is_created_again_stops_the_landing(
     land(spark, replace(landing, topic=f"{second},{third}"))
     table = table_of(landing.layout)
     runs = DeletionRecord(landing.layout).readable_runs(by_penstock=True)
-    assert delete_returned_rows(table, runs, table.active) == 0
+    assert delete_returned_rows(landing.layout, table, runs, table.active).rows == 0
     assert landed(landing) == texts(100, 110) + texts(500, 510) + texts(1000, 1000 + sent)
     with pytest.raises(OffsetsRestarted):
         land(spark, landing)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import deltalake
@@ -12,14 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from penstock.landing.offset_runs import Runs
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.table.table_file import Mask, TableFile
 from penstock.landing.table.table_reader import TableReader
 from penstock.landing.table_paths import Layout
 from penstock.proof.commit_faults import current_complaints
 from penstock.proof.commit_notes import TYPED_COMPLAINTS, noted_complaints
+from penstock.proof.deleted_rows import mask_of_topics
 from penstock.upkeep.compaction.typed_compaction import compact_all
-from penstock.upkeep.deletion import foreign
+from penstock.upkeep.deletion import foreign, returned_rows
+from penstock.upkeep.deletion.certificate import certify
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.deletion.returned_rows import changed_files
@@ -80,10 +84,52 @@ def test_deleted_row_that_another_program_brings_back_is_deleted_again(
         assert uuids(layout.tables / table_name) == ["a0", "a2", "b0", "b1"]
     assert f"{folder}: version {newest['version']}" in caplog.text
     assert f"{newest['operation']} of {newest['engineInfo']}" in caplog.text
+    back = ["a1"] if foreign is insert else ["a1", "b2"]
+    assert any(f"deleted again: {', '.join(names)}" in caplog.text for names in (back, back[::-1]))
+    (returned,) = certify(layout, 1)["returned"]
+    assert (returned["table"], returned["rows"]) == (name, len(back))
+    assert sorted(row["uuid"] for row in returned["named"]) == back
+    commit = {"version": newest["version"], "operation": newest["operation"], "engine": newest["engineInfo"]}
+    assert returned["commits"] == [commit]
     assert len(noted_complaints(layout, TYPED_COMPLAINTS)) == (name != "landed")
     assert note_foreign_changes(layout) == 0
     assert len(noted_complaints(layout, TYPED_COMPLAINTS)) == (name != "landed")
     assert current_complaints(layout, is_exact=False) == []
+
+
+def test_certificate_names_a_limited_number_of_rows_of_its_own_deletion(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = deltalake.DeltaTable(str(layout.landed)).version()
+    delete(layout, "uuid in ('a1', 'b1', 'b2')")
+    delete(layout, "uuid = 'a0'")
+    monkeypatch.setattr(returned_rows, "MAX_NAMED", 2)
+    restore_table(Path(str(layout.landed)), version, pa.table({}))
+    note_foreign_changes(layout, retry=False)
+    (first,), (second,) = (certify(layout, number)["returned"] for number in (1, 2))
+    assert (first["rows"], second["rows"]) == (3, 1)
+    assert len([*first["named"], *second["named"]]) == 2
+    assert {row["uuid"] for row in first["named"]} < {"a1", "b1", "b2"}
+
+
+def test_only_files_that_another_program_added_to_landed_are_searched(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table()
+    delete(layout, "uuid = 'a1'")
+    before = {*map(str, TableReader(layout.landed).active())}
+    insert(Path(str(layout.landed)), 0, rows)
+    searched: list[str] = []
+
+    def mask(folder: Path, file: TableFile, runs: Mapping[str, Runs]) -> Mask:
+        searched.append(str(file))
+        return mask_of_topics(folder, file, runs)
+
+    monkeypatch.setattr(returned_rows, "mask_of_topics", mask)
+    assert note_foreign_changes(layout, retry=False) == 1
+    assert searched
+    assert not before & {*searched}
+    assert "a1" not in uuids(Path(str(layout.landed)))
 
 
 def test_only_files_that_another_program_changed_are_read(layout: Layout) -> None:
