@@ -72,7 +72,8 @@ def balance(
 ) -> None:
     """Print the receipt: the fate of every message.
 
-    Exits with status 1 if a message is unaccounted for, or the counts of a host differ from what arrived.
+    Exits with status 1 if a message is unaccounted for, a file of the tables cannot be read, or the counts of a host
+    differ from what arrived.
     """
     if watch and rebuild:
         fail("--watch reads the running daemon and cannot be combined with --rebuild", 2)
@@ -139,16 +140,19 @@ class BalanceQuery:
 
     def local_facts(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the facts of the receipt that only this machine knows; none for a part of the time."""
+        if self._query_parameters:
+            return {}
+        facts = self._unreadable_files()
         topics = document["topics"]
         quarantined = sum(Counts(topic["fates"]).total(Name.QUARANTINED) for topic in topics)
         is_unread = topics and not any(topic["read_by_pipeline"] for topic in topics)
-        if self._query_parameters or not (is_unread or quarantined):
-            return {}
+        if not (is_unread or quarantined):
+            return facts
         from penstock.landing.landing_lock import is_running
         from penstock.landing.table_paths import Layout
 
         layout = Layout.for_tables(self._keys.tables_place)
-        facts: dict[str, Any] = {"pipeline_starts": is_running(layout)} if is_unread else {}
+        facts |= {"pipeline_starts": is_running(layout)} if is_unread else {}
         if quarantined != self._quarantined:
             # Fast path: with --watch the rows are counted again when the quarantine has changed.
             self._quarantined, self._sent_back = quarantined, {}
@@ -159,6 +163,21 @@ class BalanceQuery:
                 with contextlib.suppress(PenstockError, OSError):
                     self._sent_back = count_sent_back(layout)
         return facts | ({"sent_back": self._sent_back} if self._sent_back else {})
+
+    def _unreadable_files(self) -> dict[str, Any]:
+        from penstock.landing.damaged_files import may_have_unreadable_files
+        from penstock.landing.table_paths import Layout
+
+        layout = Layout.for_tables(self._keys.tables_place)
+        lines: list[str] = []
+        # A store that is away hides them.
+        with contextlib.suppress(PenstockError, OSError):
+            if may_have_unreadable_files(layout):
+                # Imports pyarrow.
+                from penstock.upkeep.repair.scrub import unreadable_files
+
+                lines = unreadable_files(layout)
+        return {"unreadable": lines} if lines else {}
 
     def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:
         """Print the receipt, or the rows or books that the options ask for, as lines and tables of rich."""
@@ -282,8 +301,10 @@ def by_topic(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def exit_status(document: dict[str, Any]) -> int:
-    """Return 1 if a message is unaccounted for, or a host or a rebuilt balance differs, otherwise 0."""
-    differs = document.get("differs") or differing_hosts(document) or _has_missing(document)
+    """Return 1 if a message is unaccounted for, a file of the tables cannot be read, or a balance differs, else 0."""
+    differs = (
+        document.get("differs") or document.get("unreadable") or differing_hosts(document) or _has_missing(document)
+    )
     return 1 if document["unaccounted"] or differs else 0
 
 
@@ -301,7 +322,9 @@ def receipt_lines(document: dict[str, Any], last: str = "", is_part: bool = Fals
     failure = document.get("landing_failure", {})
     failed = f"{failure['text']}; next: {failure['advice']}" if failure else ""
     missing = [entry["text"] for entry in not_started_in(document)][:MAX_NOT_STARTED]
-    for line in filter(None, (document.get("clock", ""), silent, *missing, failed, unwritten_text(document))):
+    unreadable = document.get("unreadable", [])[:MAX_NOT_STARTED]
+    urgent = (document.get("clock", ""), silent, *missing, failed, *unreadable, unwritten_text(document))
+    for line in filter(None, urgent):
         lines += textwrap.wrap(line, width)
     loss_lines = wrapped_terms(lost, ", ", width)
     lines += loss_lines

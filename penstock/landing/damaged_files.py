@@ -11,6 +11,10 @@ REPORTED, REMOVING, REPAIRED = "reported", "removing", "repaired"
 """States of a damaged file: it stays in the table; it leaves the table; it was replaced, or its rows asked
 for again.
 """
+UNREADABLE_IN_JSON = b'"?"]'
+"""The end of a noted complaint of ``penstock.proof.commit_notes`` about files that cannot be read."""
+PUT_BACK = 'put the file back from a backup; see "Damaged files" in the documentation of tables, and pipeline.log'
+"""The next step for a file that cannot be read."""
 Ranges = Mapping[str, tuple[int, int]]
 """Offsets [begin, end) by topic."""
 
@@ -28,6 +32,14 @@ def files_being_removed(layout: Layout) -> dict[str, Ranges]:
         if line["state"] == REMOVING:
             removing[str(line["file"])] = {str(t): (int(b), int(e)) for t, (b, e) in line["ranges"].items()}
     return removing
+
+
+def may_have_unreadable_files(layout: Layout) -> bool:
+    """Report whether a file that cannot be read was found, and was not replaced when it was found."""
+    # Fast path: the balance asks each time; few tables have ever had such a file.
+    return (layout.damaged.exists() and REPORTED in damaged_files(layout).values()) or (
+        layout.foreign.exists() and UNREADABLE_IN_JSON in layout.foreign.read_bytes()
+    )
 
 
 def note_damaged_file(layout: Layout, name: str, state: str, ranges: Ranges | None = None) -> None:

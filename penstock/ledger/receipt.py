@@ -54,7 +54,8 @@ class Receipt:
     the log missed. ``refused_requests`` were refused as a whole, so the number of their messages is unknown and no term
     of the sum. ``skipped_bytes`` are the bytes of lines that were lost as overlong. ``without_message``
     counts offsets of Kafka that show no message to any reader, by fate; they are not a term of the sum either.
-    ``not_started`` names processes that cannot start, so that their senders' messages may not arrive.
+    ``not_started`` names processes that cannot start, so that their senders' messages may not arrive. ``unreadable`` is
+    the number of faults by which landed rows cannot be read.
     """
 
     sent: int
@@ -68,6 +69,7 @@ class Receipt:
     skipped_bytes: int = 0
     without_message: Counts = field(default_factory=Counts)
     not_started: list[str] = field(default_factory=list)
+    unreadable: int = 0
 
     @property
     def lost(self) -> int:
@@ -100,9 +102,9 @@ class Receipt:
 def receipt(balance: Mapping[str, Any]) -> Receipt:
     """Return the receipt of a balance.
 
-    Two facts are local, and those who know them add them to the balance: ``pipeline_starts`` (a pipeline runs and has
-    reported nothing yet, so that the rows of the log are on the way), and ``sent_back``, the resolved rows
-    of the quarantine by topic and fate.
+    Some facts are local, and those who know them add them to the balance: ``pipeline_starts`` (a pipeline runs and has
+    reported nothing yet, so that the rows of the log are on the way), ``sent_back``, the resolved rows
+    of the quarantine by topic and fate, and ``unreadable``, lines about files of the tables that cannot be read.
     """
     losses = losses_of(balance)
     quarantined, sent_back = _split_quarantine(balance)
@@ -143,6 +145,7 @@ def receipt(balance: Mapping[str, Any]) -> Receipt:
         sum(listener["counts"].get(Name.SKIPPED_BYTES, 0) for listener in listeners),
         Counts({name: count for name, count in fates.items() if count and name.startswith(WITHOUT_MESSAGE)}),
         [entry["process"] for entry in not_started_in(balance)],
+        len(balance.get("unreadable", ())),
     )
 
 

@@ -60,6 +60,8 @@ def verdict(receipt: Receipt) -> str:
     also = f"; {refused:,} {_plural('request', refused)} refused" if refused else ""
     if names := receipt.not_started:
         also += f"; {names[0] if len(names) == 1 else f'{len(names):,} processes'} cannot start"
+    if receipt.unreadable:
+        also += f"; {receipt.unreadable:,} {_plural('file', receipt.unreadable)} of the tables cannot be read"
     if not receipt.sent:
         return f"No message has arrived yet{also}"
     if receipt.lost:

@@ -5,7 +5,6 @@ Such a fault is not a fate of a message, so the balance names the commit instead
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -46,8 +45,6 @@ from penstock.proof.foreign_deletions import (
     sum_rows,
     without,
 )
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def examine_changes(
@@ -117,7 +114,8 @@ def _find_complaints(
             text = f"{head} changed the uuid of {rows:,} rows: the SQL of docs/proof-sql.md names their slices"
             yield Complaint(commit.version, commit.at, text, CHANGED)
     except DamagedFile as error:
-        _LOGGER.warning("whether version %d repeats rows cannot be said: %s", commit.version, error)
+        text = f"{head} may have repeated rows, which shows once its files can be read again: {error}"
+        yield Complaint(commit.version, commit.at, text, UNREADABLE)
 
 
 def _count_twice(layout: Layout, file: TableFile, other_files: Sequence[TableFile]) -> int:
@@ -142,9 +140,9 @@ def _repeated_by_optimize(
     before, after = changed_files(table, commit)
     # Fast path: as in ``foreign_masks``. Behind it the offsets of the whole table are read, once.
     if sum_rows(layout, after) > sum_rows(layout, before):
-        runs = offsets_by_topic(layout, [file for file in active if file not in commit.added])
+        runs = offsets_by_topic(layout, [file for file in active if file not in commit.added], strict=True)
         for file in (file for file in active if file in commit.added):
-            if repeated := _count_repeated(read_rows(layout.landed, [file]), runs):
+            if repeated := _count_repeated(read_rows(layout.landed, [file], strict=True), runs):
                 yield file, repeated
             runs = joined([runs, offsets_by_topic(layout, [file])])
 
@@ -217,8 +215,8 @@ def _holds_inserted_rows(layout: Layout, table: DeltaTable, files: Sequence[Tabl
 def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     """Return the complaints that still hold about commits that were looked at, and about later ones.
 
-    ``is_exact``: the balance shows no difference; then only a file that is still there twice, or inserted rows, are
-    worth a complaint. Raises DamagedFile.
+    ``is_exact``: the balance shows no difference; then only a file that is still there twice, inserted rows, or files
+    that cannot be read are worth a complaint. Raises DamagedFile.
     """
     table = DeltaTable(layout.landed)
     active = table.active() if table.exists else []
@@ -229,7 +227,7 @@ def current_complaints(layout: Layout, is_exact: bool) -> list[Complaint]:
     for commit, _, faults in examine_changes(layout, table, sorted(unseen | unreadable_versions(layout))):
         complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
     if is_exact and all(file.copies == 1 for file in active):
-        complaints = [complaint for complaint in complaints if complaint.file == INSERTED]
+        complaints = [complaint for complaint in complaints if complaint.file in {INSERTED, UNREADABLE}]
     # Each question is asked once, however many complaints there are: it reads many or all files.
     named = {complaint.file for complaint in complaints} - {CHANGED}
     holding = {str(file) for file in active if file in named and _count_twice(layout, file, active)}

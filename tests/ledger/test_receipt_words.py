@@ -40,6 +40,12 @@ def test_verdict_names_loss_first() -> None:
     assert verdict(receipt_with()) == "No message has arrived yet"
 
 
+def test_verdict_names_unreadable_files() -> None:
+    assert verdict(replace(receipt_with(landed=9), unreadable=2)) == (
+        "No message lost of 9; 2 files of the tables cannot be read"
+    )
+
+
 def test_verdict_names_refused_requests() -> None:
     assert verdict(replace(receipt_with(landed=9), refused_requests=2)) == "No message lost of 9; 2 requests refused"
     assert verdict(replace(receipt_with(), refused_requests=1)) == "No message has arrived yet; 1 request refused"

@@ -21,6 +21,7 @@ from penstock.config import ListenerConfig, Settings
 from penstock.config.daemon_access import Access
 from penstock.console.daemon_poll import Daemon, DaemonUnavailable
 from penstock.console.findings import BAD, findings
+from penstock.errors import PenstockError
 from penstock.ingest.sockets import granted_buffer, request_buffer
 from penstock.supervise.instances import running_supervisor
 
@@ -90,6 +91,25 @@ def last_hour(settings: Settings) -> Iterator[Finding]:
         yield Finding(LAST_HOUR, "good", "nothing was lost")
 
 
+def tables(settings: Settings) -> Iterator[Finding]:
+    """Report files of the tables that the pipeline found to be unreadable."""
+    from penstock.landing.damaged_files import PUT_BACK, may_have_unreadable_files
+    from penstock.landing.table_paths import Layout
+
+    layout = Layout.for_tables(settings.tables)
+    if not may_have_unreadable_files(layout):
+        return
+    # Imports delta-rs.
+    from penstock.upkeep.repair.scrub import unreadable_files
+
+    try:
+        lines = unreadable_files(layout)
+    except (PenstockError, OSError) as error:
+        yield Finding("tables", "warning", f"{settings.tables} cannot be read: {error}", "see pipeline.log")
+        return
+    yield from (Finding("tables", "bad", line, PUT_BACK) for line in lines)
+
+
 async def _poll(settings: Settings) -> Daemon:
     access = Access(settings)
     daemon = Daemon(access.http_url, access.headers, access.verify)
@@ -99,4 +119,4 @@ async def _poll(settings: Settings) -> Daemon:
     return daemon
 
 
-CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE_CHECKS, last_hour)
+CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE_CHECKS, tables, last_hour)

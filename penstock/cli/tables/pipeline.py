@@ -92,6 +92,7 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Report lag, rate and proof of the pipeline."""
     from penstock.landing.daemon_connection import configured_connection
+    from penstock.landing.damaged_files import PUT_BACK, may_have_unreadable_files
     from penstock.landing.table_paths import Layout
     from penstock.ledger.receipt import not_started_in
     from penstock.proof.kafka_records import kafka_partitions
@@ -107,10 +108,17 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     report = pipeline_status(
         kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
     )
+    unreadable: list[str] = []
+    if may_have_unreadable_files(Layout.for_tables(settings.tables)):
+        # Imports delta-rs.
+        from penstock.upkeep.repair.scrub import unreadable_files
+
+        unreadable = unreadable_files(Layout.for_tables(settings.tables))
     balance = _balance_of_daemon(settings)
     silent, missing = balance.get("silent", {}), not_started_in(balance)
     if as_json:
-        print(json.dumps(report.document() | {"silent": silent, "not_started": missing}, indent=2))
+        others = {"silent": silent, "not_started": missing, "unreadable": unreadable}
+        print(json.dumps(report.document() | others, indent=2))
         return
     running = ("failing" if report.failure else "running") if report.running else "not running"
     if report.stopped_pid:
@@ -133,6 +141,10 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     )
     if report.damaged_files:
         console.print(f"{report.damaged_files:,} damaged files of the tables were found, see the pipeline's log")
+    for line in unreadable:
+        console.print(line, markup=False, soft_wrap=True)
+    if unreadable:
+        console.print(f"next: {PUT_BACK}", markup=False, soft_wrap=True)
     rows = [["topic", "end", "landed", "proved", "rows behind", "seconds behind"]]
     for topic in report.topics:
         numbers = (topic.end, topic.landed, topic.proved, topic.lag_rows)

@@ -6,6 +6,7 @@ or a CLONE shows it until the next look at the table's log, and is named. Rows t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.files.checked_document import read_document, write_document
@@ -21,9 +23,10 @@ from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.offset_runs import NO_RUNS, Runs, count_offsets, intersection, joined
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.row_sums import with_partitions
+from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.landed_table import table_of
-from penstock.landing.table.table_file import Mask, TableFile, open_rows
+from penstock.landing.table.table_file import Mask, TableFile, is_missing_or_damaged, open_rows
 from penstock.landing.table.table_reader import RESTORES, ForeignCommit, TableReader
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import TypedDelta, typed_names
@@ -37,6 +40,8 @@ MAX_NAMED, MAX_RETURNS = 1_000, 50
 """Limit: rows of a return that are named, and returns of which they are; both stay small in the certificates."""
 FEW_NAMES = 3
 """Names in a line of the log."""
+_LOGGER = logging.getLogger(__name__)
+NO_MASK: Mask = np.zeros(0, bool)
 
 
 @dataclass(slots=True)
@@ -108,7 +113,14 @@ def examine_typed_tables(
                 listed = partial(changed_files, table, commits, listed)
             # Fast path: without such commits, nothing waits for a merge or a refill that runs for long.
             with hold_upkeep_lock(layout):
-                back = delete_returned_rows(layout, table, runs, listed, commits)
+                try:
+                    back = delete_returned_rows(layout, table, runs, listed, commits)
+                except DamagedFile as error:
+                    # The commits are looked at again until the files are put back, or the scrub has replaced them.
+                    versions[name] = seen.get(name, -1)
+                    if everything:
+                        _LOGGER.error("deleted rows may be back in a file that cannot be read: %s", error)
+                    continue
             complaints += [
                 _name_commit(table, commit, back) for commit in commits if back.rows or commit.operation in RESTORES
             ]
@@ -161,7 +173,17 @@ def delete_returned_rows(
         within = {*table.active_within({"offset": bounds})}
         return [file for file in listed() if file in within]
 
-    mask_of = partial(mask_of_topics, runs=runs)
+    damaged = dict[str, str]()
+
+    def mask_of(folder: TablePath, file: TableFile) -> Mask:
+        try:
+            return mask_of_topics(folder, file, runs=runs)
+        except (pa.ArrowInvalid, OSError) as error:
+            if not is_missing_or_damaged(error):
+                raise
+            damaged[str(folder / file)] = str(error).partition("\n")[0]
+            return NO_MASK
+
     apply_vectors_where(table, candidates, mask_of)
     masks = [(file, mask) for file in candidates() if (mask := mask_of(table.folder, file)).any()]
     for file, mask in masks:
@@ -172,6 +194,9 @@ def delete_returned_rows(
             # Order: the names first. Crash: before the commit, the same rows are found and noted again.
             _note(layout, table, commits, back)
             table.delete_rows([file for file, _ in masks], written)
+    if damaged:
+        # Order: last. What can be read is deleted; the rest waits until the files can be read or are replaced.
+        raise DamagedFile("; ".join(f"{name}: {reason}" for name, reason in damaged.items()))
     return back
 
 

@@ -22,7 +22,15 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.landing.damaged_files import REMOVING, REPAIRED, REPORTED, files_being_removed, note_damaged_file
+from penstock.landing.damaged_files import (
+    REMOVING,
+    REPAIRED,
+    REPORTED,
+    damaged_files,
+    files_being_removed,
+    may_have_unreadable_files,
+    note_damaged_file,
+)
 from penstock.landing.journal import REFILL_MARK, landed_ends
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.storage.object_path import TablePath
@@ -32,6 +40,7 @@ from penstock.landing.table.table_file import TableFile, is_about_content, open_
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import existing_typed_tables
+from penstock.proof.commit_notes import UNREADABLE, noted_complaints
 from penstock.qualified_names import is_partition, topic_of
 from penstock.upkeep.backfill_planner import (
     BackfillPlan,
@@ -74,6 +83,26 @@ def find_damaged_files(layout: Layout) -> list[tuple[str, str]]:
     return damaged
 
 
+def unreadable_files(layout: Layout) -> list[str]:
+    """Return a line for each unreadable file that stays in a table, and for each commit with such files.
+
+    Only what the pipeline has found: ``find_damaged_files`` reads all files. Raises DamagedFile, OSError.
+    """
+    if not may_have_unreadable_files(layout):
+        return []
+    reported = {name for name, state in damaged_files(layout).items() if state == REPORTED}
+    listed = (
+        (table.folder, file) for table in (table_of(layout), *existing_typed_tables(layout)) for file in table.active()
+    )
+    lines = [
+        f"{folder}/{file} is damaged, and its rows cannot be read: {reason}"
+        for folder, file in listed
+        # It is read again: somebody may have put it back.
+        if f"{folder}/{file}" in reported and (reason := find_damage(folder, file).partition("\n")[0])
+    ]
+    return lines + [fault.text for fault in noted_complaints(layout) if fault.file == UNREADABLE]
+
+
 class _Bounds(NamedTuple):
     """The number of rows of a file, and their first and last topic and offset."""
 
@@ -114,9 +143,12 @@ class Scrub:
         reason = find_damage(table.folder, file)
         # A file that was merged or deleted since it was listed is no longer in the table, or has a vector now.
         current = next((listed for listed in table.active() if listed == file), None) if reason else None
-        if current is None:
-            return
         name = f"{table.folder}/{file}"
+        if current is None:
+            if not reason and damaged_files(self._layout).get(name) == REPORTED:
+                _LOGGER.info("%s can be read again", name)
+                note_damaged_file(self._layout, name, REPAIRED)
+            return
         if current.live is not None:
             # Only delta-rs writes the removal of a file with a vector, and it would copy the damage. Rows that are
             # asked for again would come back although they are deleted.

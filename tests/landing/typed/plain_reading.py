@@ -1,6 +1,6 @@
 """Typed columns once more, event by event with Python's own parser: what tables must agree with after any change.
 
-The parser keeps numbers as they were sent and all members of an object. And texts of ``data`` to try both with.
+The parser keeps the digits of numbers and all members of an object. And texts of ``data`` to try both with.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WIDE = Context(prec=5000, Emin=-999999, Emax=999999)
 
 
 class Number(str):
-    """A number as it was sent."""
+    """The text of a number."""
 
 
 class Members(list[tuple[str, Any]]):
@@ -83,7 +83,7 @@ def read_value(kind: str, value: Any) -> tuple[bool, Any]:
 
 
 def _read_item(kind: str, item: Any) -> tuple[bool, Any]:
-    """As ``read_value``: in lists an object has no other and no repeated fields."""
+    """Do the same for an item of a list: an object has no other and no repeated fields there."""
     fits, cell = read_value(kind, item)
     if kind.startswith("struct<") and isinstance(item, Members):
         names = [name for name, _ in item]
@@ -100,13 +100,10 @@ def _read_struct(kind: str, value: Any) -> tuple[bool, Any]:
     if not isinstance(value, Members):
         return False, None
     fields = struct_fields(kind)
-    read = {name: read_value(of, _none(value.first(name))) for name, of in fields.items()}
+    members = {name: value.first(name) for name in fields}
+    read = {n: read_value(of, None if members[n] is ABSENT else members[n]) for n, of in fields.items()}
     fits = all(ok for ok, _ in read.values()) and all(name in fields for name, _ in value)
     return fits, {name: cell for name, (_, cell) in read.items()}
-
-
-def _none(value: Any) -> Any:
-    return None if value is ABSENT else value
 
 
 def _read_scalar(kind: str, value: Any) -> Any:

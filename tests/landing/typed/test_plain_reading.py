@@ -83,7 +83,7 @@ def check_row(columns: Sequence[Plain], text: str, row: Mapping[str, Any]) -> No
 
 
 def check_data(text: str, data: str) -> None:
-    """Check that ``landed`` has the text as it was sent, without blanks; a whole -0 may be 0."""
+    """Check that ``landed`` has the text that was sent, without blanks; a whole -0 may be 0."""
     sent = without_blanks(text)
     assert data == sent or data == sent.replace("-0", "0") or data.replace("-0", "0") == sent.replace("-0", "0")
 

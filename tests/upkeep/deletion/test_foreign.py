@@ -32,6 +32,7 @@ from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.maintenance import Maintenance, Upkeep
+from penstock.upkeep.repair.scrub import unreadable_files
 from penstock.upkeep.trace.tracer import Tracer
 from tests.landing.table.foreign_writer import (
     ENGINE,
@@ -597,6 +598,7 @@ def test_rows_of_a_commit_with_an_unreadable_file_are_unaccounted_until_it_is_ba
         assert fates(running) == BEFORE
         assert not load_deletions(table.layout)
         assert [text in c.text and str(path) in c.text for c in noted_complaints(table.layout)] == [True]
+        assert [text in line and str(path) in line for line in unreadable_files(table.layout)] == [True]
         assert caplog.text.count(text) == 1
         # A later deletion does not wait for the file.
         deltalake.DeltaTable(str(landed)).delete("uuid = 'u3'")
@@ -612,6 +614,7 @@ def test_rows_of_a_commit_with_an_unreadable_file_are_unaccounted_until_it_is_ba
         assert fates(running) == counted
         assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
         assert current_complaints(table.layout, is_exact=False) == []
+        assert unreadable_files(table.layout) == []
         assert note_foreign_changes(table.layout) == 0
         assert differences(table.layout) == []
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.landing.offset_runs import Runs
@@ -28,6 +29,7 @@ from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.deletion.returned_rows import changed_files
 from tests.landing.typed.typed_life import WINDOW, land_pairs, uuids
+from tests.upkeep.repair.test_scrub import cut_short, flip_page
 
 ALL = ["a0", "a1", "a2", "b0", "b1", "b2"]
 Foreign = Callable[[Path, int, pa.Table], object]
@@ -130,6 +132,32 @@ def test_only_files_that_another_program_added_to_landed_are_searched(
     assert searched
     assert not before & {*searched}
     assert "a1" not in uuids(Path(str(layout.landed)))
+
+
+@pytest.mark.parametrize("damage", [cut_short, flip_page])
+@pytest.mark.parametrize("name", ["landed", "events_click"])
+def test_damaged_file_delays_only_the_rows_in_it(
+    layout: Layout, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = layout.tables / name
+    table = deltalake.DeltaTable(str(folder))
+    version = table.version()
+    delete(layout, "uuid in ('a1', 'b2')")
+    restore_table(folder, version, pa.table({}))
+    path = next(folder / file for file in TableReader(folder).active() if "a1" in uuids_of(folder / file))
+    content = path.read_bytes()
+    damage(path)
+    note_foreign_changes(layout, retry=False)
+    note_foreign_changes(layout)
+    assert str(path) in caplog.text
+    path.write_bytes(content)
+    note_foreign_changes(layout)
+    for table_name in ("landed", "events_click"):
+        assert uuids(layout.tables / table_name) == ["a0", "a2", "b0", "b1"]
+
+
+def uuids_of(path: Path) -> list[str]:
+    return [str(uuid) for uuid in pq.ParquetFile(path).read(["uuid"])["uuid"].to_pylist()]
 
 
 def test_only_files_that_another_program_changed_are_read(layout: Layout) -> None:

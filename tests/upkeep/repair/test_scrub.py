@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.landing.damaged_files import damaged_files
+from penstock.cli.balance import BalanceQuery, exit_status, receipt_lines
+from penstock.cli.run.doctor import tables
+from penstock.cli.tables.pipeline import status as pipeline_status
+from penstock.config import Settings
+from penstock.config.daemon_keys import DaemonKeys
+from penstock.landing.damaged_files import PUT_BACK, damaged_files
 from penstock.landing.journal import Journal
 from penstock.landing.requests.backfill_requests import load_requests
 from penstock.landing.table.landed_table import table_of
@@ -126,6 +133,43 @@ def test_damaged_file_stays_if_the_log_lacks_its_rows(
     assert not load_requests(landed.layout.refills)
     assert damaged_files(landed.layout) == {f"{landed.layout.landed}/{name}": "reported"}
     assert "is damaged and stays in the table, because the log lacks some of its rows" in caplog.text
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+@pytest.mark.parametrize("damage", [flip_page, cut_short])
+def test_unreadable_file_is_named_with_the_next_step_until_it_is_back(
+    landed: HandWritten,
+    topics: Path,
+    tmp_path: Path,
+    damage: Callable[[Path], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    layout, path = landed.layout, landed.layout.landed / landed.files[0]
+    settings = Settings.model_validate({"data_dir": tmp_path, "pipeline": {"tables": str(layout.tables)}})
+    query = BalanceQuery(DaemonKeys(tables=str(layout.tables), load_all=lambda: settings), {}, None, rebuild=False)
+    balance: dict[str, Any] = {"topics": [], "listeners": [], "routes": [], "unaccounted": 0}
+    assert query.local_facts(balance) == {}
+    content = path.read_bytes()
+    damage(path)
+    check_all(layout, None)
+    (line,) = query.local_facts(balance)["unreadable"]
+    assert line.startswith(f"{path} is damaged, and its rows cannot be read: ")
+    seen = balance | {"unreadable": [line]}
+    assert exit_status(seen) == 1
+    assert "1 file of the tables cannot be read" in receipt_lines(seen)[0]
+    assert [(finding.state, finding.text, finding.advice) for finding in tables(settings)] == [("bad", line, PUT_BACK)]
+    pipeline_status(settings)
+    printed = capsys.readouterr().out
+    assert line in printed
+    assert f"next: {PUT_BACK}" in printed
+    path.write_bytes(content)
+    assert query.local_facts(balance) == {}
+    assert [*tables(settings)] == []
+    check_all(layout, None)
+    assert damaged_files(layout) == {str(path): "repaired"}
 
 
 @pytest.mark.parametrize("is_missing", [False, True])
