@@ -43,6 +43,7 @@ from penstock.spark.query.proof_worker import ProofWorker
 from penstock.testing import wait_until
 from penstock.testing.processes import anonymous
 from penstock.upkeep.believed_clock import BelievedClock
+from tests.conftest import QUICK_JAVA
 from tests.landing.transform import functions
 from tests.small_disk import small_file_system
 from tests.spark.spark_daemon import Daemon, daemon
@@ -457,24 +458,26 @@ def test_errors_of_brokers_that_do_not_answer_are_waited_for(error: str, passes:
 
 @pytest.mark.survives("landing from Kafka", "peer away")
 def test_pipeline_waits_until_a_stopped_kafka_continues(
-    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("penstock.spark.pipeline.FEATURE_POLL_S", 0.1)
     monkeypatch.setattr("penstock.landing.from_kafka.partitions.ANSWER_TIMEOUT_S", 1.0)
-    kafka = ["pipeline.source=kafka", f"pipeline.kafka.bootstrap.servers={kafka_broker.address}"]
-    settings = load(None, [f"data_dir={tmp_path}", *kafka])
-    waiting = threading.Thread(target=wait_until_useful, args=(KafkaAway("away"), settings, threading.Event()))
-    assert kafka_broker.pid
-    os.kill(kafka_broker.pid, signal.SIGSTOP)
-    try:
-        waiting.start()
-        wait_for(lambda: "the pipeline waits for Kafka, and starts again then; nothing is lost" in caplog.messages)
-        waiting.join(3)
-        assert waiting.is_alive()
-    finally:
-        os.kill(kafka_broker.pid, signal.SIGCONT)
-    waiting.join(60)
-    assert not waiting.is_alive()
+    # A broker of its own: one that was stopped for long refuses requests for some seconds.
+    with Broker(tmp_path / "broker", memory="256m", options=(QUICK_JAVA,)) as broker:
+        kafka = ["pipeline.source=kafka", f"pipeline.kafka.bootstrap.servers={broker.address}"]
+        settings = load(None, [f"data_dir={tmp_path}", *kafka])
+        waiting = threading.Thread(target=wait_until_useful, args=(KafkaAway("away"), settings, threading.Event()))
+        assert broker.pid
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            waiting.start()
+            wait_for(lambda: "the pipeline waits for Kafka, and starts again then; nothing is lost" in caplog.messages)
+            waiting.join(3)
+            assert waiting.is_alive()
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+        waiting.join(PATIENCE)
+        assert not waiting.is_alive()
 
 
 def test_bad_transformation_is_refused_before_the_start(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 import uuid
@@ -19,7 +17,6 @@ from penstock.kafka.broker import Broker
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.continuity import KafkaContinuity
 from penstock.landing.topics.continuity import OffsetsRestarted
-from penstock.testing.pipe import wait_until
 
 
 @pytest.fixture
@@ -115,32 +112,6 @@ def test_lower_end_that_passes_while_it_is_confirmed_is_no_cut(
 def test_kafka_that_does_not_answer_is_checked_with_the_next_batch(tmp_path: Path) -> None:
     write_document(tmp_path / "marks.json", {"ids": {"t": "id"}, "cut": {}})
     KafkaContinuity({"bootstrap.servers": "127.0.0.1:1"}, ["t"], tmp_path / "marks.json").check()
-
-
-def test_kafka_that_is_stopped_does_not_answer_until_it_continues(
-    kafka_broker: Broker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("continuity", "partitions"):
-        monkeypatch.setattr(f"penstock.landing.from_kafka.{module}.ANSWER_TIMEOUT_S", 1.0)
-    running = continuity(kafka_broker, tmp_path / "marks.json", topic)
-    wait_until(lambda: answers(running))
-    assert kafka_broker.pid
-    os.kill(kafka_broker.pid, signal.SIGSTOP)
-    try:
-        assert not answers(running)
-    finally:
-        os.kill(kafka_broker.pid, signal.SIGCONT)
-    wait_until(lambda: answers(running))
-    running.before_reading({f"{topic}/0": 1})
-    running.after_reading({f"{topic}/0": 1})
-
-
-def answers(running: KafkaContinuity) -> bool:
-    try:
-        running.check_answers()
-    except KafkaAway:
-        return False
-    return True
 
 
 def test_lower_end_of_a_partition_that_kafka_does_not_show_is_no_cut(kafka_broker: Broker, tmp_path: Path) -> None:
