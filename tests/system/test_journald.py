@@ -23,6 +23,9 @@ from tests.client.tail.following import FollowedJournal, annotation
 from tests.system.journald import Journald, message_of
 from tests.system.topic_files import entries
 
+WAIT_S = 300
+"""Limit of a wait for a tail that starts: its interpreter, then journalctl twice."""
+
 
 @pytest.fixture
 def journald(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Journald]:
@@ -249,7 +252,7 @@ def test_killed_tail_of_a_journald_that_is_killed_and_rotated_appends_each_entry
     try:
         for number in range(kills):
             process, before = subprocess.Popen([*command, *pipe.options]), len(entries(pipe, "files"))
-            wait_until(lambda before=before: len(entries(pipe, "files")) > before, what="it appends")
+            wait_until(lambda before=before: len(entries(pipe, "files")) > before, WAIT_S, "it appends")
             journald.control("--rotate")
             time.sleep(dice.random() / 2)
             if number % 2:
