@@ -26,11 +26,11 @@ from penstock.handover.buffer import (
 from penstock.handover.dropped_frames import Carrier, DroppedFrameCounts, LostCounts, Move, last_move
 from penstock.handover.frames.frame import encode_frame, intact_metadata, published
 from penstock.handover.frames.frame_metadata import FrameMetadata
-from penstock.handover.held_frames import saved_end, write_held_frames
+from penstock.handover.held_frames import saved_end
 from penstock.handover.paths import LOG, held_file
 from penstock.handover.positions.accounts import CORRUPT, DROPPED
 from penstock.handover.positions.lock_holder import end_holder
-from penstock.handover.positions.lost_position import carried_floor, frames_between, restore_floor, uncertain_frames
+from penstock.handover.positions.lost_position import carried_floor, frames_between, restore_floor, save_frames
 from penstock.handover.positions.position import UNKNOWN
 from penstock.handover.sender_table import Arrivals, SenderTable
 from penstock.handover.state_page import StatePage
@@ -296,9 +296,7 @@ class FrameWriter:
     def _save(self, reader: HandlerPosition, begin: int, end: int) -> bool:
         held = held_file(reader.position.path.parent, self._source)
         try:
-            # Limit: the frames may be a whole buffer, so they are read twice and never in memory together.
-            self._held_mark = missed_counts(uncertain_frames(held, self._publication, begin, end), reader).mark
-            write_held_frames(held, uncertain_frames(held, self._publication, begin, end), self._held_mark)
+            self._held_mark = save_frames(held, self._publication, begin, end, reader.position)
         except OSError as error:
             _LOGGER.warning("frames of the log daemon cannot be saved: %s; waiting for it", error)
             return False

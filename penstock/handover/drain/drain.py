@@ -28,7 +28,7 @@ from penstock.handover.drain.splitter import MessagesByTopic, TopicSplitter
 from penstock.handover.dropped_frames import LostCounts
 from penstock.handover.frames.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
 from penstock.handover.frames.frame_metadata import FrameMetadata
-from penstock.handover.held_frames import read_held_frames, remove_held_frames
+from penstock.handover.held_frames import PassedFrames, read_held_frames, remove_held_frames
 from penstock.handover.paths import LOG, held_file, state_file
 from penstock.handover.positions.lost_position import carried_floor, frames_in_file, restore_floor
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
@@ -133,15 +133,25 @@ class Drain(FrameReader):
 
     def _store_held(self, position: ReaderPosition) -> None:
         inode = self._held_file.stat().st_ino
-        frames, total = read_held_frames(self._held_file)
+        saved, number = read_held_frames(self._held_file)
+        passed = 0
         _LOGGER.warning("listener %r: storing the saved frames of the previous daemon", self.listener)
         # Crash: each group moves the position past itself, so that a successor continues with the next.
-        for group in _grouped((frame for frame in frames if frame.begin >= position.stored), self._group_bytes):
-            parts = [frame._replace(data=self.copied_part(frame)) for frame in group]
-            self.handle(FrameGroup(parts, parts[0].begin, parts[-1].end, position.mark), position)
-        if UNKNOWN not in (total, position.mark) and total > position.mark:
-            self._enter_corrupt(total - position.mark)
-            position.mark = total
+        for group in _grouped(saved, self._group_bytes):
+            if isinstance(group, PassedFrames):
+                passed += group.messages
+                if group.begin > position.stored and position.mark != UNKNOWN:
+                    # Between saved frames the mark may be behind by those that are damaged, which the next one shows.
+                    mark = group.after if group.is_first else min(position.mark + group.messages, group.after)
+                    # Order: the mark before the position.
+                    position.mark, position.position = max(position.mark, mark), group.begin
+                continue
+            parts = [frame._replace(data=self.copied_part(frame)) for frame in group if frame.begin >= position.stored]
+            if parts:
+                self.handle(FrameGroup(parts, parts[0].begin, parts[-1].end, position.mark), position)
+        if UNKNOWN not in (number, position.mark) and number + passed > position.mark:
+            self._enter_corrupt(number + passed - position.mark)
+            position.mark = number + passed
         # Lock: the writer replaces the file under it, by one with further frames.
         with position.lock():
             if self._held_file.exists() and self._held_file.stat().st_ino == inode:
@@ -380,14 +390,17 @@ def _may_be_stored(append: Future[Any]) -> bool:
     return error is None or isinstance(error, OutcomeInDoubt)
 
 
-def _grouped(frames: Iterable[Frame], limit_bytes: int) -> Iterator[list[Frame]]:
+def _grouped(saved: Iterable[Frame | PassedFrames], limit_bytes: int) -> Iterator[list[Frame] | PassedFrames]:
     """Yield frames in groups of ``limit_bytes`` of the buffer; a group has at least one frame."""
     group: list[Frame] = []
-    for frame in frames:
-        if group and frame.end > group[0].begin + limit_bytes:
+    for entry in saved:
+        if group and (isinstance(entry, PassedFrames) or entry.end > group[0].begin + limit_bytes):
             yield group
             group = []
-        group.append(frame)
+        if isinstance(entry, PassedFrames):
+            yield entry
+        else:
+            group.append(entry)
     if group:
         yield group
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from penstock.handover.dropped_frames import Move, dropped, last_move, moved_readers
 from penstock.handover.frames.frame import intact_metadata
-from penstock.handover.held_frames import read_held_frames, write_held_frames
+from penstock.handover.held_frames import PassedFrames, read_held_frames, write_held_frames
 from penstock.handover.paths import LOG, accounts_in, held_file, position_file, state_file
 from penstock.handover.positions.accounts import Account, read_account
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition, create_position
@@ -71,7 +71,7 @@ def _restore_log(file: Path, held: Path, missed: Move, publication: Publication,
     end = publication.position
     first = next((frame.begin for frame in uncertain_frames(held, publication, missed.to, end)), end)
     try:
-        write_held_frames(held, uncertain_frames(held, publication, missed.to, end), total)
+        _write(held, publication, missed.to, end, total, UNKNOWN, missed.mark)
     except OSError as error:
         _LOGGER.warning("frames of the log daemon cannot be saved: %s; it reads them again", error)
         begin = two_terms_before(end, publication.parameters.term_length)
@@ -80,15 +80,53 @@ def _restore_log(file: Path, held: Path, missed: Move, publication: Publication,
     create_position(file, first, end, UNKNOWN, end, total)
 
 
-def uncertain_frames(held: Path, publication: Publication, begin: int, end: int) -> Iterator[Frame]:
-    """Yield the frames of the file ``held`` and of the buffer that begin in [begin, end), by position."""
+def save_frames(held: Path, publication: Publication, begin: int, end: int, position: ReaderPosition) -> int:
+    """Add the frames that begin in [begin, end) to the file ``held``; ``begin`` is the reader's position.
+
+    Returns the total after the last readable frame. Raises OSError.
+    """
+    # Limit: the frames may be a whole buffer, so they are read several times and never in memory together.
+    total = position.reached_mark
+    for frame in uncertain_frames(held, publication, begin, end):
+        if isinstance(frame, Frame) and frame.begin >= begin and (metadata := intact_metadata(frame)):
+            total = metadata.total
+    _write(held, publication, begin, end, total, position.mark, position.reached_mark)
+    return total
+
+
+def _write(
+    held: Path, publication: Publication, begin: int, end: int, total: int, mark: int, reached_mark: int
+) -> None:
+    """Write the uncertain frames, and what was passed before ``begin``, where the total is ``reached_mark``.
+
+    Without this entry, messages that were dropped would be corrupt as well.
+    """
+    frames = uncertain_frames(held, publication, begin, end)
+    saved, number = read_held_frames(held)
+    passed, last_total = 0, UNKNOWN
+    for frame in saved:
+        if isinstance(frame, PassedFrames):
+            passed += frame.messages
+        elif metadata := intact_metadata(frame):
+            last_total = metadata.total
+    saved_total = last_total if number == UNKNOWN else number + passed
+    is_first = saved_total == UNKNOWN
+    before = mark if is_first else saved_total
+    if before != UNKNOWN and (reached_mark > before or is_first):
+        passed += reached_mark - before
+        frames = heapq.merge([PassedFrames(begin, before, reached_mark, is_first)], frames, key=_place)
+    write_held_frames(held, frames, UNKNOWN if total == UNKNOWN else total - passed)
+
+
+def uncertain_frames(held: Path, publication: Publication, begin: int, end: int) -> Iterator[Frame | PassedFrames]:
+    """Yield the entries of the file ``held`` and the frames in the buffer that begin in [begin, end), by position."""
     # A frame that is in both is taken from the buffer, which comes first here.
-    frames = heapq.merge(frames_between(publication, begin, end), read_held_frames(held)[0], key=_begin)
-    return (next(copies) for _, copies in groupby(frames, _begin))
+    frames = heapq.merge(frames_between(publication, begin, end), read_held_frames(held)[0], key=_place)
+    return (next(copies) for _, copies in groupby(frames, _place))
 
 
-def _begin(frame: Frame) -> int:
-    return frame.begin
+def _place(entry: Frame | PassedFrames) -> tuple[int, bool]:
+    return entry.begin, isinstance(entry, Frame)
 
 
 def frames_between(publication: Publication, begin: int, end: int) -> Iterator[Frame]:
