@@ -61,11 +61,15 @@ class Sent:
 
 @dataclass(slots=True)
 class Published:
-    """Messages that a listener wrote to its log buffer: in complete frames, and in frames within which it died."""
+    """Messages that a listener wrote to its log buffer: in complete frames, and in frames within which it died.
+
+    ``spared`` are messages that are in the total after a power cut which took their frames.
+    """
 
     name: str
     complete: int = 0
     uncertain: int = 0
+    spared: int = 0
 
 
 @dataclass(slots=True)
@@ -189,9 +193,15 @@ class Promises:
         self._check_copies(topic, rows, bool(missing))
 
     def check_gaps(self, topic: str, gaps: Iterable[Gap]) -> None:
-        """Check that each gap has a reason that may occur: a reader passes its rows for good. Raises Broken."""
+        """Check that each gap has a reason that may occur: a reader passes its rows for good. Raises Broken.
+
+        A power cut may take one of the batches that are written together, and spare the next one, which recovery keeps:
+        nothing on the disk tells it from an acknowledged one.
+        """
         for gap in gaps:
-            if gap.reason == "corrupt" and not self.damages:
+            promised = self.rows[topic].keys() | self.acknowledged[topic].keys()
+            is_torn = self.power_cuts > 0 and promised.isdisjoint(range(gap.begin, gap.end))
+            if gap.reason == "corrupt" and not self.damages and not is_torn:
                 raise Broken(f"{topic}: a corrupt gap without damage: {gap}")
             # Lying syncs may lose a segment, or the record of its expiry, and spare its index: as if a user removed it.
             is_lost = gap.reason == "corrupt" or (gap.reason == "deleted" and self.has_lies)
@@ -218,7 +228,9 @@ class Promises:
         """
         if self.damages:
             return  # counts of dropped messages may be in the damage
-        has_surplus = stored + dropped + corrupt > listener.complete + listener.uncertain
+        # Only the log knows whether it has stored frames that a power cut took: dropped later frames count them again.
+        twice = min(listener.spared, corrupt) if dropped else 0
+        has_surplus = stored + dropped + corrupt - twice > listener.complete + listener.uncertain
         # A power cut takes also the counts of frames that were dropped since the last writeback, with their successors.
         is_short = stored + dropped + corrupt < listener.complete and not self.power_cuts
         if has_surplus or is_short:

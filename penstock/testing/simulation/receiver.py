@@ -65,6 +65,7 @@ class Receiver:
         publication, readers = open_buffer(folder, self._config, TERM_BYTES)
         page = StatePage(state_file(folder, self.name))
         writer = FrameWriter(self.name, self._config.codec, publication, readers, page)
+        self.published.spared += max(writer.total - writer.before.total, 0)
         writer.clock = BucketClock(clock.time, clock.monotonic, writer.before.origin.bucket)
         waits: StoredWaits[Answer] = StoredWaits(writer, readers, clock=clock.monotonic)
         self._life = _Life(publication, readers, page, writer, waits)

@@ -95,6 +95,10 @@ def test_published_message_must_be_stored_or_counted_as_dropped() -> None:
     model.check_listener(Published("udp", complete=7), 6, 0, corrupt=1)
     with pytest.raises(Broken, match="messages are stored"):
         model.check_listener(Published("udp", complete=7), 7, 0, corrupt=1)
+    model.check_listener(Published("udp", complete=7, spared=2), 6, 1, corrupt=2)
+    for dropped, corrupt in [(0, 2), (1, 3)]:
+        with pytest.raises(Broken, match="messages are stored"):
+            model.check_listener(Published("udp", complete=7, spared=2), 6, dropped, corrupt)
     model.cut_power()
     model.check_listener(Published("udp", complete=7), 4, 0)
     with pytest.raises(Broken, match="messages are stored"):
@@ -106,6 +110,12 @@ def test_each_offset_must_be_a_row_or_in_a_gap() -> None:
         promises().check_topic("t", {}, [], 1)
     with pytest.raises(Broken, match="a corrupt gap without damage"):
         promises().check_topic("t", {}, [Gap(0, 1, "corrupt")], 1)
+    torn = promises()
+    torn.cut_power()
+    torn.check_topic("t", {}, [Gap(0, 1, "corrupt")], 1)
+    torn.acknowledged["t"][0] = b"m"
+    with pytest.raises(Broken, match="a corrupt gap without damage"):
+        torn.check_topic("t", {}, [Gap(0, 1, "corrupt")], 1)
     with pytest.raises(Broken, match="an unexpected gap"):
         promises().check_topic("t", {}, [Gap(0, 1, "expired_read")], 1)
     with pytest.raises(Broken, match="an unexpected gap"):

@@ -62,6 +62,14 @@ CASES: list[dict[str, Any]] = [
     {"seed": 93002051, "steps": 97, "messages": 16, "faults": [0, 1, 2, 4, 5, 6]},
     {"seed": 93002437, "steps": 225, "messages": 25, "faults": [0]},
     {"seed": 93001540, "steps": 163, "messages": 16, "faults": [1, 2, 3, 5, 6, 7, 8, 10, 12, 13, 14, 15]},
+    {"seed": 94000326, "steps": 140, "messages": 16, "faults": [0, 1, 2, 4, 6]},
+    {"seed": 93002632},
+    {
+        "seed": 93002374,
+        "steps": 281,
+        "messages": 16,
+        "faults": [*range(9), 10, 13, 14, 15, 16, 21, 22, 3000, 3001],
+    },
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
