@@ -114,18 +114,18 @@ def _write(
     before = mark if is_first else saved_total
     if before != UNKNOWN and (reached_mark > before or is_first):
         passed += reached_mark - before
-        frames = heapq.merge([PassedFrames(begin, before, reached_mark, is_first)], frames, key=_place)
+        frames = heapq.merge([PassedFrames(begin, before, reached_mark, is_first)], frames, key=_order_key)
     write_held_frames(held, frames, UNKNOWN if total == UNKNOWN else total - passed)
 
 
 def uncertain_frames(held: Path, publication: Publication, begin: int, end: int) -> Iterator[Frame | PassedFrames]:
     """Yield the entries of the file ``held`` and the frames in the buffer that begin in [begin, end), by position."""
     # A frame that is in both is taken from the buffer, which comes first here.
-    frames = heapq.merge(frames_between(publication, begin, end), read_held_frames(held)[0], key=_place)
-    return (next(copies) for _, copies in groupby(frames, _place))
+    frames = heapq.merge(frames_between(publication, begin, end), read_held_frames(held)[0], key=_order_key)
+    return (next(copies) for _, copies in groupby(frames, _order_key))
 
 
-def _place(entry: Frame | PassedFrames) -> tuple[int, bool]:
+def _order_key(entry: Frame | PassedFrames) -> tuple[int, bool]:
     return entry.begin, isinstance(entry, Frame)
 
 
