@@ -4,8 +4,7 @@ A stopped or dead daemon therefore costs the listener's other handlers nothing. 
 and synced before the writer continues. Layout, little-endian: a number and its CRC32C; then for each frame its begin,
 its end, the length of its payload and the CRC32C of the payload, then the payload. An entry that ends where it begins
 says that the frames before it were passed (``PassedFrames``). The number is the total of messages after the last frame
-without all passed ones: if the file is damaged, it tells how many saved messages are lost, whichever entries are
-unreadable.
+without all passed ones: the number of saved messages that damage of the file has lost follows from it.
 """
 
 from __future__ import annotations

@@ -64,12 +64,12 @@ class Writer:
     def active(self) -> Segment:
         """Return the active segment; the first call runs the recovery. Raises LogError."""
         try:
-            self._finish_pending_rollback()
+            self.finish_pending_rollback()
             return self._segment or self._shared.handles.retry_with_room(self, self._recover)
         except OSError as error:
             raise write_error(error) from error
 
-    def _finish_pending_rollback(self) -> None:
+    def finish_pending_rollback(self) -> None:
         """Cut the rows of an aborted transaction, before an append could follow them or a flush publish them.
 
         Raises OSError.
@@ -211,7 +211,7 @@ class Writer:
         if self._segment is None or self._segment.clean:
             return
         try:
-            self._finish_pending_rollback()
+            self.finish_pending_rollback()
             self._segment.sync()
             self.publish()
         except OSError as error:

@@ -114,6 +114,9 @@ class Maintenance:
         """Remove everything but the gaps, which then cover all offsets. Raises LogFull, WriteFailed."""
         fs = self._shared.fs
         with self._exclusively(), self._writer.lock:
+            # Order: the rollback before the files are gone. It could never succeed without them, and the other topics
+            # of its transaction wait for it; later it would cut the rows of a new topic with this name.
+            self._writer.finish_pending_rollback()
             self._writer.close()
             firsts = first_offsets(fs.names(self._path))
             for first, following in zip_longest(firsts, firsts[1:]):

@@ -304,6 +304,13 @@ class FailingDecision(CrashingFileSystem):
     """Fails once the rows of a transaction are in all files: the intent cannot be removed, and no file be cut."""
 
     is_broken = True
+    refused_truncations = 0
+
+    def check(self, era, operation):
+        if operation == "truncate" and self.refused_truncations:
+            self.refused_truncations -= 1
+            raise OSError(errno.EIO, "Input/output error")
+        super().check(era, operation)
 
     def remove(self, path):
         if path.name.endswith(SUFFIX) and self.is_broken:
@@ -558,4 +565,23 @@ def test_damaged_staged_rows_are_committed_unchanged_or_not_at_all(tmp_path_fact
         log.transactions.commit(transaction)
     stored = payloads(log.topic("a")) if "a" in log.names() else []
     assert stored in ([], [b"1", b"2", b"3"])
+    log.close()
+
+
+@pytest.mark.parametrize("deleted", ["a", "b"])
+def test_topic_of_a_failed_commit_is_deleted_only_once_the_commit_is_rolled_back(tmp_path, deleted):
+    fs, log = fail_to_commit(tmp_path)
+    fs.refused_truncations = 1
+    with pytest.raises(WriteFailed):
+        log.delete(deleted)
+    assert payloads(log.topic(deleted)) == [b"0"]
+    log.delete(deleted)
+    fill(log.topic(deleted, create=True), [b"new"])
+    other = "ab".replace(deleted, "")
+    fill(log.topic(other), [b"after"])
+    log.close()
+    fs.crash()
+    log = Log(tmp_path, fs=fs)
+    assert payloads(log.topic(other)) == [b"0", b"after"]
+    assert payloads(log.topic(deleted)) == [b"new"]
     log.close()
