@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -100,7 +101,7 @@ def _find_complaints(
                 yield Complaint(
                     commit.version, commit.at, f"{head} added {file}: {twice:,} rows are in the table twice", file
                 )
-        if commit.names and (back := _count_back(layout, added, table.active_at(commit.version - 1), deleted_runs)):
+        if commit.names and (back := _count_back(layout, table, commit, added, deleted_runs)):
             yield Complaint(
                 commit.version,
                 commit.at,
@@ -148,24 +149,32 @@ def _repeated_by_optimize(
 
 
 def _count_back(
-    layout: Layout, added: Sequence[TableFile], before: Sequence[TableFile], deleted_runs: Mapping[str, Runs]
+    layout: Layout,
+    table: TableReader,
+    commit: ForeignCommit,
+    added: Sequence[TableFile],
+    deleted_runs: Mapping[str, Runs],
 ) -> int:
     """Return the number of rows of added files that a deletion had removed before the commit."""
     if not deleted_runs:
         return 0
+    before = table.active_at(commit.version - 1)
     before_identities, added_identities = {file.identity for file in before}, {file.identity for file in added}
-    changed = [file for file in added if file.identity not in before_identities]
-    back = 0
-    earlier: dict[str, Runs] | None = None
-    # Limit: one file at a time, because a RESTORE may bring all files of a large table.
-    for file in changed:
-        rows = read_rows(layout.landed, [file])
-        rows = rows.filter(pa.array(rows_within(rows, deleted_runs)))
-        if rows.num_rows:
-            if earlier is None:
-                earlier = offsets_by_topic(layout, [file for file in before if file.identity not in added_identities])
-            back += int((~rows_within(rows, earlier)).sum())
-    return back
+    parts = []
+    # Limit: one file at a time, because a RESTORE may bring all files of a large table. Of deleted rows topic and
+    # offset stay in memory.
+    for file in added:
+        if file.identity not in before_identities:
+            rows = read_rows(layout.landed, [file]).select(["topic", "offset"])
+            parts.append(rows.filter(pa.array(rows_within(rows, deleted_runs))))
+    if not any(rows.num_rows for rows in parts):
+        return 0
+    bounds: list[Any] = [pc.min_max(rows["offset"]).as_py() for rows in parts if rows.num_rows]
+    low, high = min(pair["min"] for pair in bounds), max(pair["max"] for pair in bounds)
+    # Fast path: most of a large table has other offsets.
+    near = {*table.active_within({"offset": (low, high)}, commit.version - 1)}
+    earlier = offsets_by_topic(layout, [f for f in before if f in near and f.identity not in added_identities])
+    return sum(int((~rows_within(rows, earlier)).sum()) for rows in parts)
 
 
 def _count_inserted(layout: Layout, table: TableReader, commit: ForeignCommit, deleted_runs: Mapping[str, Runs]) -> int:
