@@ -237,6 +237,7 @@ def test_killed_tail_of_a_journald_that_is_killed_and_rotated_appends_each_entry
     dice, ends = random.Random(9), threading.Event()
     command = [*journald.enter, sys.executable, "-m", "penstock.cli.main", "tail", "--journal", "--topic", "files"]
     synced = 0
+    process: subprocess.Popen[bytes] | None = None
 
     def write() -> None:
         number = 0
@@ -265,6 +266,9 @@ def test_killed_tail_of_a_journald_that_is_killed_and_rotated_appends_each_entry
     finally:
         ends.set()
         writer.join()
+        if process is not None:
+            process.kill()
+            process.wait()
     journald.control("--sync")
     assert subprocess.run([*command, "--once", *pipe.options], timeout=120, check=False).returncode == 0
     stored, rows = journald.entries(), entries(pipe, "files")
