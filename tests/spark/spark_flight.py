@@ -24,6 +24,7 @@ class Served:
         self, topics: Path, guard: TokenAuthenticator | None = None, credentials: grpc.ServerCredentials | None = None
     ) -> None:
         self.log = Log(topics)
+        self.topics = PermittedTopics(self.log)
         self._credentials = credentials
         self._guard = guard or TokenAuthenticator()
         self._loop = asyncio.new_event_loop()
@@ -38,7 +39,7 @@ class Served:
         return f"127.0.0.1:{self._port}"
 
     def open(self) -> None:
-        self._server = FlightServer(PermittedTopics(self.log), self._guard, ConnectionLimit(1000, "max_connections"))
+        self._server = FlightServer(self.topics, self._guard, ConnectionLimit(1000, "max_connections"))
         calls = self._server.calls
         if self._credentials is None:
             self._port = calls.add_insecure_port(self.address)

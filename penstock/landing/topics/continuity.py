@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from penstock.client import ClientError
+from penstock.client import ClientError, NoSuchTopic
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
@@ -64,7 +64,7 @@ class LogContinuity:
         # A daemon that does not answer, and topics that cannot be read now, are checked with the next batch.
         with contextlib.suppress(ClientError):
             for topic, view in self._store.views(self._patterns).items():
-                with contextlib.suppress(FileNotFoundError, LogError):
+                with contextlib.suppress(FileNotFoundError, NoSuchTopic, LogError):
                     self._check_topic(topic, view)
 
     def check_answers(self) -> None:
@@ -91,7 +91,8 @@ class LogContinuity:
                 and micros != self._marks[topic][1]
                 and (view := self._store.views([topic]).get(topic))
             ):
-                with contextlib.suppress(FileNotFoundError):
+                # A topic that is deleted now has no other messages at the offsets of the landed ones.
+                with contextlib.suppress(FileNotFoundError, NoSuchTopic):
                     self._check_topic(topic, view)
         marks = {topic: (end - 1, micros) for topic, end in ends.items() if (micros := times[topic][0]) is not None}
         if marks.items() <= self._marks.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.topics.continuity import LogContinuity, OffsetsRestarted
 from penstock.landing.topics.from_flight import FlightStore
 from penstock.landing.topics.from_folder import FolderStore
-from penstock.landing.topics.topic_store import TopicStore
+from penstock.landing.topics.topic_store import TopicStore, TopicView
 from penstock.log import Log, TopicSettings
 from penstock.records import body
 from penstock.server.flight import actions
-from tests.spark.spark_flight import served
+from tests.spark.spark_flight import Served, served
 from tests.spark.spark_helpers import append, flip
 
 
@@ -97,6 +97,45 @@ def test_row_that_was_damaged_or_deleted_shows_no_other_log(topics: Path) -> Non
     continuity.check()
     append(topics, "t", [b"b"] * 20)
     continuity.check()
+
+
+class DeletingStore(FlightStore):
+    """Deletes the topic ``s`` right after the daemon has returned its view."""
+
+    def __init__(self, server: Served) -> None:
+        super().__init__(DaemonConnection(server.address, retry_for=5))
+        self._server = server
+
+    def views(self, patterns: Sequence[str]) -> dict[str, TopicView]:
+        views = super().views(patterns)
+        self._server.log.delete("s")
+        self._server.topics.forget("s")
+        return views
+
+
+def test_topic_that_is_deleted_during_its_check_fails_no_batch(topics: Path) -> None:
+    append(topics, "s", [b"a"] * 20)
+    LogContinuity(partial(FolderStore, topics), ["*"], topics.with_name("marks.json")).after_reading({"s": 20})
+    shutil.rmtree(topics)
+    append(topics, "s", [b"b"] * 20)
+    with served(topics) as server:
+        continuity = LogContinuity(partial(DeletingStore, server), ["*"], topics.with_name("marks.json"))
+        continuity.after_reading({"s": 20})
+        assert "s" not in server.log.names()
+
+
+def test_topic_that_is_deleted_during_its_check_hides_no_other_replaced_topic(topics: Path) -> None:
+    for topic in ("s", "t"):
+        append(topics, topic, [b"a"] * 20)
+    LogContinuity(partial(FolderStore, topics), ["*"], topics.with_name("marks.json")).after_reading({"s": 20, "t": 20})
+    shutil.rmtree(topics)
+    for topic in ("s", "t"):
+        append(topics, topic, [b"b"] * 20)
+    with served(topics) as server:
+        continuity = LogContinuity(partial(DeletingStore, server), ["*"], topics.with_name("marks.json"))
+        with pytest.raises(OffsetsRestarted, match="topic t "):
+            continuity.check()
+        assert "s" not in server.log.names()
 
 
 def test_end_that_was_set_back_shows_another_log_only_with_new_rows(topics: Path) -> None:
