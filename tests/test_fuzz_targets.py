@@ -359,6 +359,7 @@ NO_PARSERS = {
     "upkeep/deletion/certificate.py": "documents beneath a checksum that ``files.checked_document`` has checked",
     "proof/posts/ends.py": "the pipeline's id beneath a checksum that ``files.checked_document`` has checked",
     "proof/commit_notes.py": "versions and texts beneath a checksum that ``files.checked_document`` has checked",
+    "upkeep/deletion/returned_rows.py": "dates beneath a checksum that ``files.checked_document`` has checked",
     "proof/foreign_deletions.py": "a version beneath a checksum that ``files.checked_document`` has checked",
     "spark/views.py": "file names of the table, from delta-rs",
     "landing/table/one_writer.py": "a name beneath a checksum that ``files.checked_document`` has checked",

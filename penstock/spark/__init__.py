@@ -3,8 +3,8 @@
 Read ``session`` with ``extensions``, ``package_zip``, ``class_archive`` (fast starts of the JVM) and ``worker_daemon``
 (fast starts of the Python workers), ``versions`` (of Spark), ``views`` (the tables for readers), ``source/``,
 ``query/``, ``pipeline`` (all of it as one process) with ``stall_watch``, ``replay``.
-Public names are imported on first use: pyspark is an optional dependency. Imports ``handover``, ``landing``, ``proof``,
-``upkeep``, ``log``, ``client``, ``config``, ``java``, ``files`` and ``process``.
+Public names are imported on first use: pyspark is an optional dependency. Imports ``handover``, ``kafka.errors``,
+``landing``, ``proof``, ``upkeep``, ``log``, ``client``, ``config``, ``java``, ``files`` and ``process``.
 """
 
 from __future__ import annotations
