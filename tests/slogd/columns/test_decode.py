@@ -173,7 +173,7 @@ def test_columns_whose_offsets_end_within_a_number_are_read() -> None:
 
 def test_columns_of_another_kind_are_refused() -> None:
     for message in (b"x", BODY.serialize().to_pybytes(), pa.record_batch({"a": [1]}).serialize().to_pybytes()):
-        with pytest.raises(BadRequest, match=r"no Arrow record batch of the log|must have format V5"):
+        with pytest.raises(BadRequest, match=r"not an Arrow record batch of the log|must have format V5"):
             parse_append(AppendRequest(columns=message).SerializeToString())
     rows = body([b"a"]).serialize().to_pybytes()
     with pytest.raises(BadRequest, match="entries or columns, not both"):
@@ -185,7 +185,7 @@ def test_offsets_beyond_a_column_are_refused() -> None:
     offsets, wrong = bytes([0, 0, 0, 0, 3, 0, 0, 0]), bytes([0, 0, 0, 0, 255, 0, 0, 0])
     head, _, rest = message.rpartition(offsets)
     assert rest.startswith(b"abc")
-    with pytest.raises(BadRequest, match="no Arrow record batch of the log"):
+    with pytest.raises(BadRequest, match="not an Arrow record batch of the log"):
         parse_append(AppendRequest(columns=head + wrong + rest).SerializeToString())
 
 
