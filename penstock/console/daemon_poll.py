@@ -33,7 +33,7 @@ REQUEST_TIMEOUT_S = 5.0
 UNKNOWN_AFTER_S = 2.2
 """Two polls and a margin: with the page's own check every 0.5 s, a dead daemon shows within three seconds."""
 MAX_EVENTS = 200
-SENT_BACK_INTERVAL_POLLS = 10
+TABLE_FACTS_INTERVAL_POLLS = 10
 HOUR_S, HOUR_INTERVAL_POLLS = 3600, 3
 """Length of the recent balance, and polls between two of them: it reads the balance over time, which costs more."""
 ALARMS_INTERVAL_POLLS = 30
@@ -69,8 +69,8 @@ class Latest:
     alarms: dict[str, int] = field(default_factory=dict)
     """Alarms since the daemon's start, by the result of their delivery."""
     pipeline_runs: bool = False
-    sent_back: Document = field(default_factory=dict)
-    """Rows of the quarantine that were sent back, by topic and fate."""
+    table_facts: Document = field(default_factory=dict)
+    """Facts of the tables that belong to the balance: ``sent_back`` and ``unreadable`` (see ``receipt``)."""
 
 
 def _of_latest(name: str) -> Any:
@@ -94,8 +94,8 @@ class Daemon:
     """The log that records changes of the person."""
     is_current: Callable[[], bool] = field(default=lambda: True)
     """Reports whether the login that opened the page still names the person."""
-    count_sent_back: Callable[[], Document] = dict
-    """Counts the rows that were sent back from quarantine; may block, and raise PenstockError and OSError."""
+    read_table_facts: Callable[[], Document] = dict
+    """Reads what the tables add to the balance; may block, and raise PenstockError and OSError."""
     _http: httpx.AsyncClient | None = None
 
     def for_person(self, person: Person, is_current: Callable[[], bool] = lambda: True) -> Daemon:
@@ -224,16 +224,16 @@ class Daemon:
         """Return the latest balance with the facts that only this machine knows (see ``receipt``)."""
         starts = self.latest.pipeline_runs and not any(t["read_by_pipeline"] for t in self.balance.get("topics", ()))
         balance: Document = self.balance
-        return balance | {"pipeline_starts": starts, "sent_back": self.latest.sent_back}
+        return balance | {"pipeline_starts": starts} | self.latest.table_facts
 
     async def poll_forever(self) -> None:
         """Poll until the task is cancelled; an unreachable daemon is polled again."""
         # Order: before the balance, so that the first one a page shows has it.
-        await (counting := asyncio.create_task(self._update_sent_back()))
+        await (counting := asyncio.create_task(self._update_table_facts()))
         for number in itertools.count():
             # A million rows take seconds, so the polls do not wait for them.
-            if number and number % SENT_BACK_INTERVAL_POLLS == 0 and counting.done():
-                counting = asyncio.create_task(self._update_sent_back())
+            if number and number % TABLE_FACTS_INTERVAL_POLLS == 0 and counting.done():
+                counting = asyncio.create_task(self._update_table_facts())
             with contextlib.suppress(DaemonUnavailable):
                 await self.poll()
                 # Order: after ``poll``, which raises if the daemon is unreachable and so skips these requests.
@@ -248,9 +248,9 @@ class Daemon:
                     self.latest.lags.add(self.answered_s, (await self.get("/cursors")).get("cursor", ()))
             await asyncio.sleep(POLL_INTERVAL_S)
 
-    async def _update_sent_back(self) -> None:
+    async def _update_table_facts(self) -> None:
         with contextlib.suppress(PenstockError, OSError):
-            self.latest.sent_back = await asyncio.to_thread(self.count_sent_back)
+            self.latest.table_facts = await asyncio.to_thread(self.read_table_facts)
 
     async def poll(self) -> None:
         """Replace the latest answers with new ones. Raises DaemonUnavailable."""

@@ -13,6 +13,7 @@ from penstock.console.daemon_poll import HOUR_S, Daemon
 from penstock.console.kernel_drops import KernelDrops
 from penstock.console.wording import counted, exact, lasted, meaning, size
 from penstock.counts import Counts, Name
+from penstock.landing.damaged_files import PUT_BACK
 from penstock.ledger.receipt import losses_of, not_started_in, receipt
 
 QUARANTINE_WARNING_SHARE = 0.01
@@ -20,6 +21,8 @@ STALLED_S = 120.0
 """Time without a landed row: a batch takes seconds, and the first one waits for the start of Spark."""
 INCOMPLETE_S = 3.0
 """A listener is reported if it had incomplete messages all this time: fragments usually arrive within moments."""
+MAX_NAMED_FILES = 5
+"""Damaged files that are named; the verdict has their number."""
 MAX_NAMED_TOPICS = 5
 """Topics that one finding names; there may be thousands."""
 BAD, WARN, NOTE = "bad", "warn", "note"
@@ -78,6 +81,7 @@ def findings(daemon: Daemon, pipeline_runs: bool = False) -> list[Finding]:
     problems = [
         *_unbalanced(daemon),
         *not_started(daemon),
+        *_unreadable(daemon),
         *_stopped(daemon),
         *_incomplete(daemon),
         *_disk(daemon),
@@ -103,6 +107,10 @@ def not_started(daemon: Daemon) -> list[Finding]:
     """Return the processes that cannot start, with the reasons."""
     texts = [entry["text"] for entry in not_started_in(daemon.balance)]
     return [Finding(BAD, text[:1].upper() + text[1:], NOT_STARTED_ADVICE) for text in texts]
+
+
+def _unreadable(daemon: Daemon) -> list[Finding]:
+    return [Finding(BAD, line, PUT_BACK) for line in daemon.latest.table_facts.get("unreadable", ())[:MAX_NAMED_FILES]]
 
 
 def _stopped(daemon: Daemon) -> Iterator[Finding]:

@@ -6,13 +6,14 @@ from penstock.process.tuning import tune
 
 tune("console")  # first, see penstock.process.tuning
 
+import contextlib
 import json
 import ssl
 import sys
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Request
 from fastapi.responses import PlainTextResponse, Response
@@ -44,7 +45,9 @@ from penstock.console.pages import (
     topic,
     topics,
 )
+from penstock.errors import PenstockError
 from penstock.files.change_log import ChangeLog
+from penstock.landing.damaged_files import may_have_unreadable_files
 from penstock.landing.table_paths import Layout
 from penstock.process.kernel import die_with_parent
 from penstock.sql.quarantine_states import State
@@ -64,8 +67,8 @@ def run(settings: Settings) -> None:
     """Serve the pages until SIGTERM or SIGINT."""
     access = Access(settings)
     changes = ChangeLog(settings.data_dir)
-    sent_back = partial(count_sent_back, Layout.for_tables(settings.tables))
-    daemon = Daemon(access.http_url, access.headers, access.verify, changes=changes, count_sent_back=sent_back)
+    facts = partial(table_facts, Layout.for_tables(settings.tables))
+    daemon = Daemon(access.http_url, access.headers, access.verify, changes=changes, read_table_facts=facts)
 
     def daemon_of_user() -> Daemon:
         scope = ui.context.client.request.scope
@@ -98,6 +101,20 @@ def run(settings: Settings) -> None:
         show_welcome_message=False,
         ssl_context_factory=_tls_factory(settings.console),
     )
+
+
+def table_facts(layout: Layout) -> dict[str, Any]:
+    """Return what the tables add to the balance; a fact that cannot be read is missing."""
+    facts: dict[str, Any] = {}
+    with contextlib.suppress(PenstockError, OSError):
+        facts["sent_back"] = count_sent_back(layout)
+    with contextlib.suppress(PenstockError, OSError):
+        if may_have_unreadable_files(layout):
+            # Imports delta-rs.
+            from penstock.upkeep.repair.scrub import unreadable_files
+
+            facts["unreadable"] = unreadable_files(layout)
+    return facts
 
 
 def _tls_factory(config: ConsoleConfig) -> Callable[..., ssl.SSLContext] | None:

@@ -47,7 +47,9 @@ def first_parts(daemon: Daemon) -> dict[str, int]:
 
 
 def test_first_receipt_says_what_was_sent_back() -> None:
-    parts = first_parts(Answering("http://127.0.0.1:1", count_sent_back=lambda: {"t": {"quarantined.bad_json": 5}}))
+    parts = first_parts(
+        Answering("http://127.0.0.1:1", read_table_facts=lambda: {"sent_back": {"t": {"quarantined.bad_json": 5}}})
+    )
     assert (parts["quarantined"], parts["sent_back"]) == (2, 5)
 
 
@@ -55,7 +57,7 @@ def test_balance_is_shown_although_sent_rows_cannot_be_counted() -> None:
     def fail() -> dict[str, Any]:
         raise LogClosed("damaged")
 
-    assert first_parts(Answering("http://127.0.0.1:1", count_sent_back=fail)) == receipt(BALANCE).parts
+    assert first_parts(Answering("http://127.0.0.1:1", read_table_facts=fail)) == receipt(BALANCE).parts
 
 
 def test_polls_do_not_wait_while_sent_rows_are_counted() -> None:
@@ -67,7 +69,7 @@ def test_polls_do_not_wait_while_sent_rows_are_counted() -> None:
         return {}
 
     async def poll_twice_during_a_count() -> None:
-        daemon = Answering("http://127.0.0.1:1", count_sent_back=count_slowly)
+        daemon = Answering("http://127.0.0.1:1", read_table_facts=count_slowly)
         polling = asyncio.create_task(daemon.poll_forever())
         async with asyncio.timeout(20):
             while next(copy(calls)) < 2:

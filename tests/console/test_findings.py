@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from penstock.console.components.receipt_details import verdict_html
 from penstock.console.daemon_poll import Daemon
 from penstock.console.findings import BAD, WARN, findings
 from penstock.console.kernel_drops import RMEM_MAX
@@ -47,6 +48,16 @@ def test_receiver_that_cannot_start_is_not_stopped_as_well() -> None:
     )
     state.stat["listeners"]["in"] |= {"silent_s": 12.4, "pid": 42}
     assert problems(state) == ["Receiver in cannot start: no space"]
+
+
+def test_unreadable_files_of_the_tables_are_the_first_findings_and_make_the_verdict_bad() -> None:
+    state = daemon(balance())
+    state.latest.table_facts = {"unreadable": [f"landed/{number}.parquet is damaged" for number in range(7)]}
+    assert problems(state) == [f"landed/{number}.parquet is damaged" for number in range(5)]
+    assert state.receipt is not None
+    html = verdict_html(state.receipt)
+    assert 'class="verdict bad"' in html
+    assert "7 files of the tables cannot be read" in html
 
 
 def test_stopped_pipeline_is_a_finding_and_the_state_of_every_page() -> None:

@@ -44,7 +44,8 @@ NO_SAMPLES = '<div class="dim">No samples: lost messages are stored nowhere, and
 
 def verdict_html(receipt: Receipt) -> str:
     """Return the verdict, with its number of lost messages, and the total."""
-    kind = "bad" if receipt.parts["unaccounted"] or receipt.not_started else "warn" if receipt.lost else "good"
+    is_bad = receipt.parts["unaccounted"] or receipt.not_started or receipt.unreadable
+    kind = "bad" if is_bad else "warn" if receipt.lost else "good"
     return (
         f'<div class="verdict {kind}">{escape(verdict(receipt))}</div>'
         f'<div class="sum"><span class="number">{exact(receipt.sent)}</span> sent =</div>'
