@@ -130,9 +130,10 @@ class Listener:
 class HostListener:
     """Entries that another host's listener received and relayed, or forwarded to Kafka, and their fates here.
 
-    ``last_seen`` is the start of the last minute with an entry, in seconds since the epoch, or of its day once it is
-    rolled up. Entries of topics that no pipeline reads have no fates and are not pending. ``on_host``: what the host
-    itself counts, if it has registered. ``way`` is ``relay`` or ``kafka``, with ``over_kafka`` instead of ``on_host``.
+    ``last_seen`` is the start of the last minute with an entry, in seconds since the epoch, or of its day or month
+    once it is rolled up. Entries of topics that no pipeline reads have no fates and are not pending. ``on_host``: what
+    the host itself counts, if it has registered. ``way`` is ``relay`` or ``kafka``, with ``over_kafka`` instead of
+    ``on_host``.
     """
 
     host: str
@@ -160,7 +161,10 @@ class HostListener:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The whole balance as of one moment; before ``by_day_before`` (seconds since the epoch) only days are known."""
+    """The whole balance as of one moment.
+
+    Before ``by_day_before`` (seconds since the epoch) only days or months are known.
+    """
 
     listeners: list[Listener]
     routes: list[Route]
@@ -216,7 +220,7 @@ def balance(
 
     ``in_buffer`` has the counts of frames that wait in log buffers, by source and bucket; ``beyond`` the part of each
     topic between its last landed offset and the end that ``pages`` covers. A selection that begins within a rolled-up
-    day has the whole day.
+    day or month has the whole of it.
     """
     before = pages.rolled
     view = _View(widened(within, before))

@@ -122,19 +122,14 @@ class Book:
             self.version += 1
 
     def roll_up(self, before: int) -> None:
-        """Sum buckets older than ``before`` (seconds since the epoch, the start of a day) by day."""
+        """Sum buckets older than ``before`` (seconds since the epoch, the start of a day) by day or month."""
         with self._lock:
             pages = self._pages
             # Sums by day cannot be divided into minutes again, so the limit only moves forward.
             if before > pages.rolled:
                 pages.rolled = before
                 self.version += 1
-                pages.received.roll_up(before)
-                for rows in pages.logged.values():
-                    rows.roll_up(before)
-                for landed in pages.landed.values():
-                    landed.counts.roll_up(before)
-                    landed.uuids.roll_up(before)
+                pages.roll_tables()
                 silent = (life for life in pages.audits if pages.last_posts.get(life, 0) < before)
                 # Its last day stays open: posts for the rest of that day may still arrive.
                 ends = {life: day_of(pages.last_posts.get(life, 0)) for life in silent}

@@ -211,6 +211,8 @@ def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[Bo
         return None, "there is no checkpoint"
     except (BadCheckpoint, OSError) as error:
         return None, f"{topics / checkpoint.FILE} cannot be used: {error}"
+    # Compatibility: an earlier version summed by day only.
+    pages.roll_tables()
     why = differs(topics, pages, orderly)
     return (None, f"the checkpoint is left alone: {why}") if why else (pages, "")
 

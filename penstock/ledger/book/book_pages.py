@@ -69,8 +69,8 @@ class BookPages:
     """The counts of all tiers; ``ends`` are the ends of the offsets that ``logged`` covers, by topic.
 
     ``covered`` says up to where each topic, internal ones included, is entered. ``unreadable_ranges`` has the gaps
-    before that whose counts cannot be read. Buckets older than ``rolled`` (seconds since the epoch) are summed by day.
-    Invariant: ``Counts`` in dictionaries are replaced and never changed, so that a shallow copy is a snapshot.
+    before that whose counts cannot be read. Buckets older than ``rolled`` (seconds since the epoch) are summed by day
+    or month. Invariant: ``Counts`` in dictionaries are replaced and never changed, so a shallow copy is a snapshot.
     ``totals`` replaces the buckets in a summary of a book, which has none.
     """
 
@@ -114,6 +114,15 @@ class BookPages:
             {listener: pages.copy() for listener, pages in self.senders.items()},
             positions=self.copied_positions(),
         )
+
+    def roll_tables(self) -> None:
+        """Sum the buckets older than ``rolled`` by day or month."""
+        self.received.roll_up(self.rolled)
+        for rows in self.logged.values():
+            rows.roll_up(self.rolled)
+        for landed in self.landed.values():
+            landed.counts.roll_up(self.rolled)
+            landed.uuids.roll_up(self.rolled)
 
     def copied_positions(self) -> dict[str, dict[str, int]]:
         """Return a copy of ``positions``."""

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from penstock.counts import Counts, Origin
 from penstock.ledger.book.book_from_topics import load, recompute, resume
 from penstock.ledger.book.book_pages import BookPages
+from penstock.ledger.book.bucket_tables import CountTable
 from penstock.ledger.book.checkpoint import FILE, read, write
+from penstock.ledger.book.daily_rollup import DAY, counts_by_day
 from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.ledger.ledger import Ledger
 from penstock.log import Log, Topic, TopicReader, TopicSettings
@@ -418,6 +420,28 @@ def test_checkpoint_with_wrong_counts_is_detected_by_a_rebuild(daemon: Daemon) -
     (line,) = recompute(daemon.topics)[1]
     assert line.startswith("received (")
     daemon.start()
+
+
+def test_checkpoint_of_days_that_are_months_today_equals_its_files(daemon: Daemon) -> None:
+    for _ in range(3):
+        daemon.append()
+        daemon.clock.advance(DAY)
+    daemon.clock.advance(500 * DAY)
+    daemon.append()
+    daemon.ledger.roll_up()
+    daemon.end()
+    pages, received = read(daemon.topics), load(daemon.topics).snapshot().received
+    old = {key: counts for key, counts in received.items() if key[1] < pages.rolled}
+    # An earlier version summed by day only.
+    pages.received = CountTable(
+        {key: counts for key, counts in received.items() if key not in old} | counts_by_day(old)
+    )
+    assert len(pages.received) == 4
+    write(daemon.topics, pages)
+    assert recompute(daemon.topics)[1] == []
+    daemon.start()
+    assert len(daemon.ledger._book.snapshot().received) == 2
+    daemon.check_equals_rebuild()
 
 
 STEPS = ("append", "receipt", "land", "tell", "keep", "expire", "delete", "day", "kill", "stop")
