@@ -28,6 +28,8 @@ from penstock.testing.processes import alive, stopped
 
 PORTS = range(12_000, 32_000)
 """Below the ports that Linux assigns to clients (32768 and up), so a stopped pipe keeps its ports."""
+MAX_DRAWS = 10 * len(PORTS)
+"""Limit: ports that are tried for one that is free."""
 START_LIMIT_S = 180.0
 """Limit for a start, which takes 1.6 s of CPU: several pipes may start at once on a machine that is busy already."""
 LISTENERS = ("events-udp", "events-tcp", "syslog-udp", "syslog-tcp")
@@ -62,7 +64,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve_port() -> int:
-    while True:
+    for _ in range(MAX_DRAWS):
         port = secrets.choice(PORTS)
         with socket.socket() as stream, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
             try:
@@ -73,25 +75,33 @@ def _reserve_port() -> int:
             except OSError:
                 continue
         return port
+    raise PipeFailed(f"none of {MAX_DRAWS} ports of 127.0.0.1 could be opened")
 
 
 class _Reservations:
-    """Ports that this process has reserved; the kernel forgets them when it ends, however it ends."""
+    """Ports that this process has reserved; the kernel forgets them when it ends, however it ends.
+
+    Without a folder for temporary files, processes do not know the reservations of each other.
+    """
 
     def __init__(self) -> None:
         self._ports: set[int] = set()
-        self._file = self._pid = 0
+        self._file: int | None = None
+        self._pid = 0
 
     def add(self, port: int) -> None:
         """Reserve ``port``. Raises OSError if a process has it already."""
         if self._pid != os.getpid():
             # A fork inherits no record locks.
-            self._ports, self._pid = set(), os.getpid()
-            self._file = os.open(f"{tempfile.gettempdir()}/penstock-test-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT)
+            self._ports, self._pid, self._file = set(), os.getpid(), None
+            with contextlib.suppress(OSError):
+                path = f"{tempfile.gettempdir()}/penstock-test-ports-{os.getuid()}"
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         if port in self._ports:
             raise FileExistsError(port)
-        # One byte stands for each port. The locks of one process do not exclude each other.
-        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        if self._file is not None:
+            # One byte stands for each port. The locks of one process do not exclude each other.
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
         self._ports.add(port)
 
 

@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -57,6 +58,20 @@ def test_port_that_a_process_has_reserved_is_given_to_nobody_else(monkeypatch: p
     command = [sys.executable, "-c", OTHER_PROCESS, json.dumps([*reserved, third])]
     fourth = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     assert fourth not in [*reserved, third]
+
+
+def test_ports_are_given_without_a_folder_for_reservations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipe, "_reservations", pipe._Reservations())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert len(set(free_ports(3))) == 3
+
+
+def test_request_for_a_port_fails_if_none_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    (taken,) = free_ports(1)
+    monkeypatch.setattr(pipe, "secrets", SimpleNamespace(choice=lambda _: taken))
+    monkeypatch.setattr(pipe, "MAX_DRAWS", 20)
+    with pytest.raises(PipeFailed, match=r"none of 20 ports of 127\.0\.0\.1 could be opened"):
+        free_ports(1)
 
 
 def test_datagrams_come_from_ports_that_no_earlier_ones_had(tmp_path: Path) -> None:
