@@ -1,10 +1,10 @@
-"""Foreign programs from Debian packages: downloaded once into the user's cache folder, run as a user.
-
-Nothing is installed: the packages and their missing libraries are unpacked there.
+"""Foreign programs from Debian packages: unpacked once into the user's cache folder with their missing libraries, and
+run as a user; only what needs more is installed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -35,6 +35,20 @@ def unpacked(name: str, packages: Sequence[str]) -> Path:
                 if not folder.is_dir():
                     raise
     return folder
+
+
+def install(*packages: str) -> None:
+    """Install packages if this process may: as root, on Debian."""
+    if os.geteuid() or shutil.which("apt-get") is None:
+        return
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with (cache_folder() / "apt-get.lock").open("w") as lock:
+        # Lock: apt-get ends at once while another process of tests updates its lists.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["update"], ["install", "-y", *packages]):
+            program = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *command]
+            subprocess.run(program, env=environment, capture_output=True, check=False, timeout=900)
 
 
 def library_environment(root: Path) -> dict[str, str]:

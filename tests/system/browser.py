@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.debian_packages import CannotFetchDebian, library_environment, unpacked
+from tests.debian_packages import CannotFetchDebian, install, library_environment, unpacked
 
 FLAGS = (
     "--no-sandbox",
@@ -30,10 +30,7 @@ def chromium() -> tuple[str, Mapping[str, str]]:
     """Return the path of Chromium and its environment; skip the test if it cannot be installed."""
     if program := _unpacked_shell() or _installed():
         return program
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {"capture_output": True, "timeout": 600, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
-        subprocess.run(["apt-get", "install", "-y", "-qq", "chromium"], check=False, **quiet)
+    install("chromium")
     return _installed() or pytest.skip("there is no Chromium, and it cannot be installed")
 
 

@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.testing.pipe import wait_until
+from tests.debian_packages import install
 
 PROGRAM, WRITER = Path("/lib/systemd/systemd-journald"), Path("/lib/systemd/systemd-journal-remote")
 _SETTINGS = {"ReadKMsg": "no", "Audit": "no", "ForwardToWall": "no", "RateLimitIntervalSec": "0"}
@@ -38,10 +38,8 @@ def is_installed() -> bool:
 
 def install_journald() -> None:
     """Install journald if it is missing; skip the test if it cannot be installed."""
-    if not is_installed() and os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {"capture_output": True, "timeout": 600, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)
-        subprocess.run(["apt-get", "install", "-y", "-qq", "systemd", "systemd-journal-remote"], check=False, **quiet)
+    if not is_installed():
+        install("systemd", "systemd-journal-remote")
     if not is_installed() or os.geteuid():
         pytest.skip("there is no journald, or no right to run it")
 

@@ -13,11 +13,21 @@ import pytest
 
 from penstock.log import TopicReader
 from penstock.testing.pipe import Pipe, free_ports, wait_until
+from tests.debian_packages import install
 from tests.system.test_http_clients import LISTENERS, Load, by_bulk, by_hec, by_json, by_otlp
 from tests.system.test_kafka_clients import TOPIC, Sending
 
 FAILURES = 20
 """System calls that fail, before the disk works again or the daemon is killed."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def strace() -> None:
+    """Strace lets system calls fail."""
+    if not shutil.which("strace"):
+        install("strace")
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
 
 
 @contextmanager
@@ -38,7 +48,6 @@ def payloads(pipe: Pipe, topic: str) -> list[bytes]:
     return [payload for stored in batches for payload in stored.batch.column("payload").to_pylist()]
 
 
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace lets system calls fail")
 @pytest.mark.survives("Kafka protocol", "failing disk")
 @pytest.mark.survives("requests", "failing disk")
 @pytest.mark.parametrize("is_killed", [False, True])
