@@ -5,6 +5,7 @@ No frame is read: the listener's running total gives the number of messages, the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,7 +91,11 @@ def routes(
         return [delivery.route() for delivery in handler_deliveries]
     summed_routes, within = [], widened(within, rolled)
     for delivery in (unrolled.rolled(rolled) for unrolled in handler_deliveries):
-        waiting = roll_counts(waiting_for(folder, delivery.listener, delivery.through), rolled)
+        try:
+            waiting = roll_counts(waiting_for(folder, delivery.listener, delivery.through), rolled)
+        except (OSError, LogBufferError):
+            # The minutes of waiting messages are unknown, so the route would not close.
+            continue
         keys = {
             *accepted,
             *waiting,
@@ -129,7 +134,7 @@ def _handler_names(folder: Path, listener: str) -> list[str]:
 
 def _delivery(folder: Path, listener: str, handler: str) -> HandlerDelivery | None:
     state = state_file(folder, listener)
-    if not state.exists():
+    if not state.is_file():
         return None
     reader = _ReaderState.read(folder, listener, handler, state)
     account = reader.account
@@ -189,9 +194,13 @@ def _read_reader(account: Account, path: Path, page: StatePage, handler: str) ->
     """Return account, claim, floor and drop counts of a reader; a forwarder that has not begun gets its first
     account.
     """
-    if not path.exists():
+    position = None
+    # A missing file would be created. The receiver restores a damaged one from the account when it starts.
+    with contextlib.suppress(OSError, LogBufferError):
+        position = ReaderPosition(path) if path.exists() else None
+    if position is None:
         return account, account.end, 0, dropped(page, handler, 0)
-    with ReaderPosition(path) as position:
+    with position:
         floor = position.floor
         missed = dropped(page, handler, floor)
         if account.base == UNKNOWN and position.mark != UNKNOWN and position.claim <= position.position:

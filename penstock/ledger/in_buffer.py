@@ -22,7 +22,7 @@ from penstock.handover.frames.frame import read_frame_metadata
 from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.positions.position import ReaderPosition
 from penstock.handover.state_page import StatePage
-from penstock.logbuffer import Frame, Lapped, NotALogBuffer, Subscription
+from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
 from penstock.records import BadBatch
 
 DOCUMENT_BYTES = 4096
@@ -66,7 +66,7 @@ class BufferedCounts:
     def _read_or_reuse(self, listener: str) -> _BufferedFrames | None:
         try:
             frames = self._read_listener(listener)
-        except (OSError, NotALogBuffer) as error:
+        except (OSError, LogBufferError) as error:
             # One listener's file must not take the balance, the metrics and the alarms of all others away: they name
             # its receiver, which cannot start either.
             if listener not in self.unreadable:

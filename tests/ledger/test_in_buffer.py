@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.drain.drain import Drain
 from penstock.handover.dropped_frames import Carrier, LostCounts, Move
+from penstock.ledger.balance import Within, minutes
 from penstock.ledger.book.book import Book
 from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.in_buffer import BufferedCounts, waiting_for
@@ -68,6 +70,32 @@ def test_frame_with_a_damaged_document_counts_nothing(tmp_path: Path) -> None:
         file.seek(data.index(b'{"v":1'))
         file.write(b"spoiled")
     assert BufferedCounts(tmp_path).counts(["events"]) == {}
+
+
+def make_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("within", [None, minutes(0)])
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"x" * 65_536), make_folder]
+)
+@pytest.mark.parametrize("name", ["log.position", "discard.position", "logbuffer", "state"])
+def test_damaged_file_of_a_listener_hides_no_other(
+    tmp_path: Path, name: str, damage: Callable[[Path], object], within: Within
+) -> None:
+    for listener in ("events", "other"):
+        handlers = [{"type": "log", "topic": "in"}, {"type": "discard"}]
+        config = ListenerConfig.model_validate({"name": listener, "protocol": "udp", "handlers": handlers})
+        publish(live(tmp_path, config), 2)
+    damage(tmp_path / f"events.{name}")
+    document = rebuild_balance(tmp_path / "topics", tmp_path, ["events", "other"], [], lambda: None, within)
+    routes = {(route["source"], route["handler"]): route for route in document["routes"]}
+    assert all(routes["other", handler]["in_buffer"] == 2 for handler in ("log", "discard"))
+    assert [line for line in document["differs"] if "events" not in line] == []
+    if name in ("log.position", "logbuffer"):
+        assert "listener events: messages in its log buffer are not counted" in document["differs"][0]
 
 
 def test_replaced_file_is_counted_again(tmp_path: Path) -> None:
