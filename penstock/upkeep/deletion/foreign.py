@@ -69,7 +69,9 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
         if deletion.version not in unreadable or deletion.number > table.last_deletion()
     }
     changes = len(named)
-    complaints, brought_back, filled = noted, has_brought_back(layout), noted_filled_offsets(layout)
+    # What commits did that the log no longer has, only the whole table shows.
+    is_gap = examined < newest and not table.commit_path(examined + 1).exists()
+    complaints, brought_back, filled = noted, has_brought_back(layout) or is_gap, noted_filled_offsets(layout)
     for commit, rows, faults in examine_changes(layout, table, versions):
         filled = joined([filled, rows.filled]) if rows.filled else filled
         complaints = [complaint for complaint in complaints if complaint.version != commit.version] + faults
@@ -85,8 +87,13 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
         # Crash: killed between the request and the position, the commit is looked at again, and asked for already.
         if rows.rows and commit.version not in requested:
             request_deletion(layout, FOREIGN, (), commit)
-    back = sorted({fault.version for fault in complaints if not fault.file and (is_due or fault not in noted)})
-    has_failed = not _delete_returned(layout, table, back, is_due) if is_due or back else awaits_deletion(layout)
+    # Rows may also be back in other files of a commit that has a file which cannot be read.
+    suspects = [fault for fault in complaints if fault.file in {"", UNREADABLE} and (is_due or fault not in noted)]
+    # An earlier failure holds until the whole table is searched.
+    has_failed = awaits_deletion(layout) and not is_due
+    if is_due or suspects or is_gap:
+        back = sorted({fault.version for fault in suspects})
+        has_failed |= not _delete_returned(layout, table, back, is_due or is_gap)
     # Order: the requests and deletions first, see above.
     _write(layout, max(newest, examined), complaints, brought_back, typed, named, filled, has_failed)
     return changes
@@ -104,14 +111,14 @@ def _examine_typed(layout: Layout, *, everything: bool) -> tuple[dict[str, int],
     return typed, named
 
 
-def _delete_returned(layout: Layout, table: DeltaTable, versions: Sequence[int], is_repeated: bool) -> bool:
+def _delete_returned(layout: Layout, table: DeltaTable, versions: Sequence[int], everywhere: bool) -> bool:
     """Delete rows again that commits of these versions brought back to ``landed``, and report whether none is left.
 
-    ``is_repeated``: an earlier attempt failed. The complaint about them holds until they are gone.
+    ``everywhere``: other commits may have done so, too. The complaint about them holds until they are gone.
     """
     commits = [commit for version in versions if (commit := table.foreign_commit(version)) is not None]
     listed = table.active
-    if commits and not is_repeated:
+    if commits and not everywhere:
         # Fast path: of three million rows in 300 files, only the files of the commits are read.
         listed = partial(changed_files, table, commits, table.active)
     try:

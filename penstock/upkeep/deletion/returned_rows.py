@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +42,7 @@ FEW_NAMES = 3
 """Names in a line of the log."""
 _LOGGER = logging.getLogger(__name__)
 NO_MASK: Mask = np.zeros(0, bool)
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -175,25 +176,38 @@ def delete_returned_rows(
 
     damaged = dict[str, str]()
 
-    def mask_of(folder: TablePath, file: TableFile) -> Mask:
+    def unless_damaged(file: TableFile, read: Callable[[], T]) -> T | None:
         try:
-            return mask_of_topics(folder, file, runs=runs)
+            return read()
         except (pa.ArrowInvalid, OSError) as error:
             if not is_missing_or_damaged(error):
                 raise
-            damaged[str(folder / file)] = str(error).partition("\n")[0]
-            return NO_MASK
+            damaged[str(table.folder / file)] = str(error).partition("\n")[0]
+            return None
+
+    def mask_of(folder: TablePath, file: TableFile) -> Mask:
+        mask = unless_damaged(file, lambda: mask_of_topics(folder, file, runs=runs))
+        return NO_MASK if mask is None else mask
 
     apply_vectors_where(table, candidates, mask_of)
-    masks = [(file, mask) for file in candidates() if (mask := mask_of(table.folder, file)).any()]
-    for file, mask in masks:
-        back.add(_read_names(table, file, mask))
+    files = list[TableFile]()
     with removed_on_failure(table) as written:
-        written += [copy_rows(table.folder, file, ~mask, form=table.form) for file, mask in masks if not mask.all()]
-        if masks:
+        for file in candidates():
+            mask = mask_of(table.folder, file)
+            names = unless_damaged(file, partial(_read_names, table, file, mask)) if mask.any() else None
+            if names is None:
+                continue
+            if not mask.all():
+                copy = unless_damaged(file, partial(copy_rows, table.folder, file, ~mask, form=table.form))
+                if copy is None:
+                    continue
+                written.append(copy)
+            files.append(file)
+            back.add(names)
+        if files:
             # Order: the names first. Crash: before the commit, the same rows are found and noted again.
             _note(layout, table, commits, back)
-            table.delete_rows([file for file, _ in masks], written)
+            table.delete_rows(files, written)
     if damaged:
         # Order: last. What can be read is deleted; the rest waits until the files can be read or are replaced.
         raise DamagedFile("; ".join(f"{name}: {reason}" for name, reason in damaged.items()))

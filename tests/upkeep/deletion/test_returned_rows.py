@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import deltalake
@@ -134,7 +135,16 @@ def test_only_files_that_another_program_added_to_landed_are_searched(
     assert "a1" not in uuids(Path(str(layout.landed)))
 
 
-@pytest.mark.parametrize("damage", [cut_short, flip_page])
+def flip_column(path: Path, column: str) -> None:
+    """Damage the last page of a column."""
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    chunk = next(group.column(n) for n in range(group.num_columns) if group.column(n).path_in_schema == column)
+    content = bytearray(path.read_bytes())
+    content[(chunk.dictionary_page_offset or chunk.data_page_offset) + chunk.total_compressed_size - 1] ^= 0xFF
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [cut_short, flip_page, *(partial(flip_column, column=c) for c in ("uuid", "host"))])
 @pytest.mark.parametrize("name", ["landed", "events_click"])
 def test_damaged_file_delays_only_the_rows_in_it(
     layout: Layout, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
@@ -150,6 +160,8 @@ def test_damaged_file_delays_only_the_rows_in_it(
     note_foreign_changes(layout, retry=False)
     note_foreign_changes(layout)
     assert str(path) in caplog.text
+    remaining = [folder / file for file in TableReader(folder).active() if folder / file != path]
+    assert sorted(uuid for file in remaining for uuid in uuids_of(file)) == ["a0", "a2", "b0"]
     path.write_bytes(content)
     note_foreign_changes(layout)
     for table_name in ("landed", "events_click"):
@@ -233,6 +245,51 @@ def test_deletion_of_returned_rows_that_fails_is_tried_again(layout: Layout, mon
     assert "a1" in uuids(layout.landed)
     note_foreign_changes(layout)
     assert "a1" not in uuids(layout.landed)
+
+
+def test_failed_deletion_of_returned_rows_is_not_forgotten_when_other_rows_come_back(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table()
+    delete(layout, "uuid in ('a1', 'b2')")
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    insert(Path(str(layout.landed)), 0, rows)
+    with monkeypatch.context() as patch:
+        patch.setattr(foreign, "delete_returned_rows", fail)
+        note_foreign_changes(layout, retry=False)
+    deltalake.write_deltalake(str(layout.landed), rows.filter(pc.field("uuid") == "b2"), mode="append")
+    note_foreign_changes(layout, retry=False)
+    note_foreign_changes(layout)
+    assert uuids(layout.landed) == ["a0", "a2", "b0", "b1"]
+
+
+@pytest.mark.parametrize("is_vacuumed", [False, True])
+def test_rows_that_came_back_are_deleted_from_the_file_of_an_optimize(layout: Layout, is_vacuumed: bool) -> None:
+    rows = deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table()
+    delete(layout, "uuid = 'a1'")
+    insert(Path(str(layout.landed)), 0, rows)
+    table = deltalake.DeltaTable(str(layout.landed))
+    table.optimize.compact()
+    if is_vacuumed:
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    note_foreign_changes(layout, retry=False)
+    assert uuids(layout.landed) == ["a0", "a2", "b0", "b1", "b2"]
+
+
+def test_rows_that_came_back_in_commits_that_the_log_no_longer_has_are_deleted_again(layout: Layout) -> None:
+    rows = deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table()
+    delete(layout, "uuid = 'a1'")
+    note_foreign_changes(layout)
+    insert(Path(str(layout.landed)), 0, rows)
+    deltalake.write_deltalake(str(layout.landed), rows.slice(0, 0), mode="append")
+    deltalake.DeltaTable(str(layout.landed)).create_checkpoint()
+    for path in sorted((Path(str(layout.landed)) / "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+    note_foreign_changes(layout, retry=False)
+    assert uuids(layout.landed) == ["a0", "a2", "b0", "b1", "b2"]
 
 
 def test_typed_table_that_was_put_back_from_a_copy_is_examined(layout: Layout, tmp_path: Path) -> None:
