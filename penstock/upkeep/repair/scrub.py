@@ -100,7 +100,13 @@ def unreadable_files(layout: Layout) -> list[str]:
         # It is read again: somebody may have put it back.
         if f"{folder}/{file}" in reported and (reason := find_damage(folder, file).partition("\n")[0])
     ]
-    return lines + [fault.text for fault in noted_complaints(layout) if fault.file == UNREADABLE]
+    log = table_of(layout)
+    # Files of a commit that the log no longer has are never read again: the complaint stays with the rebuilt balance.
+    return lines + [
+        fault.text
+        for fault in noted_complaints(layout)
+        if fault.file == UNREADABLE and log.foreign_commit(fault.version) is not None
+    ]
 
 
 class _Bounds(NamedTuple):

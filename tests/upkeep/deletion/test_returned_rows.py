@@ -29,6 +29,7 @@ from penstock.upkeep.deletion.certificate import certify
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.deletion.returned_rows import changed_files
+from penstock.upkeep.repair.scrub import unreadable_files
 from tests.landing.typed.typed_life import WINDOW, land_pairs, uuids
 from tests.upkeep.repair.test_scrub import cut_short, flip_page
 
@@ -305,3 +306,19 @@ def test_typed_table_that_was_put_back_from_a_copy_is_examined(layout: Layout, t
     shutil.copytree(tmp_path / "copy", folder)
     note_foreign_changes(layout)
     assert "a1" not in uuids(folder)
+
+
+def test_commit_with_vacuumed_files_is_named_as_unreadable_until_the_log_has_lost_it(layout: Layout) -> None:
+    folder = Path(str(layout.landed))
+    table = deltalake.DeltaTable(str(folder))
+    table.update(updates={"host": "'changed'"}, predicate="uuid = 'a0'")
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    note_foreign_changes(layout)
+    (line,) = unreadable_files(layout)
+    assert "UPDATE of" in line
+    deltalake.write_deltalake(str(folder), table.to_pyarrow_table().slice(0, 0), mode="append")
+    deltalake.DeltaTable(str(folder)).create_checkpoint()
+    for path in sorted((folder / "_delta_log").glob("*.json"))[:-1]:
+        path.unlink()
+    note_foreign_changes(layout)
+    assert unreadable_files(layout) == []
