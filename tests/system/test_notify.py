@@ -73,7 +73,7 @@ def test_of_two_sockets_with_one_name_the_listener_has_the_one_of_its_address(
         finally:
             pipe.stop()
         address = ":".join(map(str, opened.getsockname()))
-    assert f"socket 'syslog-udp' at {address} is closed" in pipe.output.read_text()
+    assert f"socket 'syslog-udp' at {address}; it is closed" in pipe.output.read_text()
 
 
 def test_socket_that_no_listener_has_is_named(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_socket_that_no_listener_has_is_named(tmp_path: Path) -> None:
         finally:
             pipe.stop()
         address = ":".join(map(str, sock.getsockname()))
-    assert f"socket 'penstock-syslog.socket' at {address} is closed" in pipe.output.read_text()
+    assert f"socket 'penstock-syslog.socket' at {address}; it is closed" in pipe.output.read_text()
 
 
 def test_sockets_stored_by_systemd_keep_datagrams_while_no_process_runs(
