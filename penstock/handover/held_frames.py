@@ -2,9 +2,9 @@
 
 A stopped or dead daemon therefore costs the listener's other handlers nothing. Order: the file is replaced atomically
 and synced before the writer continues. Layout, little-endian: a number and its CRC32C; then for each frame its begin,
-its end, the length of its payload and the CRC32C of the payload, then the payload. An entry that ends where it begins
-says that the frames before it were passed (``PassedFrames``). The number is the total of messages after the last frame
-without all passed ones: the number of saved messages that damage of the file has lost follows from it.
+its end, the length of its payload and the CRC32C of these and of the payload, then the payload. An entry that ends
+where it begins says that the frames before it were passed (``PassedFrames``). The number is the total of messages after
+the last frame without all passed ones: the number of saved messages that damage of the file has lost follows from it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from penstock.logbuffer import Frame
 
 TOTAL = struct.Struct("<qI")
 HEAD = struct.Struct("<qqII")
+CHECKSUM_BYTES = 4
 TOTALS = struct.Struct("<qq?")
 UNREADABLE = (1 << 63) - 1
 """A position behind all others: frames are saved again rather than dropped."""
@@ -60,9 +61,18 @@ def _parts(frames: Iterable[Frame | PassedFrames], number: int) -> Iterator[list
     for frame in frames:
         if isinstance(frame, PassedFrames):
             totals = TOTALS.pack(*frame[1:])
-            yield [HEAD.pack(frame.begin, frame.begin, len(totals), crc32c.crc32c(totals)), totals]
+            yield [_head(frame.begin, frame.begin, totals), totals]
             continue
-        yield [HEAD.pack(frame.begin, frame.end, len(frame.data), crc32c.crc32c(frame.data)), frame.data]
+        yield [_head(frame.begin, frame.end, frame.data), frame.data]
+
+
+def _head(begin: int, end: int, payload: bytes | memoryview) -> bytes:
+    checksum = _checksum(HEAD.pack(begin, end, len(payload), 0), payload)
+    return HEAD.pack(begin, end, len(payload), checksum)
+
+
+def _checksum(head: bytes, payload: bytes | memoryview) -> int:
+    return crc32c.crc32c(payload, crc32c.crc32c(head[:-CHECKSUM_BYTES]))
 
 
 def remove_held_frames(path: Path) -> None:
@@ -109,7 +119,8 @@ def _read_frames(file: BinaryIO) -> Iterator[Frame | PassedFrames]:
                 return
             payload = file.read(length)
             # Frames after a damaged one have no reliable start, so reading ends here.
-            if crc32c.crc32c(payload) != checksum:
+            # Compatibility: an earlier version had the checksum of the payload alone.
+            if checksum not in (_checksum(head, payload), crc32c.crc32c(payload)):
                 return
             if end > begin:
                 yield Frame(memoryview(payload), begin, end, 0)

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
 
+import crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain.drain import RECEIPTS, Drain
 from penstock.handover.dropped_frames import Carrier, DroppedFrameCounts, LostCounts, Move
 from penstock.handover.frames.frame import intact_metadata
-from penstock.handover.held_frames import TOTALS, PassedFrames, read_held_frames
+from penstock.handover.held_frames import HEAD, TOTAL, TOTALS, PassedFrames, read_held_frames, write_held_frames
 from penstock.handover.paths import buffer_file, held_file, state_file
 from penstock.handover.positions import lost_position
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
@@ -332,6 +333,44 @@ def test_damaged_saved_frames_are_counted(tmp_path: Path, life: Life, log: Log, 
     assert collected[:2] == [b"first", b"second"]
     assert (total["accepted"], total["corrupt"]) == (153, 1)
     assert total["policy_drop.log"] == 153 - 1 - len(collected)
+
+
+def test_saved_frames_with_a_damaged_position_are_counted(tmp_path: Path, life: Life, log: Log, held: Path) -> None:
+    overflow(life)
+    damaged = bytearray(held.read_bytes())
+    damaged[TOTAL.size + 14] ^= 1  # the end of the first frame
+    held.write_bytes(damaged)
+    drain(tmp_path, log)
+    collected, total = payloads(log), counts(log)
+    assert (total["accepted"], total["corrupt"]) == (153, 3)
+    assert total["policy_drop.log"] == 153 - 3 - len(collected)
+    assert collected
+
+
+@given(st.data())
+def test_flipped_bit_leaves_the_entries_before_it(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("buffers") / "held"
+    entries = [PassedFrames(64, 2, 5, True), Frame(memoryview(b"one"), 64, 128, 0), PassedFrames(128, 6, 7, False)]
+    entries.append(Frame(memoryview(b"two"), 160, 224, 0))
+    write_held_frames(path, entries, 9)
+    content = bytearray(path.read_bytes())
+    flipped = data.draw(st.integers(8 * TOTAL.size, 8 * len(content) - 1))
+    content[flipped // 8] ^= 1 << flipped % 8
+    path.write_bytes(content)
+    assert list(read_held_frames(path)[0]) in [entries[:number] for number in range(len(entries))]
+
+
+def test_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    total = (9).to_bytes(8, "little")
+    head = HEAD.pack(64, 128, 3, crc32c.crc32c(b"one"))
+    (tmp_path / "held").write_bytes(total + crc32c.crc32c(total).to_bytes(4, "little") + head + b"one")
+    frames, number = read_held_frames(tmp_path / "held")
+    assert ([(bytes(frame.data), frame.begin, frame.end) for frame in frames if isinstance(frame, Frame)], number) == (
+        [(b"one", 64, 128)],
+        9,
+    )
 
 
 @pytest.mark.parametrize("remaining", [0, 5, 12, 20])
