@@ -96,14 +96,13 @@ def tables(settings: Settings) -> Iterator[Finding]:
     from penstock.landing.damaged_files import PUT_BACK, may_have_unreadable_files
     from penstock.landing.table_paths import Layout
 
-    layout = Layout.for_tables(settings.tables)
-    if not may_have_unreadable_files(layout):
-        return
-    # Imports delta-rs.
-    from penstock.upkeep.repair.scrub import unreadable_files
-
+    layout, lines = Layout.for_tables(settings.tables), list[str]()
     try:
-        lines = unreadable_files(layout)
+        if may_have_unreadable_files(layout):
+            # Imports delta-rs.
+            from penstock.upkeep.repair.scrub import unreadable_files
+
+            lines = unreadable_files(layout)
     except (PenstockError, OSError) as error:
         yield Finding("tables", "warning", f"{settings.tables} cannot be read: {error}", "see pipeline.log")
         return

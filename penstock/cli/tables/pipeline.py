@@ -109,11 +109,13 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
         kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
     )
     unreadable: list[str] = []
-    if may_have_unreadable_files(Layout.for_tables(settings.tables)):
-        # Imports delta-rs.
-        from penstock.upkeep.repair.scrub import unreadable_files
+    # A store that is away hides them.
+    with contextlib.suppress(PenstockError, OSError):
+        if may_have_unreadable_files(Layout.for_tables(settings.tables)):
+            # Imports delta-rs.
+            from penstock.upkeep.repair.scrub import unreadable_files
 
-        unreadable = unreadable_files(Layout.for_tables(settings.tables))
+            unreadable = unreadable_files(Layout.for_tables(settings.tables))
     balance = _balance_of_daemon(settings)
     silent, missing = balance.get("silent", {}), not_started_in(balance)
     if as_json:

@@ -15,6 +15,7 @@ from penstock.cli.run import doctor
 from penstock.cli.run.doctor import receive_buffers
 from penstock.cli.run.machine_checks import Finding
 from penstock.config import ListenerConfig, Settings, load
+from penstock.landing.table_paths import Layout
 from penstock.testing.pipe import Pipe, wait_until
 from penstock.wire.plog.cutting import fragment
 
@@ -119,3 +120,11 @@ def metrics(pipe: Pipe) -> str:
 def findings_of(pipe: Pipe) -> list[dict[str, str]]:
     settings = load(overrides=pipe.overrides, environment={})
     return [asdict(finding) for finding in doctor.last_hour(settings) if finding.state != "good"]
+
+
+def test_list_of_damaged_files_that_cannot_be_read_is_a_warning(tmp_path: Path) -> None:
+    loaded = load(overrides=[f"data_dir={tmp_path}"], environment={})
+    Layout.for_tables(loaded.tables).damaged.mkdir(parents=True)
+    (finding,) = doctor.tables(loaded)
+    assert (finding.check, finding.state) == ("tables", "warning")
+    assert "cannot be read: " in finding.text
