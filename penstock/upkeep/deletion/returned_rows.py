@@ -43,6 +43,8 @@ FEW_NAMES = 3
 _LOGGER = logging.getLogger(__name__)
 NO_MASK: Mask = np.zeros(0, bool)
 T = TypeVar("T")
+_WAITING = set[str]()
+"""Typed tables with a file that could not be read. Each look at them reads their changed files: only the full one."""
 
 
 @dataclass(slots=True)
@@ -100,9 +102,10 @@ def examine_typed_tables(
     runs: Mapping[str, Runs] | None = None
     for name in typed_names(layout):
         reader = TableReader(layout.table(name))
-        if not everything and not isinstance(reader.folder, Path):
+        if not everything and (not isinstance(reader.folder, Path) or str(reader.folder) in _WAITING):
             # Limit: each look is a request to the store.
             continue
+        _WAITING.discard(str(reader.folder))
         versions[name], commits = foreign_commits_since(reader, seen.get(name, -1) + 1, everything=everything)
         # An OPTIMIZE says that it changes no row.
         if commits := [commit for commit in commits if commit.names]:
@@ -119,6 +122,7 @@ def examine_typed_tables(
                 except DamagedFile as error:
                     # The commits are looked at again until the files are put back, or the scrub has replaced them.
                     versions[name] = seen.get(name, -1)
+                    _WAITING.add(str(reader.folder))
                     if everything:
                         _LOGGER.error("deleted rows may be back in a file that cannot be read: %s", error)
                     continue

@@ -169,6 +169,33 @@ def test_damaged_file_delays_only_the_rows_in_it(
         assert uuids(layout.tables / table_name) == ["a0", "a2", "b0", "b1"]
 
 
+def test_typed_table_with_a_damaged_file_is_searched_again_by_the_full_look_only(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = layout.tables / "events_click"
+    version = deltalake.DeltaTable(str(folder)).version()
+    delete(layout, "uuid in ('a1', 'b2')")
+    restore_table(Path(str(folder)), version, pa.table({}))
+    path = next(folder / file for file in TableReader(folder).active() if "a1" in uuids_of(folder / file))
+    content = path.read_bytes()
+    cut_short(path)
+    note_foreign_changes(layout, retry=False)
+    searched: list[object] = []
+
+    def mask(folder: Path, file: TableFile, runs: Mapping[str, Runs]) -> Mask:
+        searched.append(file)
+        return mask_of_topics(folder, file, runs)
+
+    monkeypatch.setattr(returned_rows, "mask_of_topics", mask)
+    note_foreign_changes(layout, retry=False)
+    assert searched == []
+    note_foreign_changes(layout)
+    assert searched
+    path.write_bytes(content)
+    note_foreign_changes(layout)
+    assert uuids(folder) == ["a0", "a2", "b0", "b1"]
+
+
 def uuids_of(path: Path) -> list[str]:
     return [str(uuid) for uuid in pq.ParquetFile(path).read(["uuid"])["uuid"].to_pylist()]
 
