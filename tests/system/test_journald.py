@@ -178,20 +178,27 @@ def test_entries_that_a_killed_journald_left_are_read_or_counted(here: FollowedJ
     assert here.missing >= stored - before - remaining > 5
 
 
+def store_earlier_boot(journald: Journald, hours_ahead: int) -> Path:
+    """Store the entries of the present boot a second time, as those of an earlier boot; return their file.
+
+    Their times differ: of two entries with one time, journalctl shows either first.
+    """
+    (boot,) = {entry["_BOOT_ID"] for entry in journald.entries()}
+
+    def move(match: re.Match[bytes]) -> bytes:
+        return match[1] + b"%d" % (int(match[2]) + hours_ahead * 3_600_000_000)
+
+    moved = re.sub(rb"(__REALTIME_TIMESTAMP=)(\d+)", move, journald.export())
+    return journald.store("system@earlier.journal", moved.replace(boot.encode(), b"1" * 32))
+
+
 @pytest.mark.parametrize("hours_ahead", [-1, 1])
 def test_entries_after_a_lost_journal_of_an_earlier_boot_are_read(
     here: FollowedJournal, journald: Journald, hours_ahead: int
 ) -> None:
     journald.write(*numbered(0, 3))
     (present_boot,) = {entry["_BOOT_ID"] for entry in journald.entries()}
-
-    def move(match: re.Match[bytes]) -> bytes:
-        return match[1] + b"%d" % (int(match[2]) + hours_ahead * 3_600_000_000)
-
-    earlier = re.sub(rb"(__REALTIME_TIMESTAMP=)(\d+)", move, journald.export()).replace(
-        present_boot.encode(), b"1" * 32
-    )
-    path = journald.store("system@earlier.journal", earlier)
+    path = store_earlier_boot(journald, hours_ahead)
     entries_of_boots = Counter(entry["_BOOT_ID"] for entry in journald.entries())
     assert set(entries_of_boots) == {present_boot, "1" * 32}
     # The tail was running in the earlier boot, and read its last entry.
@@ -209,9 +216,8 @@ def test_first_start_reads_the_present_boot_or_only_new_entries(
     here: FollowedJournal, journald: Journald, tmp_path: Path
 ) -> None:
     journald.write(*numbered(0, 3))
-    (boot,) = {entry["_BOOT_ID"] for entry in journald.entries()}
     present = journald.messages()
-    journald.store("system@earlier.journal", journald.export().replace(boot.encode(), b"1" * 32))
+    store_earlier_boot(journald, hours_ahead=-1)
     assert len(journald.messages()) == 2 * len(present)
     assert here.run_once(since=BOOT) == present
     follower = FollowedJournal(journald.program, tmp_path / "now.json")
