@@ -48,9 +48,11 @@ class CheckedReader:
         checkpoint = self._layout.checkpoint
         plan = find_plan(checkpoint, batch) or Planned({}, 0, 0)
         try:
-            self._check_partitions(plan.end, find_plan(checkpoint, batch - 1))
             ends = {name: end for name, (_, end) in planned_ranges(checkpoint, batch).items()}
+            # Order: first, because Spark also forgets the position of a topic that is created again, if it plans a
+            # batch in between.
             self._continuity.before_reading(ends)
+            self._check_partitions(plan.end, find_plan(checkpoint, batch - 1))
             answer = run()
             self._continuity.after_reading(ends)
         except (OffsetsRestarted, PositionForgotten, KafkaAway) as error:

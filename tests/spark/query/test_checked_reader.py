@@ -57,9 +57,13 @@ def create(landing: Landing, name: str) -> None:
     client.create_topics([NewTopic(name, 1, 1)])[name].result(30)
 
 
-def recreate(landing: Landing, name: str) -> None:
+def delete(landing: Landing, name: str) -> None:
     client = admin(landing)
     client.delete_topics([name])[name].result(30)
+
+
+def recreate(landing: Landing, name: str) -> None:
+    delete(landing, name)
     create(landing, name)
 
 
@@ -125,18 +129,25 @@ def test_topic_of_kafka_that_is_created_again_stops_the_landing(
         land(spark, landing)
 
 
-def test_topic_that_is_created_again_stops_a_running_landing(spark: SparkSession, landing: Landing) -> None:
-    first, _ = names(landing)
+@pytest.mark.parametrize("is_planned_without", [False, True])
+def test_topic_that_is_created_again_stops_a_running_landing(
+    spark: SparkSession, landing: Landing, is_planned_without: bool
+) -> None:
+    first, second = names(landing)
     send(landing, first, texts(0, 100))
     running = start_landing(spark, landing)
     try:
         wait_until(lambda: table_of(landing.layout).newest() >= 0, 60)
-        recreate(landing, first)
+        delete(landing, first)
+        if is_planned_without:  # Spark forgets the topic's position
+            send(landing, second, texts(100, 110))
+            wait_until(lambda: len(landed(landing)) == 110, 60)
+        create(landing, first)
         send(landing, first, texts(1000, 1150))
         wait_until_refused(running)
     finally:
         running.stop()
-    assert landed(landing) == texts(0, 100)
+    assert landed(landing) == texts(0, 110 if is_planned_without else 100)
     with pytest.raises(OffsetsRestarted):
         land(spark, landing)
     assert newest_plan(landing.layout.checkpoint) == table_of(landing.layout).newest(), "no plan of the new offsets"
