@@ -192,7 +192,7 @@ def test_registration_is_connected_while_the_other_side_answers(central: Central
     assert not registered.is_connected
 
 
-def test_refused_host_is_named_once_and_relays_all_the_same(central: Central, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_host_is_named_once_and_still_relays(central: Central, caplog: pytest.LogCaptureFixture) -> None:
     registered, topic = central.registration(central.config.model_copy(update={"host": "db1"})), central.topic
     assert not registered.is_connected
     for topic.is_failing in (False, True, False):
@@ -200,7 +200,7 @@ def test_refused_host_is_named_once_and_relays_all_the_same(central: Central, ca
     lines = [line for line in caplog.messages if "the counts of this host are not posted" in line]
     assert lines == [
         "the counts of this host are not posted: Counts of this host may not be posted: the token is for others; "
-        "entries are relayed all the same"
+        "entries are still relayed"
     ]
     assert not central.hosts()
     # A refusal is an answer.
