@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from penstock.cli.common import fail, query_daemon, terminal_width
-from penstock.cli.host_balance import _has_missing, by_host_listener, differing_hosts, differing_over_kafka
+from penstock.cli.host_balance import by_host_listener, differing_hosts, differing_over_kafka, has_missing
 from penstock.cli.options import AsJson, DaemonConfigured
 from penstock.cli.tables.wait import parse_moment
 from penstock.config import parse_time
@@ -303,7 +303,7 @@ def by_topic(document: dict[str, Any]) -> list[dict[str, Any]]:
 def exit_status(document: dict[str, Any]) -> int:
     """Return 1 if a message is unaccounted for, a file of the tables cannot be read, or a balance differs, else 0."""
     differs = (
-        document.get("differs") or document.get("unreadable") or differing_hosts(document) or _has_missing(document)
+        document.get("differs") or document.get("unreadable") or differing_hosts(document) or has_missing(document)
     )
     return 1 if document["unaccounted"] or differs else 0
 

@@ -100,5 +100,6 @@ def differing_over_kafka(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _has_missing(document: dict[str, Any]) -> bool:
+def has_missing(document: dict[str, Any]) -> bool:
+    """Report whether messages that a host forwarded to Kafka did not land."""
     return any((entry.get("over_kafka") or {}).get("missing") for entry in document.get("hosts", []))
