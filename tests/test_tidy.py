@@ -64,6 +64,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/drill/injected/sitecustomize.py": "loaded by Python at its start",
     "penstock/files/regular_files.py": "one check, used by secrets and the start",
     "penstock/log/documents.py": "checked documents with the log's errors",
+    "penstock/upkeep/repair/unreadable_files.py": "commands import it without delta-rs",
     "penstock/slogd/columns/ipc_message.py": "Arrow's format, apart from the log's, for gRPC and Flight",
     "penstock/log/store/provenance.py": "columns that readers add, apart from the files",
     "penstock/log/topic_patterns.py": "one rule for configuration and readers",
@@ -195,6 +196,7 @@ SHORT_FILES: dict[str, str] = {
 """Reason of each file with fewer lines. ``__init__``, ``__main__`` and ``errors`` files need none."""
 
 TESTED_BY: dict[str, str] = {
+    "penstock/upkeep/repair/unreadable_files.py": "tests/upkeep/deletion/test_returned_rows.py",
     "penstock/ingest/line_publisher.py": "tests/ingest/test_tcp.py",
     "penstock/ingest/requests/otlp_export.py": "tests/ingest/requests/test_otlp_grpc.py",
     "penstock/client/relay/clients.py": "tests/client/relay/test_relay.py",

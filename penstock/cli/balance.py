@@ -165,18 +165,13 @@ class BalanceQuery:
         return facts | ({"sent_back": self._sent_back} if self._sent_back else {})
 
     def _unreadable_files(self) -> dict[str, Any]:
-        from penstock.landing.damaged_files import may_have_unreadable_files
         from penstock.landing.table_paths import Layout
+        from penstock.upkeep.repair.unreadable_files import unreadable_files
 
-        layout = Layout.for_tables(self._keys.tables_place)
         lines: list[str] = []
         # A store that is away hides them.
         with contextlib.suppress(PenstockError, OSError):
-            if may_have_unreadable_files(layout):
-                # Imports pyarrow.
-                from penstock.upkeep.repair.scrub import unreadable_files
-
-                lines = unreadable_files(layout)
+            lines = unreadable_files(Layout.for_tables(self._keys.tables_place))
         return {"unreadable": lines} if lines else {}
 
     def show(self, document: dict[str, Any], out: Callable[[Any], None]) -> None:

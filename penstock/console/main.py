@@ -47,12 +47,12 @@ from penstock.console.pages import (
 )
 from penstock.errors import PenstockError
 from penstock.files.change_log import ChangeLog
-from penstock.landing.damaged_files import may_have_unreadable_files
 from penstock.landing.table_paths import Layout
 from penstock.process.kernel import die_with_parent
 from penstock.sql.quarantine_states import State
 from penstock.sql.quarantined import Selection
 from penstock.upkeep.quarantine.send_back import count_sent_back
+from penstock.upkeep.repair.unreadable_files import unreadable_files
 
 NAME = "Penstock"
 RECONNECT_TIMEOUT_S = 10.0
@@ -109,11 +109,7 @@ def table_facts(layout: Layout) -> dict[str, Any]:
     with contextlib.suppress(PenstockError, OSError):
         facts["sent_back"] = count_sent_back(layout)
     with contextlib.suppress(PenstockError, OSError):
-        if may_have_unreadable_files(layout):
-            # Imports delta-rs.
-            from penstock.upkeep.repair.scrub import unreadable_files
-
-            facts["unreadable"] = unreadable_files(layout)
+        facts["unreadable"] = unreadable_files(layout)
     return facts
 
 

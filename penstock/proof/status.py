@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from penstock.counts import Counts
 from penstock.handover.landing_failure import read_landing_failure
+from penstock.kafka.errors import KafkaAway
 from penstock.landing.damaged_files import damaged_files
 from penstock.landing.history import TOTALS
 from penstock.landing.journal import Commit, latest
@@ -43,7 +44,8 @@ class TopicStatus:
 class Status:
     """The state of the pipeline. ``last_batch`` is -1 and its age None before the first batch.
 
-    ``problem``: why the pipeline cannot continue; empty if it can. ``rate``: rows per second over the batches of the
+    ``problem``: why the pipeline cannot continue, or why Kafka gives no ends of its partitions, without which
+    ``topics`` is empty; else empty. ``rate``: rows per second over the batches of the
     last minute. The sums are over all proved batches.
     """
 
@@ -86,7 +88,7 @@ class StatusSource(Protocol):
 def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
     """Return the progress of the pipeline that lands topics matching ``patterns`` into the tables of ``layout``.
 
-    Raises the errors of the source, such as Unavailable and KafkaAway.
+    Raises the errors of the log, such as Unavailable; without an answer of Kafka, no partition is listed.
     """
     store = FolderStore(topics) if isinstance(topics, Path) else topics
     now = time.time() if now is None else now
@@ -96,6 +98,11 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
     landed = dict(rolled.end)
     for commit in commits:
         landed.update(commit.end)
+    problem, views = "", dict[str, View]()
+    try:
+        views = dict(store.views(patterns))
+    except KafkaAway as error:
+        problem = str(error)
     lost_batch = -1 if last or rolled.batch >= 0 else _newest_of_lost_position(layout)
     return Status(
         running=is_running(layout),
@@ -107,9 +114,9 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
         topics=[
             # What is proved has landed, also if the journal is lost.
             _topic(store, name, view.end, max(landed.get(name, 0), proved.get(name, 0)), proved.get(name, 0), now)
-            for name, view in store.views(patterns).items()
+            for name, view in views.items()
         ],
-        problem=_lost_position(layout, lost_batch) if lost_batch >= 0 else "",
+        problem=_lost_position(layout, lost_batch) if lost_batch >= 0 else problem,
         stopped_pid=pid if (pid := landing_process(layout)) and has_stopped(pid) else 0,
         failure=failure.document() if (failure := read_landing_failure(layout.failure)) else None,
     )

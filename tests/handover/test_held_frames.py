@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import shutil
 import threading
 import time
@@ -161,22 +162,29 @@ def test_frames_dropped_between_sets_in_one_file_are_not_corrupt_as_well(tmp_pat
     assert not held_file(tmp_path, "events").exists()
 
 
+class DyingDrain(Drain):
+    """Ends as a killed daemon does, after ``dies_after`` groups."""
+
+    dies_after = 0
+
+    @functools.cached_property
+    def handled(self) -> list[FrameGroup]:
+        return []
+
+    def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
+        if len(self.handled) == self.dies_after:
+            raise KeyboardInterrupt
+        self.handled.append(group)
+        super().handle(group, position)
+
+
 @pytest.mark.parametrize("dies_after", range(1, 6))
 @pytest.mark.usefixtures("saved_sets")
 def test_sets_in_one_file_are_counted_once_if_the_daemon_dies_between(
     tmp_path: Path, log: Log, dies_after: int
 ) -> None:
-    class DyingDrain(Drain):
-        groups = 0
-
-        def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
-            if self.groups == dies_after:
-                raise KeyboardInterrupt
-            self.groups += 1
-            super().handle(group, position)
-
     daemon = DyingDrain(LISTENER.name, tmp_path, log, None)
-    daemon._group_bytes = 30_000
+    daemon.dies_after, daemon._group_bytes = dies_after, 30_000
     daemon.stop()
     with pytest.raises(KeyboardInterrupt):
         daemon.run()
@@ -813,20 +821,12 @@ def test_saved_frames_are_stored_in_groups_and_once_if_the_daemon_dies_between(
     life.position.claim = life.publication.position
     overflow(life)
     assert len(saved_frames(held)) == 20
-    groups: list[FrameGroup] = []
-
-    class DyingDrain(Drain):
-        def handle(self, group: FrameGroup, position: ReaderPosition) -> None:
-            if len(groups) == 2:
-                raise KeyboardInterrupt
-            groups.append(group)
-            super().handle(group, position)
-
     daemon = DyingDrain(LISTENER.name, tmp_path, log, None)
-    daemon._group_bytes = 8192
+    daemon.dies_after, daemon._group_bytes = 2, 8192
     daemon.stop()
     with pytest.raises(KeyboardInterrupt):
         daemon.run()
+    groups = daemon.handled
     assert [len(group.frames) > 1 and group.end - group.begin <= 8192 for group in groups] == [True, True]
     assert payloads(log) == messages[: sum(len(group.frames) for group in groups)]
     assert life.position.stored == groups[-1].end

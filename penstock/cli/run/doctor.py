@@ -93,16 +93,12 @@ def last_hour(settings: Settings) -> Iterator[Finding]:
 
 def tables(settings: Settings) -> Iterator[Finding]:
     """Report files of the tables that the pipeline found to be unreadable."""
-    from penstock.landing.damaged_files import PUT_BACK, may_have_unreadable_files
+    from penstock.landing.damaged_files import PUT_BACK
     from penstock.landing.table_paths import Layout
+    from penstock.upkeep.repair.unreadable_files import unreadable_files
 
-    layout, lines = Layout.for_tables(settings.tables), list[str]()
     try:
-        if may_have_unreadable_files(layout):
-            # Imports delta-rs.
-            from penstock.upkeep.repair.scrub import unreadable_files
-
-            lines = unreadable_files(layout)
+        lines = unreadable_files(Layout.for_tables(settings.tables))
     except (PenstockError, OSError) as error:
         yield Finding("tables", "warning", f"{settings.tables} cannot be read: {error}", "see pipeline.log")
         return

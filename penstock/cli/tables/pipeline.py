@@ -92,11 +92,12 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     """Report lag, rate and proof of the pipeline."""
     from penstock.landing.daemon_connection import configured_connection
-    from penstock.landing.damaged_files import PUT_BACK, may_have_unreadable_files
+    from penstock.landing.damaged_files import PUT_BACK
     from penstock.landing.table_paths import Layout
     from penstock.ledger.receipt import not_started_in
     from penstock.proof.kafka_records import kafka_partitions
     from penstock.proof.status import status as pipeline_status
+    from penstock.upkeep.repair.unreadable_files import unreadable_files
 
     topics: Path | StatusSource = settings.topics
     if connection := configured_connection(settings):
@@ -111,11 +112,7 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     unreadable: list[str] = []
     # A store that is away hides them.
     with contextlib.suppress(PenstockError, OSError):
-        if may_have_unreadable_files(Layout.for_tables(settings.tables)):
-            # Imports delta-rs.
-            from penstock.upkeep.repair.scrub import unreadable_files
-
-            unreadable = unreadable_files(Layout.for_tables(settings.tables))
+        unreadable = unreadable_files(Layout.for_tables(settings.tables))
     balance = _balance_of_daemon(settings)
     silent, missing = balance.get("silent", {}), not_started_in(balance)
     if as_json:

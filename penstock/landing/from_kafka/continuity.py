@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
+from penstock.kafka.client.administration import Administration
 from penstock.kafka.errors import KafkaAway
-from penstock.landing.from_kafka.partitions import KafkaPartitions, error_text
+from penstock.landing.from_kafka.partitions import KafkaPartitions
 from penstock.landing.topics.continuity import OffsetsRestarted
 from penstock.log.topic_patterns import is_selected
 from penstock.qualified_names import topic_of
@@ -49,7 +49,7 @@ class KafkaContinuity:
 
     def __init__(self, kafka: Mapping[str, str], patterns: Sequence[str], marks: Path) -> None:
         self._kafka, self._patterns, self._path = dict(kafka), patterns, marks
-        self._admin = AdminClient({**self._kafka, "log_level": "0"})
+        self._administration = Administration(self._kafka)
         self._ids, self._cut = _load_marks(marks)
 
     def check(self) -> None:
@@ -139,24 +139,24 @@ class KafkaContinuity:
                 if len(ids) == len(names) or waited_s > min(max_wait_s, UNKNOWN_WAIT_S):
                     return {name: topic_id for name, topic_id in ids.items() if topic_id != NO_ID}
                 time.sleep(RETRY_INTERVAL_S)
-            except (KafkaException, TimeoutError) as error:
+            except KafkaAway:
                 if time.monotonic() > began_at + max_wait_s:
-                    text = f"Kafka at {self._kafka.get('bootstrap.servers')} does not give the ids of topics: "
-                    raise KafkaAway(text + error_text(error)) from None
+                    raise
                 time.sleep(RETRY_INTERVAL_S)
         return {}
 
     def _describe(self, names: Sequence[str]) -> dict[str, str]:
-        futures: Mapping[str, Any] = self._admin.describe_topics(
-            TopicCollection(list(names)), request_timeout=ANSWER_TIMEOUT_S
-        )
         ids = {}
-        for name, future in futures.items():
-            try:
-                ids[name] = str(future.result(ANSWER_TIMEOUT_S).topic_id)
-            except KafkaException as error:
-                if error.args[0].code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
-                    raise
+        with self._administration.requests("does not give the ids of topics") as admin:
+            futures: Mapping[str, Any] = admin.describe_topics(
+                TopicCollection(list(names)), request_timeout=ANSWER_TIMEOUT_S
+            )
+            for name, future in futures.items():
+                try:
+                    ids[name] = str(future.result(ANSWER_TIMEOUT_S).topic_id)
+                except KafkaException as error:
+                    if error.args[0].code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                        raise
         return ids
 
     def _write(self) -> None:

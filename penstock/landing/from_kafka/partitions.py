@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented there
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # documented there
 
-from penstock.kafka.errors import KafkaAway
+from penstock.kafka.client.administration import Administration
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.log.topic_patterns import is_selected
 from penstock.qualified_names import partition_name, split_partition
@@ -37,8 +37,8 @@ class KafkaPartitions:
         self._deadline = 0.0
 
     @functools.cached_property
-    def _admin(self) -> AdminClient:
-        return AdminClient({**self._kafka, "log_level": "0"})
+    def _administration(self) -> Administration:
+        return Administration(self._kafka)
 
     def views(self, patterns: Sequence[str], timeout_s: float | None = None) -> dict[str, PartitionView]:
         """Return the partitions of selected topics, sorted by topic and number.
@@ -46,8 +46,8 @@ class KafkaPartitions:
         Metadata and ends may take ``timeout_s`` each, ``ANSWER_TIMEOUT_S`` if None. Raises KafkaAway.
         """
         timeout_s = ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
-        try:
-            topics = self._admin.list_topics(timeout=timeout_s).topics
+        with self._administration.requests("does not answer") as admin:
+            topics = admin.list_topics(timeout=timeout_s).topics
             partitions = [
                 TopicPartition(name, number)
                 for name in sorted(topics)
@@ -56,7 +56,7 @@ class KafkaPartitions:
             ]
             latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
             futures = (
-                self._admin.list_offsets(
+                admin.list_offsets(
                     dict.fromkeys(partitions, latest),
                     isolation_level=IsolationLevel.READ_COMMITTED,
                     request_timeout=timeout_s,
@@ -69,10 +69,6 @@ class KafkaPartitions:
                 partition: future.result(max(ends_due_at - time.monotonic(), 0)).offset
                 for partition, future in futures.items()
             }
-        except (KafkaException, TimeoutError) as error:
-            raise KafkaAway(
-                f"Kafka at {self._kafka.get('bootstrap.servers')} does not answer: {error_text(error)}"
-            ) from None
         self._deadline = time.monotonic() + RECORD_TIMEOUT_S
         return {
             partition_name(partition.topic, partition.partition): PartitionView(int(ends[partition]))
@@ -90,8 +86,3 @@ class KafkaPartitions:
                     return None
                 return int(message.timestamp()[1]) * 1000
         return None
-
-
-def error_text(error: Exception) -> str:
-    """Return the text of an error of Kafka's client."""
-    return str(error.args[0].str() if isinstance(error, KafkaException) else error) or "no answer in time"

@@ -84,13 +84,9 @@ class FlightStore:
         try:
             (document,) = self.call_action("times", {"rows": {topic: list(offsets) for topic, offsets in rows.items()}})
             times = document["micros"]
-        except Unavailable:
-            times = {}
         except ClientError:
-            # Of an earlier version the daemon has no such action.
-            times = {
-                topic: [self.waiting_since(topic, offset) for offset in offsets] for topic, offsets in rows.items()
-            }
+            # Of an earlier version, or away: no time is compared.
+            times = {}
         return {topic: times.get(topic, [None] * len(offsets)) for topic, offsets in rows.items()}
 
     def row_bytes(self, topic: str) -> float:

@@ -28,7 +28,6 @@ from penstock.landing.damaged_files import (
     REPORTED,
     damaged_files,
     files_being_removed,
-    may_have_unreadable_files,
     note_damaged_file,
 )
 from penstock.landing.journal import REFILL_MARK, landed_ends
@@ -40,7 +39,6 @@ from penstock.landing.table.table_file import TableFile, is_about_content, open_
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import existing_typed_tables
-from penstock.proof.commit_notes import UNREADABLE, noted_complaints
 from penstock.qualified_names import is_partition, topic_of
 from penstock.upkeep.backfill_planner import (
     BackfillPlan,
@@ -81,32 +79,6 @@ def find_damaged_files(layout: Layout) -> list[tuple[str, str]]:
             (f"{table.folder}/{file}", reason) for file in table.active() if (reason := find_damage(table.folder, file))
         ]
     return damaged
-
-
-def unreadable_files(layout: Layout) -> list[str]:
-    """Return a line for each unreadable file that stays in a table, and for each commit with such files.
-
-    Only what the pipeline has found: ``find_damaged_files`` reads all files. Raises DamagedFile, OSError.
-    """
-    if not may_have_unreadable_files(layout):
-        return []
-    reported = {name for name, state in damaged_files(layout).items() if state == REPORTED}
-    listed = (
-        (table.folder, file) for table in (table_of(layout), *existing_typed_tables(layout)) for file in table.active()
-    )
-    lines = [
-        f"{folder}/{file} is damaged, and its rows cannot be read: {reason}"
-        for folder, file in listed
-        # It is read again: somebody may have put it back.
-        if f"{folder}/{file}" in reported and (reason := find_damage(folder, file).partition("\n")[0])
-    ]
-    log = table_of(layout)
-    # Files of a commit that the log no longer has are never read again: the complaint stays with the rebuilt balance.
-    return lines + [
-        fault.text
-        for fault in noted_complaints(layout)
-        if fault.file == UNREADABLE and log.foreign_commit(fault.version) is not None
-    ]
 
 
 class _Bounds(NamedTuple):

@@ -50,7 +50,15 @@ def test_internal_topics_are_shown_by_their_full_name_only(cluster: Topics) -> N
     assert not any(name.startswith("_") for name in source.views(["*"]))
 
 
-def test_a_cluster_that_does_not_answer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_answer_is_reported_with_the_rest(
+    table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("penstock.landing.from_kafka.partitions.ANSWER_TIMEOUT_S", 0.5)
-    with pytest.raises(KafkaAway, match=r"Kafka at 127\.0\.0\.1:1 does not answer"):
-        KafkaPartitions({"bootstrap.servers": "127.0.0.1:1"}).views(["*"])
+    source = KafkaPartitions({"bootstrap.servers": "127.0.0.1:1"})
+    with pytest.raises(KafkaAway, match=r"Kafka at 127\.0\.0\.1:1 does not answer: .*Connection refused$"):
+        source.views(["*"])
+    table.commit({"events/0": 1}, [landed_event(0, "u1")])
+    Journal(table.layout).update()
+    shown = status(source, table.layout, ["*"])
+    assert (shown.topics, shown.last_batch) == ([], 0)
+    assert shown.problem.startswith("Kafka at 127.0.0.1:1 does not answer")

@@ -64,6 +64,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 93001540, "steps": 163, "messages": 16, "faults": [1, 2, 3, 5, 6, 7, 8, 10, 12, 13, 14, 15]},
     {"seed": 94000326, "steps": 140, "messages": 16, "faults": [0, 1, 2, 4, 6]},
     {"seed": 93002632},
+    {"seed": 100000462},
     {
         "seed": 93002374,
         "steps": 281,

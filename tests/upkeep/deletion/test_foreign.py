@@ -32,7 +32,7 @@ from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.maintenance import Maintenance, Upkeep
-from penstock.upkeep.repair.scrub import unreadable_files
+from penstock.upkeep.repair.unreadable_files import unreadable_files
 from penstock.upkeep.trace.tracer import Tracer
 from tests.landing.table.foreign_writer import (
     ENGINE,

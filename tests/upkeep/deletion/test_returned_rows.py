@@ -29,7 +29,7 @@ from penstock.upkeep.deletion.certificate import certify
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.deletion.returned_rows import changed_files
-from penstock.upkeep.repair.scrub import unreadable_files
+from penstock.upkeep.repair.unreadable_files import unreadable_files
 from tests.landing.typed.typed_life import WINDOW, land_pairs, uuids
 from tests.upkeep.repair.test_scrub import cut_short, flip_page
 

@@ -1,0 +1,68 @@
+"""Requests about a cluster (its topics, their ends and ids) whose errors say why no broker answers.
+
+librdkafka ends such a request with "Broker transport failure" for a wrong port, an unknown name, refused TLS and a
+wrong password alike. The cause is in the errors of its connections, which it gives to ``error_cb`` only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from penstock.kafka.errors import KafkaAway
+
+_UNANSWERED = (
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._WAIT_COORD,
+)
+"""Errors of a request that no broker answered."""
+_CLOSED = re.compile(r"^\S+: Disconnected\b")
+_STATE = re.compile(r" \(after \d+ms in state \w+.*$")
+
+
+class Administration:
+    """An administrative client of one cluster. ``kafka``: properties of librdkafka. Any thread."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        self._kafka: dict[str, Any] = {**kafka, "log_level": "0", "error_cb": self._note}
+        self._client: AdminClient | None = None
+        self._connection_error = ""
+
+    @contextmanager
+    def requests(self, missing: str) -> Iterator[AdminClient]:
+        """Yield the client. Raises KafkaAway for its errors, as "Kafka at ADDRESS ``missing``: why"."""
+        client = self._client or AdminClient(self._kafka)
+        # Order: errors of connections that were lost before these requests are not their cause.
+        client.poll(0)
+        self._connection_error = ""
+        try:
+            yield client
+            self._client = client
+        except (KafkaException, TimeoutError) as error:
+            # Workaround: after a broker was stopped for long, a client fails for 10 s and more once it answers again
+            # (librdkafka 2.x); a new one connects at once.
+            self._client = None
+            client.poll(0)
+            address = self._kafka.get("bootstrap.servers")
+            raise KafkaAway(f"Kafka at {address} {missing}: {self._cause(error)}") from None
+
+    def _cause(self, error: Exception) -> str:
+        is_unanswered = not isinstance(error, KafkaException) or error.args[0].code() in _UNANSWERED
+        if is_unanswered and self._connection_error:
+            return self._connection_error
+        return str(error.args[0].str() if isinstance(error, KafkaException) else error) or "no answer in time"
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return
+        # After a refused handshake librdkafka also reports the connection that was closed by it, which explains less.
+        if not (self._connection_error and _CLOSED.search(error.str())):
+            self._connection_error = _STATE.sub("", error.str())
