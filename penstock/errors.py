@@ -175,6 +175,7 @@ PenstockError
     SparkGone  (spark.pipeline)
     PositionForgotten  (spark.query.checked_reader)
     BadSchema  (spark.query.type_schemas)
+    PlanGoesBack  (spark.source.interfaces)
     BadOption  (spark.source.options)
     UnknownSpark  (spark.versions)
     StateElsewhere  (sql.cut)

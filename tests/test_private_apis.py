@@ -28,7 +28,7 @@ from packaging.utils import canonicalize_name
 from uvicorn.server import ServerState
 
 from penstock.process.servers.http_limits import LimitedProtocol
-from penstock.spark.session import SETTINGS
+from penstock.spark.versions import checkpoint_settings
 
 ROOT = Path(__file__).parents[1]
 PYTHON = "Python"
@@ -169,7 +169,7 @@ def _command_with_parameter(size: int = 1) -> None:
 
 
 def test_spark_has_the_checkpoint_file_manager_of_the_session() -> None:
-    manager = SETTINGS["spark.sql.streaming.checkpointFileManagerClass"]
+    manager = checkpoint_settings()["spark.sql.streaming.checkpointFileManagerClass"]
     (jar,) = (Path(pyspark.__file__).parent / "jars").glob("spark-sql_2*.jar")
     assert f"{manager.replace('.', '/')}.class" in ZipFile(jar).namelist(), f"Spark has no {manager}"
 

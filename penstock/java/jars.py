@@ -50,15 +50,31 @@ KAFKA_BROKER = (
     Library("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", alone=True),
 )
 """A broker and a log4j binding: without the binding, which is not a dependency of the broker, it writes no log."""
-SPARK_KAFKA = (
-    Library("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0", alone=True),
-    Library("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0", alone=True),
-    Library("org.apache.kafka", "kafka-clients", "3.9.2", alone=True),
-    Library("org.apache.commons", "commons-pool2", "2.13.1", alone=True),
-)
-"""Spark's Kafka connector, artifact by artifact. Workaround: Ivy cannot resolve all of its transitive dependencies."""
-SPARK_DELTA = (Library("io.delta", "delta-spark_4.2_2.13", "4.4.0", keep=("delta-", "unitycatalog-client")),)
-"""Delta; Spark contains its other dependencies."""
+
+
+def _spark_kafka(connector: str, tokens: str, client: str, pool: str) -> tuple[Library, ...]:
+    return (
+        Library("org.apache.spark", "spark-sql-kafka-0-10_2.13", connector, alone=True),
+        Library("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", tokens, alone=True),
+        Library("org.apache.kafka", "kafka-clients", client, alone=True),
+        Library("org.apache.commons", "commons-pool2", pool, alone=True),
+    )
+
+
+SPARK_KAFKA = {
+    "4.0": _spark_kafka("4.0.4", "4.0.0", "3.9.1", "2.12.0"),
+    "4.1": _spark_kafka("4.1.3", "4.1.1", "3.9.1", "2.12.1"),
+    "4.2": _spark_kafka("4.2.0", "4.0.0", "3.9.2", "2.13.1"),
+}
+"""Spark's Kafka connector by the minor version of Spark, artifact by artifact.
+
+Workaround: Ivy cannot resolve all of its transitive dependencies.
+"""
+SPARK_DELTA = {
+    minor: (Library("io.delta", f"delta-spark_{minor}_2.13", "4.4.0", keep=("delta-", "unitycatalog-client")),)
+    for minor in ("4.0", "4.1", "4.2")
+}
+"""Delta by the minor version of Spark, which contains its other dependencies."""
 
 
 def fetch(library: Library, *, cache: Path | None = None) -> list[Path]:

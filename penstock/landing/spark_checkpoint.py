@@ -34,7 +34,7 @@ from penstock.files.json_values import parse_object
 from penstock.landing.offset_runs import OffsetRange
 from penstock.qualified_names import partition_name, topic_and_partition
 
-TESTED_VERSIONS = ("4.2", "4.3")
+TESTED_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 """Minor versions of Spark of which a killed pipeline landed each event once (``tests/spark/test_versions.py``)."""
 _LOGGER = logging.getLogger(__name__)
 _FORMAT = "v1"

@@ -28,7 +28,7 @@ from penstock.process.module_search import prefers_working_folder
 from penstock.spark import worker_daemon
 from penstock.spark.class_archive import ClassArchive
 from penstock.spark.package_zip import package_zip
-from penstock.spark.versions import check_version
+from penstock.spark.versions import check_version, checkpoint_settings
 
 DEFAULT_MASTER = "local[2,3]"
 """Two tasks at a time, three attempts each: plain ``local[2]`` never retries a task."""
@@ -58,10 +58,6 @@ SETTINGS: dict[str, str] = {
     "spark.sql.streaming.ui.retainedProgressUpdates": "10",
     "spark.sql.streaming.ui.retainedQueries": "10",
     "spark.sql.catalogImplementation": "in-memory",
-    # The default manager starts a process (readlink) for each checkpoint file that it renames.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
 }
 LOCAL_SETTINGS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
@@ -82,6 +78,8 @@ logger.adaptive.name = org.apache.spark.sql.execution.streaming
 logger.adaptive.level = error
 logger.query.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 logger.query.level = off
+logger.query40.name = org.apache.spark.sql.execution.streaming.MicroBatchExecution
+logger.query40.level = off
 logger.submit.name = org.apache.spark.deploy
 logger.submit.level = error
 """
@@ -141,6 +139,7 @@ def build_session(
     daemon = _daemon_settings(master)
     options = {
         **SETTINGS,
+        **checkpoint_settings(),
         **workers,
         **local,
         **daemon,

@@ -1,7 +1,8 @@
-"""Version of the installed Spark, which must be one that the pipeline was tested with.
+"""Version of the installed Spark, which must be one that the pipeline was tested with, and names that depend on it.
 
 Invariant: an unknown version stops before Java starts. ``penstock.landing.spark_checkpoint`` edits files of Spark's
-checkpoint, and a version that means something else by them would be misread.
+checkpoint, and a version that means something else by them would be misread. Differences of PySpark's interfaces are in
+``penstock.spark.source.interfaces``.
 """
 
 from __future__ import annotations
@@ -9,15 +10,21 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 from penstock.errors import PenstockError
 from penstock.landing.spark_checkpoint import TESTED_VERSIONS
 
+T = TypeVar("T")
+_MANAGER = "FileSystemBasedCheckpointFileManager"
+_STREAMING = "org.apache.spark.sql.execution.streaming"
+
 
 class UnknownSpark(PenstockError, RuntimeError):
-    """An untested version of pyspark is installed; the text names the tested ones."""
+    """An untested version of pyspark, or one without a library that is needed; the text names usable versions."""
 
 
 def check_version(version: str = "") -> None:
@@ -27,13 +34,47 @@ def check_version(version: str = "") -> None:
     """
     home = os.environ.get("SPARK_HOME")
     versions = [version] if version else [_installed_version(), _jars_version(Path(home)) if home else ""]
+    minors = set()
     for found in filter(None, versions):
-        minor = ".".join(found.split(".")[:2])
-        if minor not in TESTED_VERSIONS or not found.replace(".", "").isdecimal():
-            tested = " and ".join(f"{known}.x" for known in TESTED_VERSIONS)
+        minors.add(_minor(found))
+        if _minor(found) not in TESTED_VERSIONS or not found.replace(".", "").isdecimal():
+            *first, last = (f"{known}.x" for known in TESTED_VERSIONS)
             raise UnknownSpark(
-                f"pyspark {found} is installed, but only {tested} are tested: pip install 'penstock-pipe[spark]'"
+                f"pyspark {found} is installed, but only {', '.join(first)} and {last} are tested: "
+                "pip install 'penstock-pipe[spark]'"
             )
+    if len(minors) > 1:
+        raise UnknownSpark(
+            f"pyspark {versions[0]} is installed, but SPARK_HOME ({home}) has Spark {versions[1]}: "
+            "set it to a Spark of the same version, or unset it"
+        )
+
+
+def for_installed(by_minor: Mapping[str, T], name: str) -> T:
+    """Return what belongs to the minor version of the installed Spark; ``name`` is what Spark needs it for.
+
+    Raises UnknownSpark if there is nothing for this version.
+    """
+    version = _installed_version()
+    if _minor(version) not in by_minor:
+        raise UnknownSpark(
+            f"pyspark {version} is installed, and its library for {name} was not released when Penstock was: "
+            "pip install 'penstock-pipe[spark]'"
+        )
+    return by_minor[_minor(version)]
+
+
+def checkpoint_settings() -> dict[str, str]:
+    """Return the setting of the class that writes checkpoints on a local disk.
+
+    The default one starts a process (readlink) for each file that it renames.
+    """
+    package = _STREAMING if _minor(_installed_version()) == "4.0" else f"{_STREAMING}.checkpointing"
+    return {"spark.sql.streaming.checkpointFileManagerClass": f"{package}.{_MANAGER}"}
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def _installed_version() -> str:

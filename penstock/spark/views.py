@@ -32,7 +32,8 @@ def landed_schema(schema: pa.Schema = LANDED) -> str:
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in from_arrow_schema(schema).fields)
+    columns = from_arrow_schema(schema, prefer_timestamp_ntz=True).fields  # as Spark's default from 4.2 on
+    return ", ".join(f"`{column.name}` {column.dataType.simpleString()}" for column in columns)
 
 
 def read_landed(spark: SparkSession, tables: TablesPlace | str) -> DataFrame:

@@ -22,7 +22,7 @@ def java() -> None:
 @pytest.mark.usefixtures("java")
 def test_library_is_fetched_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "penstock")
-    pool = SPARK_KAFKA[-1]
+    pool = SPARK_KAFKA["4.2"][-1]
     (jar,) = fetch(pool, cache=tmp_path)
     assert jar.name == f"{pool.name}-{pool.version}.jar"
     assert jar.stat().st_size > 100_000

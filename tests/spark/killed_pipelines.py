@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
@@ -27,12 +28,16 @@ def kill_pipelines(
     kills: int,
     chance: random.Random,
     at: At = nullcontext,
+    pythons: Sequence[Path | str] = (sys.executable,),
 ) -> None:
-    """Each in the middle of a batch, within ``at``; ROWS events before, and as many while it is at work."""
+    """Each in the middle of a batch, within ``at``; ROWS events before, and as many while it is at work.
+
+    ``pythons``: their interpreters, in turn.
+    """
     for kill in range(kills):
         append(running, kill * ROWS, ROWS)
         before = plans(layout)
-        killed = start(folder, running.http, *options)
+        killed = start(folder, running.http, *options, python=pythons[kill % len(pythons)])
         wait_for(lambda before=before: plans(layout) - before)
         append(running, (kill + kills) * ROWS, ROWS)
         time.sleep(chance.random() * 2)

@@ -79,8 +79,9 @@ def start(
     *options: str,
     stderr: IO[str] | int = subprocess.PIPE,
     program: tuple[str, ...] = ("-m", "penstock.spark.pipeline"),
+    python: Path | str = sys.executable,
 ) -> subprocess.Popen[str]:
-    command = [sys.executable, *program, "-o", f"data_dir={data}", "-o", f"log.http={http}"]
+    command = [python, *program, "-o", f"data_dir={data}", "-o", f"log.http={http}"]
     settings = ["-o", "pipeline.spark.driver.memory=1g", "-o", "pipeline.target_lag=200ms"]
     return subprocess.Popen([*command, *settings, *options], stderr=stderr, text=True, cwd=data)
 

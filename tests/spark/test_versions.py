@@ -3,84 +3,178 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
+import duckdb
 import pytest
 
+import penstock.tables
 from penstock.cli.tables.spark_session import missing_spark
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS
+from penstock.java.jars import SPARK_DELTA, SPARK_KAFKA
 from penstock.java.runtime import cache_folder
 from penstock.landing.spark_checkpoint import TESTED_VERSIONS
-from penstock.spark.versions import UnknownSpark, check_version
+from penstock.landing.table.plain_session import HADOOP_VERSIONS
+from penstock.landing.table_paths import Layout
+from penstock.spark.extensions import DELTA, KAFKA, package_settings
+from penstock.spark.versions import UnknownSpark, check_version, checkpoint_settings
+from tests.spark.killed_pipelines import ROWS, kill_pipelines, proved_once
+from tests.spark.spark_daemon import daemon
+from tests.spark.test_pipeline import start
 
 ROOT = Path(__file__).parents[2]
 PINS = Path(__file__).with_name("spark_versions.txt")
 """A version of pyspark for each minor version, and the py4j that all of them accept."""
 PYSPARKS = [line.split("==")[1] for line in PINS.read_text().split() if line.startswith("pyspark==")]
-KILLS = "tests/spark/test_pipeline_kills.py::test_everything_lands_once_with_random_kills[1]"
+FROM_LOG = "tests/spark/test_pipeline_kills.py::test_everything_lands_once_with_random_kills[5]"
+FROM_KAFKA = "tests/spark/query/test_kafka_kills.py::test_everything_from_kafka_lands_once_with_random_kills[4000-2]"
+REFUSAL = (
+    "pyspark {} is installed, but only 4.0.x, 4.1.x, 4.2.x and 4.3.x are tested: pip install 'penstock-pipe[spark]'"
+)
 
 
-@pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0"])
+def minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.2.0", *PYSPARKS])
 def test_tested_version_is_accepted(version: str) -> None:
     check_version(version)
 
 
-@pytest.mark.parametrize("version", ["3.5.9", "4.1.4", "4.4.0", "4.20.0", "5.0.0", "4.3.0.dev1", "4.2.0-amzn-1"])
+@pytest.mark.parametrize("version", ["3.5.9", "4.4.0", "4.20.0", "5.0.0", "4.3.0.dev1", "4.0.2-amzn-0"])
 def test_another_version_is_refused_in_one_line_that_names_the_tested_ones(version: str) -> None:
     with pytest.raises(UnknownSpark) as refusal:
         check_version(version)
-    assert str(refusal.value) == (
-        f"pyspark {version} is installed, but only 4.2.x and 4.3.x are tested: pip install 'penstock-pipe[spark]'"
-    )
+    assert str(refusal.value) == REFUSAL.format(version)
     assert isinstance(refusal.value, PenstockError)
 
 
-@pytest.mark.parametrize("place", ["first on PYTHONPATH", "SPARK_HOME"])
 def test_version_that_runs_counts_not_the_installed_distribution(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if place == "SPARK_HOME":
-        (tmp_path / "jars").mkdir()
-        (tmp_path / "jars" / "spark-core_2.13-4.0.1.jar").touch()
-        monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    else:
-        (tmp_path / "pyspark").mkdir()
-        (tmp_path / "pyspark" / "__init__.py").touch()
-        (tmp_path / "pyspark" / "version.py").write_text('__version__: str = "4.0.1"\n')
-        monkeypatch.syspath_prepend(tmp_path)
-        monkeypatch.delitem(sys.modules, "pyspark", raising=False)
-    with pytest.raises(UnknownSpark, match=r"^pyspark 4\.0\.1 is installed, but only "):
+    pretend(tmp_path, "3.5.9", monkeypatch)
+    with pytest.raises(UnknownSpark, match=r"^pyspark 3\.5\.9 is installed, but only "):
         check_version()
-    assert missing_spark().startswith("pyspark 4.0.1 is installed")
+    assert missing_spark().startswith("pyspark 3.5.9 is installed")
 
 
-def test_each_tested_minor_version_has_a_pin() -> None:
-    assert {".".join(version.split(".")[:2]) for version in PYSPARKS} >= set(TESTED_VERSIONS)
+@pytest.mark.parametrize(
+    ("jars", "refusal"),
+    [
+        ("4.4.0", r"^pyspark 4\.4\.0 is installed, but only "),
+        ("4.0.5", r"but SPARK_HOME \(.*\) has Spark 4\.0\.5: set it"),
+    ],
+)
+def test_spark_home_has_the_version_of_pyspark(
+    jars: str, refusal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / f"spark-core_2.13-{jars}.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(UnknownSpark, match=refusal):
+        check_version()
+
+
+@pytest.mark.parametrize("program", [["penstock.spark.pipeline"], ["penstock.cli.main", "pipeline", "run"]])
+def test_pipeline_with_an_unknown_version_stops_before_it_writes(program: list[str], tmp_path: Path) -> None:
+    fake, data = tmp_path / "fake", tmp_path / "data"
+    fake.mkdir()
+    data.mkdir()
+    pretend(fake, "4.4.0")
+    environment = {**os.environ, "PYTHONPATH": f"{fake}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", *program]
+    stopped = subprocess.run(command, cwd=data, env=environment, capture_output=True, text=True, timeout=120)
+    assert stopped.returncode != 0
+    assert " ".join(stopped.stderr.split()).removeprefix("penstock: ") == REFUSAL.format("4.4.0")
+    assert list(data.iterdir()) == []
+
+
+def pretend(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
+    """Make a pyspark in a folder that has a version and nothing else."""
+    (folder / "pyspark").mkdir()
+    (folder / "pyspark" / "__init__.py").touch()
+    (folder / "pyspark" / "version.py").write_text(f'__version__: str = "{version}"\n')
+    if monkeypatch:
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+
+
+@pytest.mark.parametrize(("version", "package"), [("4.0.5", "streaming"), ("4.1.4", "streaming.checkpointing")])
+def test_class_that_writes_checkpoints_is_the_one_of_the_version(
+    version: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(tmp_path, version, monkeypatch)
+    (name,) = checkpoint_settings().values()
+    assert name == f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager"
+
+
+def test_a_library_that_a_version_lacks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(tmp_path, "4.3.0", monkeypatch)
+    for name, library in ((KAFKA, "Kafka"), (DELTA, "Delta")):
+        with pytest.raises(UnknownSpark) as refusal:
+            package_settings([name])
+        assert str(refusal.value) == (
+            f"pyspark 4.3.0 is installed, and its library for {library} was not released when Penstock was: "
+            "pip install 'penstock-pipe[spark]'"
+        )
+
+
+def test_documented_versions_are_the_tested_ones() -> None:
+    rows = re.findall(
+        r"^\| (4\.\d) \| (.*?) \| (.*?) \| (.*?) \|", (ROOT / "docs" / "tables.md").read_text(), re.MULTILINE
+    )
+    documented = {version: (pipeline, kafka) for version, pipeline, kafka, _ in rows}
+    expected = {version: ("works", "works" if version in SPARK_KAFKA else "refused") for version in TESTED_VERSIONS}
+    assert documented == expected
+    pins = {minor(version): version for version in PYSPARKS}
+    for version, _, _, tried in rows:
+        connector = SPARK_KAFKA[version][0].version if version in SPARK_KAFKA else ""
+        assert pins[version] in tried
+        assert connector in tried, f"{version}: the connector of {connector}"
+
+
+def test_each_tested_minor_version_has_a_pin_and_its_libraries() -> None:
+    assert [minor(version) for version in PYSPARKS] == list(TESTED_VERSIONS)
+    assert list(SPARK_KAFKA) == list(SPARK_DELTA) == list(HADOOP_VERSIONS) == ["4.0", "4.1", "4.2"]
+    assert all(libraries[0].version.startswith(version) for version, libraries in SPARK_KAFKA.items())
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(4000)
 @pytest.mark.parametrize("version", PYSPARKS)
-def test_killed_pipeline_lands_each_event_once_or_does_not_start(version: str, tmp_path: Path) -> None:
+def test_killed_pipelines_from_log_and_kafka_land_each_event_once(version: str, tmp_path: Path) -> None:
     python = environment(version)
+    tests = [FROM_LOG, *([FROM_KAFKA] if minor(version) in SPARK_KAFKA else [])]
+    command = [python, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/kills", *tests]
     path = {**os.environ, "PYTHONPATH": str(ROOT)}
-    if version.startswith(TESTED_VERSIONS):
-        command = [python, "-m", "pytest", "-p", "no:cacheprovider", f"--basetemp={tmp_path}/kills", KILLS]
-        killed = subprocess.run(command, cwd=ROOT, env=path, capture_output=True, text=True)
-        assert killed.returncode == 0, killed.stdout
-        assert "1 passed" in killed.stdout
-        return
-    refusal = f"pyspark {version} is installed, but only 4.2.x and 4.3.x are tested: pip install 'penstock-pipe[spark]'"
-    for program in ("penstock.spark.pipeline", "penstock.cli.main"):
-        command = [python, "-m", program, *(["pipeline", "run"] if "cli" in program else [])]
-        stopped = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True, timeout=300)
-        assert stopped.returncode != 0
-        assert " ".join(stopped.stderr.split()).removeprefix("penstock: ") == refusal
-    assert list(tmp_path.iterdir()) == []
+    killed = subprocess.run(command, cwd=ROOT, env=path, capture_output=True, text=True)
+    assert killed.returncode == 0, killed.stdout
+    assert f"{len(tests)} passed" in killed.stdout
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(4000)
+def test_one_table_is_landed_by_each_version_in_turn(tmp_path: Path) -> None:
+    """Each is killed in a batch, which the next one repeats from its checkpoint: upwards, then down again."""
+    pythons = [environment(version) for version in [*PYSPARKS, *reversed(PYSPARKS)]]
+    kills, chance, layout = len(pythons), random.Random(), Layout.for_tables(tmp_path / "tables")
+    with daemon(tmp_path) as running:
+        kill_pipelines(running, tmp_path, layout, [], kills, chance, pythons=pythons)
+        last = start(tmp_path, running.http, "--once", python=pythons[0])
+        log_text = last.communicate(timeout=600)[1]
+        assert last.returncode == 0, log_text
+        assert running.ledger.balance().unaccounted == 0
+    proved_once(tmp_path, layout, kills)
+    events = penstock.tables.open(tmp_path / "tables", "events")  # noqa: F841  DuckDB finds it by its name
+    found = duckdb.sql("SELECT count(*), count(DISTINCT uuid) FROM events WHERE type = 'click'").fetchone()
+    assert found == (2 * kills * ROWS, 2 * kills * ROWS)
 
 
 def environment(version: str) -> Path:

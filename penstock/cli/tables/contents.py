@@ -111,13 +111,19 @@ def register(
 
 
 @tables.command()
-def spark_config(settings: ConfiguredData, as_json: AsJson = False) -> None:
+def spark_config(
+    settings: ConfiguredData,
+    as_json: AsJson = False,
+    spark: Annotated[str, typer.Option(help="Version of that Spark: 4.0, 4.1 or 4.2.")] = "4.2",
+) -> None:
     """Print the settings and statements with which any Spark session reads the tables."""
-    from penstock.landing.table.plain_session import session_settings, statements
+    from penstock.landing.table.plain_session import HADOOP_VERSIONS, session_settings, statements
     from penstock.landing.typed.typed_delta import typed_names
 
+    if spark not in HADOOP_VERSIONS:
+        fail(f"--spark: there is no Delta for Spark {spark!r}, only for {', '.join(HADOOP_VERSIONS)}")
     layout = Layout.for_tables(settings.tables)
-    session_keys, lines = session_settings(layout), statements(layout, typed_names(layout))
+    session_keys, lines = session_settings(layout, spark), statements(layout, typed_names(layout))
     if as_json:
         print(json.dumps({"settings": session_keys, "statements": lines}, indent=2))
         return

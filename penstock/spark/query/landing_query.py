@@ -9,13 +9,15 @@ is skipped. Start with ``start_landing``.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -245,7 +247,7 @@ def start_landing(
         partial(planned_ranges, layout.checkpoint),
     )
     commits = BackgroundCommit(commit, stop or Event(), under_way or CommitInProgress(), failures)
-    frame, sources = _source_of_ranges(spark, landing)
+    frame, sources = _source_of_ranges(spark, landing, until_available=available_now)
     rules = landing.rules(spark)
 
     def land(batch: DataFrame, number: int) -> None:
@@ -257,15 +259,29 @@ def start_landing(
 
     writer = frame.writeStream.queryName("landed").option("checkpointLocation", str(layout.checkpoint))
     writer = writer.foreachBatch(land).outputMode("append")
-    if available_now:
+    if available_now and landing.kafka is not None:
         return RunningLanding(writer.trigger(availableNow=True).start(), commits, typed, reader)
-    interval = max(landing.target_lag / 2, MIN_TRIGGER_S)
+    interval = 0.0 if available_now else max(landing.target_lag / 2, MIN_TRIGGER_S)
     query = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
+    if available_now:
+        # Workaround: with the trigger availableNow Spark before 4.2 reads all that is available in one batch.
+        Thread(target=_stop_when_read, args=(query,), name="end of the landing", daemon=True).start()
     return RunningLanding(query, commits, typed, reader)
 
 
-def _source_of_ranges(spark: SparkSession, landing: Landing) -> tuple[DataFrame, Sources]:
-    """Return the stream of planned input, and the function by which tasks read it."""
+def _stop_when_read(query: StreamingQuery) -> None:
+    """Stop a query once its source has nothing more; an error of the query is raised where the query is watched."""
+    # An ended JVM raises errors of py4j and of the socket.
+    with contextlib.suppress(PySparkException, Py4JError, OSError):
+        query.processAllAvailable()
+        query.stop()
+
+
+def _source_of_ranges(spark: SparkSession, landing: Landing, *, until_available: bool) -> tuple[DataFrame, Sources]:
+    """Return the stream of planned input, and the function by which tasks read it.
+
+    ``until_available``: nothing of the log is planned that is appended after the start.
+    """
     if landing.kafka is not None:
         records = kafka_records(spark, tuple(landing.topic.split(",")), landing.kafka, max_rows=landing.max_rows)
         return records, kafka_messages(dict(landing.kafka), landing.expiry_gap)
@@ -280,6 +296,7 @@ def _source_of_ranges(spark: SparkSession, landing: Landing) -> tuple[DataFrame,
         .option("holdFile", str(landing.layout.hold))
         .option("refillsFolder", str(landing.layout.refills))
         .option("onlyRefills", str(landing.only_refills).lower())
+        .option("untilAvailable", str(until_available).lower())
         .load()
     )
     return ranges, log_messages(source_options)

@@ -35,21 +35,21 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.datasource import (
-    Filter as PushedFilter,
-)
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from penstock.landing.topics.topic_store import Range, TopicStore, TopicView
+from penstock.spark.source.filter_bounds import Bounds, narrow
+from penstock.spark.source.interfaces import (
+    HAS_READ_LIMITS,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
+    arrow_schema,
+    for_this_spark,
 )
-from pyspark.sql.types import StructType
-
-from penstock.landing.topics.topic_store import Range, TopicStore, TopicView
-from penstock.spark.source.filter_bounds import Bounds, narrow
+from penstock.spark.source.interfaces import Filter as PushedFilter
 from penstock.spark.source.options import COLUMNS, LATEST, BadOption, SourceOptions
 from penstock.spark.source.sink import BatchWriter, SinkOptions, StreamWriter
 from penstock.spark.source.slices import Slice, plan, read_slice
@@ -81,7 +81,13 @@ class PenstockSource(DataSource):
         return BatchReader(self._options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return StreamReader(self._options, schema)
+        options = self._options
+        if not HAS_READ_LIMITS and (options.max_rows or options.max_bytes):
+            # A query with the trigger availableNow would end after one batch.
+            raise BadOption(
+                "maxRowsPerTrigger, maxBytesPerTrigger: they need Spark 4.2 or later, earlier ones limit no batch"
+            )
+        return for_this_spark(StreamReader(options, schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer; topics can only be appended to."""
@@ -104,7 +110,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = _arrow_schema(schema)
+        self._schema = arrow_schema(schema)
         self._bounds = Bounds()
 
     def pushFilters(self, filters: list[PushedFilter]) -> Iterable[PushedFilter]:  # noqa: N802
@@ -144,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
-        self._schema = _arrow_schema(schema)
+        self._schema = arrow_schema(schema)
         self._store: TopicStore | None = None
         self._target: dict[str, int] | None = None
         self._planned: dict[str, int] = {}
@@ -249,8 +255,3 @@ def share_rows(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
 def sorted_offsets(offsets: Mapping[str, int]) -> dict[str, int]:
     """Return offsets sorted by topic: Spark compares offsets by their text."""
     return {topic: int(offsets[topic]) for topic in sorted(offsets)}
-
-
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    converted: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-    return converted

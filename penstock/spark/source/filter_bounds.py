@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql.datasource import (
+from penstock.landing.topics.topic_store import Range, TopicView
+from penstock.spark.source.interfaces import (
     EqualTo,
     Filter,
     GreaterThan,
@@ -15,8 +16,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from penstock.landing.topics.topic_store import Range, TopicView
 
 LOWEST = -(1 << 63)
 HIGHEST = (1 << 63) - 1

@@ -14,7 +14,6 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from penstock.landing.journal import REFILL_MARK
@@ -22,6 +21,7 @@ from penstock.landing.requests.backfill_requests import load_requests, offsets_i
 from penstock.landing.topics.topic_store import Range
 from penstock.process.tuning import freeze_loaded_objects
 from penstock.spark.source.data_source import PenstockSource, StreamReader, sorted_offsets
+from penstock.spark.source.interfaces import ReadLimit, for_this_spark
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.slices import Slice, plan
 
@@ -40,13 +40,15 @@ class LandingSource(PenstockSource):
     """The data source of the landing; its rows are ranges (RANGES).
 
     Further options: ``holdFile``: no new offsets are planned while this file exists; ``refillsFolder``: requests to
-    land offsets again; ``onlyRefills``: land requested offsets only.
+    land offsets again; ``onlyRefills``: land requested offsets only; ``untilAvailable``: plan nothing behind the ends
+    that the topics have when the query starts.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         lower_options = {name.lower(): value for name, value in options.items()}
         self._hold = Path(lower_options.pop("holdfile"))
         self._refills = Path(lower_options.pop("refillsfolder")), lower_options.pop("onlyrefills", "false") == "true"
+        self._until_available = lower_options.pop("untilavailable", "false") == "true"
         super().__init__(lower_options)
 
     @classmethod
@@ -57,7 +59,9 @@ class LandingSource(PenstockSource):
         return "topic string, begin bigint, end bigint, again boolean"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return RangeReader(self._options, schema, self._hold, self._refills)
+        return for_this_spark(
+            RangeReader(self._options, schema, self._hold, self._refills, until_available=self._until_available)
+        )
 
 
 def register_landing(spark: SparkSession) -> None:
@@ -68,9 +72,18 @@ def register_landing(spark: SparkSession) -> None:
 class RangeReader(StreamReader):
     """StreamReader whose rows are the ranges themselves; it plans nothing while the hold file exists."""
 
-    def __init__(self, options: SourceOptions, schema: StructType, hold: Path, refills: tuple[Path, bool]) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        hold: Path,
+        refills: tuple[Path, bool],
+        *,
+        until_available: bool = False,
+    ) -> None:
         super().__init__(options, schema)
         self._hold = hold
+        self._until_available = until_available
         self._refills, self._only_refills = refills
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
@@ -78,6 +91,8 @@ class RangeReader(StreamReader):
         # A pipeline that stops creates this file: the current micro-batch ends, and no new one is planned.
         if self._hold.exists():
             return start
+        if self._until_available and self._target is None:
+            self.prepareForTriggerAvailableNow()
         latest = super().latestOffset(start, limit)
         requested = {name: end for name, end in latest.items() if REFILL_MARK in name}
         if any(end > start.get(name, 0) for name, end in requested.items()):

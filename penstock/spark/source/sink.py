@@ -23,12 +23,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from penstock.landing import daemon_connection
 from penstock.landing.daemon_connection import BadConnection, DaemonConnection
 from penstock.records import BODY
+from penstock.spark.source.interfaces import DataSourceStreamArrowWriter
 from penstock.spark.source.options import BadOption
 
 OPTION_NAMES = ("topic", *daemon_connection.OPTION_NAMES)

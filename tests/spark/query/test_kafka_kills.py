@@ -51,7 +51,10 @@ def expected(sent: list[bytes]) -> Counter[tuple[str, str | None]]:
 
 @pytest.mark.survives("landing from Kafka", "SIGKILL")
 @pytest.mark.spark
-@pytest.mark.parametrize(("count", "kills"), [(400, 1), pytest.param(200_000, 10, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("count", "kills"),
+    [(400, 1), *(pytest.param(*case, marks=pytest.mark.soak) for case in ((4000, 2), (200_000, 10)))],
+)
 @pytest.mark.timeout(3000)
 def test_everything_from_kafka_lands_once_with_random_kills(
     kafka_broker: Broker, tmp_path: Path, count: int, kills: int

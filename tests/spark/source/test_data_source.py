@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from penstock.config import TokenConfig
@@ -19,6 +18,7 @@ from penstock.log import Log
 from penstock.records import BODY, body
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.spark.source.data_source import StreamReader, share_rows
+from penstock.spark.source.interfaces import ReadAllAvailable, ReadMaxRows
 from penstock.spark.source.options import SourceOptions
 from tests.spark.spark_flight import served
 from tests.spark.spark_helpers import BUCKET, append, flip

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from penstock.landing.from_kafka.rows import ROW
 from penstock.landing.requests.backfill_requests import OffsetRange, write_request
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.spark.query.landing_tasks import messages_in
+from penstock.spark.source.interfaces import ReadAllAvailable, ReadMaxRows
 from penstock.spark.source.landing_ranges import RANGES, LandingSource, RangeReader
 from penstock.spark.source.options import SourceOptions
 from tests.spark.spark_helpers import append, flip
