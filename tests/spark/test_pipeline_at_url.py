@@ -140,7 +140,8 @@ def run_commands(data: Path, options: list[str], http: str) -> list[object]:
 
     assert len(log_text("tables", "files").splitlines()) == len(penstock_files(data, options))
     assert "********" in log_text("config", "explain")
-    assert "hadoop-aws" in log_text("tables", "spark-config")
+    assert "hadoop-aws:3.5.0" in log_text("tables", "spark-config")
+    assert "hadoop-aws:3.4.1" in log_text("tables", "spark-config", "--spark", "4.0")
     log_text("pipeline", "compact")
     rows = json.loads(log_text("sql", "select count(*) n from events", "--json"))
     traced = json.loads(log_text("trace", "t:5", "--json"))

@@ -73,6 +73,11 @@ def test_proposed_table_is_configured_and_filled(run: Run, layout: Layout, tmp_p
     files = json.loads(run("tables", "files", "--view", "events_click", "--json")[1])
     assert len(files) == 2, "one for each landed file"
     assert "events_click" in run("tables", "spark-config")[1]
+    assert "spark.jars.packages io.delta:delta-spark_4.2_2.13:4.4.0\n" in run("tables", "spark-config")[1]
+    assert "io.delta:delta-spark_4.0_2.13:4.4.0\n" in run("tables", "spark-config", "--spark", "4.0")[1]
+    status, _, err = run("tables", "spark-config", "--spark", "4.3")
+    assert status == 1
+    assert " ".join(err.split()) == "penstock: --spark: there is no Delta for Spark '4.3', only for 4.0, 4.1, 4.2"
     answer = run("sql", "select max(ms) as ms from events_click", "--json", "--landed")[1]
     assert json.loads(answer) == [{"ms": 3}]
 
