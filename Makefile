@@ -30,9 +30,9 @@ soak: setup
 mutants: setup
 	$(BIN)/python -m tests.mutants $(ROOMS)
 
-# A seed is one run; FIRST=N begins with seed N. A failing seed is shrunk and printed as a test.
+# A seed is one run; FIRST=N begins with seed N. A failing seed is shrunk and printed as a test. LANDING=1: the landing.
 simulate: setup
-	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),100) --first $(or $(FIRST),0)
+	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),100) --first $(or $(FIRST),0) $(if $(LANDING),--landing)
 
 check: setup
 	$(BIN)/ruff check .

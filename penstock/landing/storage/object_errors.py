@@ -90,8 +90,9 @@ def translate_full_disk(folder: object) -> Iterator[None]:
     except TablesAway:
         raise
     except Exception as error:
-        # Not every text counts: an error of another kind may quote a message that complains about a disk.
-        if not isinstance(error, OSError) and not type(error).__module__.startswith("deltalake"):
+        # Not every text counts: an error of another kind may quote a message that complains about a disk. Workaround:
+        # delta-rs 1.6 says that its errors are of the module ``_internal``.
+        if not isinstance(error, OSError) and not type(error).__module__.startswith(("deltalake", "_internal")):
             raise
         if not is_disk_full(error):
             raise

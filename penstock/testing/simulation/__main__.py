@@ -9,22 +9,23 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from typing import Any
 
 from penstock.testing.simulation.promises import Broken
-from penstock.testing.simulation.run import Outcome, simulate
-from penstock.testing.simulation.shrink import shrink
+from penstock.testing.simulation.run import MESSAGES, STEPS, Outcome, simulate
+from penstock.testing.simulation.shrink import MAX_RUNS, Simulate, shrink
 
 TIMELINE_LINES = 60
 PROGRESS_INTERVAL_S = 5.0
 MAX_RUN_S = 300
-"""Limit for a run, which takes less than a second of CPU: a run that waits for a lock never ends."""
+"""Limit for a run, which takes a second or two of CPU: a run that waits for a lock never ends."""
 
 MAX_RUNS_OF_PROCESS = 200
 """Limit: killed processes of a run leave their descriptors open, and a process may have 1,024."""
 
 
-def simulate_within_limit(seed: int) -> Outcome:
+def simulate_within_limit(simulate: Simulate, seed: int) -> Outcome:
     """Run a seed in the main thread; a run that takes longer than ``MAX_RUN_S`` fails."""
     signal.signal(signal.SIGALRM, _end_run)
     signal.alarm(MAX_RUN_S)
@@ -38,12 +39,12 @@ def _end_run(number: int, frame: Any) -> None:
     raise Broken(f"the run did not end within {MAX_RUN_S} s")
 
 
-def run_seeds(seeds: range, processes: int) -> list[Outcome]:
+def run_seeds(simulate: Simulate, seeds: range, processes: int) -> list[Outcome]:
     """Run all seeds and report progress; return the failed outcomes."""
     failed: list[Outcome] = []
     begin = last_report = time.monotonic()
     with multiprocessing.Pool(processes, logging.disable, (logging.CRITICAL,), MAX_RUNS_OF_PROCESS) as pool:
-        for number, outcome in enumerate(pool.imap_unordered(simulate_within_limit, seeds), 1):
+        for number, outcome in enumerate(pool.imap_unordered(partial(simulate_within_limit, simulate), seeds), 1):
             if outcome.broken:
                 failed.append(outcome)
                 print(f"seed {outcome.seed}: {outcome.broken}", flush=True)
@@ -55,9 +56,9 @@ def run_seeds(seeds: range, processes: int) -> list[Outcome]:
     return failed
 
 
-def report(outcome: Outcome) -> None:
+def report(outcome: Outcome, simulate: Simulate, steps: int, messages: int) -> None:
     """Print the shrunk timeline of a failed seed, and the test that repeats it."""
-    case = shrink(outcome)
+    case = shrink(outcome, MAX_RUNS, simulate, steps, messages)
     shrunk = case.run()
     print(f"\nseed {outcome.seed}, shrunk to {len(case.faults)} faults and {case.messages} messages of each sender:")
     print("\n".join(shrunk.trace[-TIMELINE_LINES:]))
@@ -71,18 +72,25 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="First seed.")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="Number of processes.")
     parser.add_argument("--trace", action="store_true", help="Print the trace and its hash of each seed.")
+    parser.add_argument("--landing", action="store_true", help="Simulate the landing instead of the pipe before it.")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    run: tuple[Simulate, int, int] = simulate, STEPS, MESSAGES
+    if options.landing:
+        # Imported late: Spark's client is an extra.
+        from penstock.testing.simulation.landing.run import LANDING_MESSAGES, LANDING_STEPS, simulate_landing
+
+        run = simulate_landing, LANDING_STEPS, LANDING_MESSAGES
     seeds = range(options.first, options.first + options.seeds)
     if options.trace:
         for seed in seeds:
-            outcome = simulate(seed)
+            outcome = run[0](seed)
             print("\n".join(outcome.trace))
             print(f"seed {seed}: {outcome.digest}", flush=True)
         return 0
-    failed = run_seeds(seeds, options.processes)
+    failed = run_seeds(run[0], seeds, options.processes)
     for outcome in failed[:3]:
-        report(outcome)
+        report(outcome, *run)
     return 1 if failed else 0
 
 

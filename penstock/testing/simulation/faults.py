@@ -84,7 +84,7 @@ class Fault:
 
     number: int
     step: int
-    kind: Kind
+    kind: StrEnum
     amount: int
 
     def __str__(self) -> str:

@@ -14,7 +14,7 @@ import struct
 import sys
 import time as system_time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
@@ -36,7 +36,6 @@ MIN_SLEEP_S = 0.05
 ROOMS = ("files", "handover", "ledger", "log", "logbuffer", "server")
 """Rooms whose processes are simulated: they see the virtual time, and can be killed at each of their lines."""
 _PACKAGE = Path(penstock.__file__).parent
-_KILLABLE = tuple(f"{_PACKAGE / room}/" for room in ROOMS)
 _ATOMIC = f"{_PACKAGE}/files/file_system.py"
 """System calls: a kill comes before or after them. ``SimulatedFiles`` stops between them instead."""
 
@@ -285,7 +284,7 @@ class Machine:
         self.buffers.cut_power(self._dice)
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, rooms: Sequence[str] = ROOMS) -> Iterator[None]:
         """Give the simulated rooms the virtual time, this machine's boot id and its folder of log buffers.
 
         They read ``time.monotonic`` and so on through the name ``time`` of their module, which is replaced: no
@@ -295,21 +294,22 @@ class Machine:
         modules = [
             module
             for name, module in sorted(sys.modules.items())
-            if name.startswith(tuple(f"penstock.{room}" for room in ROOMS))
+            if name.startswith(tuple(f"penstock.{room}" for room in rooms))
             and getattr(module, "time", None) is system_time
         ]
         with contextlib.ExitStack() as stack:
             for module in modules:
-                stack.enter_context(_replaced(module, "time", virtual_time))
-            stack.enter_context(_replaced(buffer, "boot_id", lambda: f"boot {self.boots}"))
-            stack.enter_context(_replaced(StatePage, "sync", lambda page: self.buffers.write_back_page(page)))
+                stack.enter_context(replaced(module, "time", virtual_time))
+            stack.enter_context(replaced(buffer, "boot_id", lambda: f"boot {self.boots}"))
+            stack.enter_context(replaced(StatePage, "sync", lambda page: self.buffers.write_back_page(page)))
             for room in (drain, held_frames):
-                stack.enter_context(_replaced(room, "OS", self.buffers))
+                stack.enter_context(replaced(room, "OS", self.buffers))
             yield
 
 
 @contextlib.contextmanager
-def _replaced(module: ModuleType | type, name: str, replacement: object) -> Iterator[None]:
+def replaced(module: ModuleType | type, name: str, replacement: object) -> Iterator[None]:
+    """Replace an attribute of a module or class during the block."""
     real = getattr(module, name)
     setattr(module, name, replacement)
     try:
@@ -319,9 +319,13 @@ def _replaced(module: ModuleType | type, name: str, replacement: object) -> Iter
 
 
 @contextlib.contextmanager
-def killed_after(lines: int, on_kill: Callable[[], None]) -> Iterator[None]:
-    """Raise Killed within the block after ``lines`` lines of the simulated rooms, and call ``on_kill`` first."""
+def killed_after(lines: int, on_kill: Callable[[], None], rooms: Sequence[str] = ROOMS) -> Iterator[None]:
+    """Raise Killed within the block after ``lines`` lines of the rooms, and call ``on_kill`` first.
+
+    A name of a module with its suffix is also a room (``testing/simulation/landing/planner.py``).
+    """
     remaining = lines
+    killable = tuple(str(_PACKAGE / room) + ("" if room.endswith(".py") else "/") for room in rooms)
 
     def trace_line(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal remaining
@@ -335,7 +339,7 @@ def killed_after(lines: int, on_kill: Callable[[], None]) -> Iterator[None]:
 
     def trace_call(frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
-        return trace_line if name.startswith(_KILLABLE) and name != _ATOMIC else None
+        return trace_line if name.startswith(killable) and name != _ATOMIC else None
 
     previous, collects = sys.gettrace(), gc.isenabled()
     # A collection could run a finalizer within the block, which would count as lines of the process.

@@ -226,7 +226,7 @@ class _Run:
             case Kind.CLAIM_KILL:
                 self._kill_with_claim(fault.amount)
             case _:
-                operation, code = FAILURES[fault.kind]
+                operation, code = FAILURES[Kind(fault.kind)]
                 files.failing[operation] = code, fault.amount
 
     def _kill_with_claim(self, frames: int) -> None:

@@ -5,25 +5,30 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.testing.simulation.run import MESSAGES, STEPS, Outcome, simulate
 
 MAX_RUNS = 150
-"""Limit for the runs of one shrinking; each takes less than a second of CPU."""
+"""Limit for the runs of one shrinking; each takes a second or two of CPU."""
+
+
+Simulate = Callable[..., Outcome]
+"""``run.simulate``, or ``landing.run.simulate_landing``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The arguments of a run."""
+    """The arguments of a run of ``simulate``."""
 
+    simulate: Simulate
     seed: int
     steps: int
     messages: int
     faults: tuple[int, ...]
 
     def run(self) -> Outcome:
-        return simulate(self.seed, steps=self.steps, messages=self.messages, faults=self.faults)
+        return self.simulate(self.seed, steps=self.steps, messages=self.messages, faults=self.faults)
 
     def as_test(self) -> str:
         """Return the line that repeats the run in ``CASES`` of the tests."""
@@ -31,9 +36,11 @@ class Case:
         return f"{json.dumps(arguments)},"
 
 
-def shrink(outcome: Outcome, runs: int = MAX_RUNS) -> Case:
-    """Return the smallest case that fails like ``outcome``, within a number of runs."""
-    case = Case(outcome.seed, STEPS, MESSAGES, tuple(fault.number for fault in outcome.faults))
+def shrink(
+    outcome: Outcome, runs: int = MAX_RUNS, simulate: Simulate = simulate, steps: int = STEPS, messages: int = MESSAGES
+) -> Case:
+    """Return the smallest case that fails like ``outcome``, a run of ``simulate``, within a number of runs."""
+    case = Case(simulate, outcome.seed, steps, messages, tuple(fault.number for fault in outcome.faults))
     kind, budget = kind_of(outcome.broken), runs
 
     def still_fails(candidate: Case) -> bool:
@@ -43,7 +50,7 @@ def shrink(outcome: Outcome, runs: int = MAX_RUNS) -> Case:
 
     case = _drop_faults(case, still_fails)
     for messages in (1, 2, 4, 8, 16):
-        smaller = Case(case.seed, case.steps, messages, case.faults)
+        smaller = replace(case, messages=messages)
         if messages < case.messages and still_fails(smaller):
             case = smaller
             break
@@ -71,7 +78,7 @@ def _drop_faults(case: Case, still_fails: Callable[[Case], bool]) -> Case:
 
 
 def _with_faults(case: Case, faults: Sequence[int]) -> Case:
-    return Case(case.seed, case.steps, case.messages, tuple(faults))
+    return replace(case, faults=tuple(faults))
 
 
 def _drop_steps(case: Case, still_fails: Callable[[Case], bool]) -> Case:
@@ -79,8 +86,8 @@ def _drop_steps(case: Case, still_fails: Callable[[Case], bool]) -> Case:
     low, high = 0, case.steps
     while high - low > max(high // 20, 1):
         middle = (low + high) // 2
-        if still_fails(Case(case.seed, middle, case.messages, case.faults)):
+        if still_fails(replace(case, steps=middle)):
             high = middle
         else:
             low = middle
-    return Case(case.seed, high, case.messages, case.faults)
+    return replace(case, steps=high)

@@ -9,9 +9,15 @@ from pathlib import Path
 import deltalake
 import pyarrow as pa
 import pytest
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
-from penstock.landing.storage.object_errors import TablesAway, TablesRefused, interpret_error
+from penstock.landing.storage.object_errors import (
+    TablesAway,
+    TablesFull,
+    TablesRefused,
+    interpret_error,
+    translate_full_disk,
+)
 from penstock.landing.storage.object_path import (
     CHUNK_BYTES,
     ObjectPath,
@@ -148,3 +154,10 @@ def test_s3_arguments_accept_all_names_of_options() -> None:
 def test_arrow_file_system_prefixes_the_bucket() -> None:
     _, base = arrow_file_system(ObjectPath("s3://lake/t", {"AWS_REGION": "us-east-1"}))
     assert base == "lake/t/"
+
+
+@pytest.mark.survives("landing from the log", "full disk")
+@pytest.mark.parametrize("kind", [DeltaError, CommitFailedError, OSError])
+def test_full_disk_of_delta_rs_is_waited_for(kind: type[Exception], tmp_path: Path) -> None:
+    with pytest.raises(TablesFull, match="no space left"), translate_full_disk(tmp_path):
+        raise kind("Generic LocalFileSystem error: Unable to copy data: No space left on device (os error 28)")

@@ -1,0 +1,89 @@
+"""Programs around the pipeline: senders of messages, a user who deletes rows, and another writer of the table."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import deltalake
+
+from penstock.counts import Origin
+from penstock.landing.requests.conditions import IN, Condition
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
+from penstock.landing.table_paths import Layout
+from penstock.log import TopicSettings
+from penstock.records import body
+from penstock.testing.simulation.daemon import Daemon
+from penstock.testing.simulation.landing.promises import LandedPromises, Position
+from penstock.testing.simulation.machine import Machine
+
+EXPIRING, STALE_AFTER_S = "short", 120.0
+TOPICS = ("orders", "bills", EXPIRING)
+TYPES = ("click", "order", "login")
+DEFAULTS = TopicSettings(segment_size_limit=6_000, rotate_after=600, stale_after=1e9)
+OVERRIDES = {EXPIRING: TopicSettings(segment_size_limit=2_000, rotate_after=30, stale_after=STALE_AFTER_S)}
+MAX_APPENDED = 8
+RECENT_UUIDS = 40
+
+
+class Sender:
+    """Appends ``messages`` messages to the log's topics, of which some repeat a uuid or are no events."""
+
+    def __init__(self, machine: Machine, daemon: Daemon, dice: random.Random, messages: int) -> None:
+        self._machine, self._daemon, self._dice, self._messages = machine, daemon, dice, messages
+        self.uuids: list[str] = []
+
+    def step(self) -> str:
+        """Append a few messages to a topic; return a text about them."""
+        count = min(self._messages, self._dice.randint(1, MAX_APPENDED))
+        if not count or not self._daemon.is_running:
+            return ""
+        self._messages -= count
+        topic = self._dice.choice(TOPICS)
+        payloads = [self._make_message() for _ in range(count)]
+        now = self._machine.clock.micros()
+        counts = dict.fromkeys(("taken", "unboxed", "seen", "accepted"), count)
+        origin = Origin("events", now // 60_000_000 * 60, now, now, "plog", counts)
+        future = self._daemon.log.topic(topic, create=True).append(body(payloads), origin)
+        while not future.done():
+            self._daemon.commit()
+        return f"{count} messages to {topic}"
+
+    def _make_message(self) -> bytes:
+        kind = self._dice.random()
+        if kind < 0.1:
+            return b"a text %d" % self._dice.randrange(1000)
+        if kind < 0.2:
+            return json.dumps({"type": "click", "host": "without a uuid"}).encode()
+        if kind < 0.4 and self.uuids:
+            uuid = self._dice.choice(self.uuids[-RECENT_UUIDS:])
+        else:
+            uuid = f"u{len(self.uuids)}"
+            self.uuids.append(uuid)
+        event = {"type": self._dice.choice(TYPES), "uuid": uuid, "host": "web", "timestamp": 1_780_000_000_000}
+        return json.dumps(event).encode()
+
+
+def request_some(layout: Layout, dice: random.Random, sender: Sender, promises: LandedPromises, table: Any) -> str:
+    """Request the deletion of some uuids; return a text about it."""
+    uuids = tuple(dice.choice(sender.uuids[-RECENT_UUIDS:]) for _ in range(2))
+    deletion = request_deletion(layout, REQUESTED, [Condition("uuid", IN, uuids)])
+    rows: dict[Position, Any] = table
+    promises.request(deletion.number, uuids, rows)
+    return f"requests deletion {deletion.number} of {', '.join(uuids)}"
+
+
+def change_table(layout: Layout, dice: random.Random, sender: Sender, promises: LandedPromises) -> str:
+    """Change the table as another writer; return a text about it."""
+    kind = dice.choice(["delete", "optimize", "update"])
+    uuid = dice.choice(sender.uuids[-RECENT_UUIDS:])
+    table = deltalake.DeltaTable(str(layout.landed))
+    if kind == "delete":
+        promises.foreign.add(uuid)
+        table.delete(f"uuid = '{uuid}'")
+    elif kind == "optimize":
+        table.optimize.compact()
+    else:
+        table.update({"host": "'changed'"}, predicate=f"uuid = '{uuid}'")
+    return f"{kind} {uuid}"

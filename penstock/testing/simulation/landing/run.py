@@ -1,0 +1,331 @@
+"""A run of the landing: a seed draws messages, steps of the pipeline, work of other programs, and faults.
+
+Start at ``simulate_landing``. The log and the ledger are as in the other simulation, without its faults of the disk.
+The tables are on a real folder, where Arrow and delta-rs write by themselves.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.config import Settings
+from penstock.landing.requests.deletions import pending_deletions
+from penstock.landing.table.landed_table import has_landed_table, table_of
+from penstock.log import Gap, TopicReader
+from penstock.spark.query.landing_query import Landing
+from penstock.testing.simulation.daemon import Daemon
+from penstock.testing.simulation.landing.faults import LandingKind, draw_landing_faults
+from penstock.testing.simulation.landing.pipeline import DirectLedger, Pipeline
+from penstock.testing.simulation.landing.planner import PlannerSession, SteppedCommits
+from penstock.testing.simulation.landing.programs import (
+    DEFAULTS,
+    OVERRIDES,
+    TOPICS,
+    Sender,
+    change_table,
+    request_some,
+)
+from penstock.testing.simulation.landing.promises import LandedPromises, check_books
+from penstock.testing.simulation.landing.replacements import virtual_landing
+from penstock.testing.simulation.landing.tables_disk import TablesDisk
+from penstock.testing.simulation.machine import Killed, Machine, killed_after
+from penstock.testing.simulation.promises import Broken
+from penstock.testing.simulation.run import MEMORY, Outcome
+from penstock.upkeep.maintenance import Upkeep
+
+LANDING_STEPS, LANDING_MESSAGES = 120, 150
+START_S = 1_780_000_000.0
+"""A plausible time."""
+KILLABLE_ROOMS = ("files", "landing", "proof", "spark", "upkeep", "testing/simulation/landing/planner.py")
+MAX_QUIET_ROUNDS = 60
+QUIET_SHARE = 0.01
+WINDOW_S = 60.0
+RETAINED_TYPE, RETENTION_S = "click", 2 * 86_400.0
+
+
+def simulate_landing(
+    seed: int,
+    *,
+    steps: int = LANDING_STEPS,
+    messages: int = LANDING_MESSAGES,
+    faults: Iterable[int] | None = None,
+) -> Outcome:
+    """Run a seed and return its outcome; ``faults`` selects faults by number."""
+    directory = Path(tempfile.mkdtemp(prefix="penstock-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        run = _LandingRun(seed, directory, steps, messages, faults)
+        with run.running():
+            run.execute()
+        return run.outcome
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class _LandingRun:
+    def __init__(self, seed: int, folder: Path, steps: int, messages: int, faults: Iterable[int] | None) -> None:
+        self._faults = draw_landing_faults(seed, steps, faults)
+        self.outcome = Outcome(seed, faults=self._faults)
+        self._steps, self._step = steps, 0
+        self._dice = random.Random(f"{seed} schedule")
+        self._names = random.Random(f"{seed} names")
+        self.machine = machine = Machine(folder, seed)
+        machine.clock.now = START_S
+        self._disk = TablesDisk(folder / "tables")
+        self._daemon = Daemon(machine, [], DEFAULTS, OVERRIDES)
+        self._sender = Sender(machine, self._daemon, random.Random(f"{seed} content"), messages)
+        self._promises = LandedPromises(round(WINDOW_S * 1e6), retained_type=RETAINED_TYPE)
+        self._landing = Landing(
+            machine.topics, folder / "tables", duplicate_window=WINDOW_S, max_rows=self._dice.choice([10, 30, 1000])
+        )
+        self._layout = self._landing.layout
+        settings = Settings(data_dir=folder)
+        self._ledger = DirectLedger(self._daemon, settings)
+        merge_every = self._dice.choice([0.0, 5.0, 20.0])
+        upkeep = Upkeep(merge_every, self._landing.window, {f"event/{RETAINED_TYPE}": RETENTION_S})
+        self._pipeline = Pipeline(self._landing, upkeep, machine.clock, self._new_session, self._ledger)
+        self._session: PlannerSession | None = None
+        self._kill_at = self._kill_task_at = -1
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Replace what a run must not take from outside."""
+        with virtual_landing(self.machine, self._names, self._new_pool), self._disk.running():
+            yield
+
+    def _new_pool(self, threads: int, name: str) -> SteppedCommits:
+        assert self._session is not None
+        self._session.commits = SteppedCommits()
+        return self._session.commits
+
+    def _new_session(self) -> PlannerSession:
+        self._session = PlannerSession(self.machine.clock, self._attempt)
+        return self._session
+
+    def _attempt(self, run: Callable[[], pa.Table]) -> pa.Table | None:
+        """Run an attempt of a task, whose worker may die."""
+        lines, self._kill_task_at = self._kill_task_at, -1
+        if lines < 0:
+            if self._dice.random() < 0.05:
+                run()  # a speculative attempt, whose result is not used
+                self._record("task", "ran twice")
+            return run()
+        try:
+            with killed_after(lines, self._end_process, KILLABLE_ROOMS):
+                run()
+        except Killed:
+            pass
+        self._disk.is_dead = False
+        self._record("task", "killed")
+        return None
+
+    def _record(self, who: str, text: str) -> None:
+        self.outcome.trace.append(f"{self._step:4} {self.machine.clock.monotonic():10.3f} s  {who}: {text}")
+
+    def _end_process(self) -> None:
+        self._disk.is_dead = True
+
+    def execute(self) -> None:
+        """Run all steps and the checks."""
+        try:
+            self._daemon.start()
+            for step in range(self._steps):
+                self._step = step
+                self._inject_faults()
+                self._take_step()
+                if self._dice.random() < QUIET_SHARE:
+                    self._come_to_rest()
+            self._come_to_rest()
+        except Broken as error:
+            self.outcome.broken = str(error)
+        except Killed:
+            self.outcome.broken = "a process died outside of its steps"
+        except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
+            where = traceback.extract_tb(error.__traceback__)
+            self.outcome.broken = f"{type(error).__name__}: {error}, in " + " < ".join(
+                f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(where[-6:])
+            )
+        finally:
+            self._pipeline.die()
+            self._daemon.die()
+        self._record("end", self.outcome.broken or "everything is kept")
+
+    def _inject_faults(self) -> None:
+        while self._faults and self._faults[0].step <= self._step:
+            fault = self._faults[0]
+            self._faults = self._faults[1:]
+            self._record("fault", str(fault))
+            match fault.kind:
+                case LandingKind.KILL_PIPELINE:
+                    self._kill_at = fault.amount
+                case LandingKind.KILL_TASK:
+                    self._kill_task_at = fault.amount
+                case LandingKind.KILL_DAEMON:
+                    self._daemon.die()
+                case LandingKind.STOP_PIPELINE:
+                    self._stop_pipeline()
+                case LandingKind.FULL_DISK:
+                    self._disk.full_for = fault.amount
+                case LandingKind.LOST_COMMIT:
+                    self._disk.lost_commits = fault.amount
+                case LandingKind.LOST_ANSWER:
+                    self._disk.lost_answers = fault.amount
+                case LandingKind.LOST_POST:
+                    self._ledger.lost_answers = fault.amount
+                case LandingKind.CLOCK_JUMP:
+                    self.machine.clock.jump(fault.amount)
+                    self._promises.has_jumped = True
+                case LandingKind.PAUSE:
+                    self.machine.clock.advance(fault.amount)
+
+    def _stop_pipeline(self) -> None:
+        if self._pipeline.is_running:
+            self._of_pipeline("stop", self._pipeline.stop)
+
+    def _take_step(self) -> None:
+        self.machine.clock.advance(self._dice.choice([0.01, 0.1, 1.0, 5.0]))
+        if not self._daemon.is_running and self._dice.random() < 0.3:
+            self._daemon.start()
+        if not self._pipeline.is_running and self._dice.random() < 0.3:
+            self._of_pipeline("start", self._pipeline.start)
+            return
+        step = self._dice.choices(
+            [self._append, self._step_of_pipeline, self._work_of_daemon, self._request_deletion, self._work_of_others],
+            [8, 20, 2, 1, 1],
+        )[0]
+        step()
+
+    def _append(self) -> None:
+        text = self._sender.step()
+        if text:
+            self._observe()
+            self._record("sender", text)
+
+    def _observe(self) -> None:
+        for topic in TOPICS:
+            self._promises.observe(self.machine.topics, topic)
+
+    def _step_of_pipeline(self) -> None:
+        pipeline = self._pipeline
+        if not pipeline.is_running:
+            return
+        name, step = self._dice.choices(
+            [
+                ("query", pipeline.trigger),
+                ("commit", pipeline.commit),
+                ("proof", pipeline.prove),
+                ("maintenance", pipeline.maintain),
+            ],
+            [6, 5, 5, 3],
+        )[0]
+        self._of_pipeline(name, step)
+
+    def _of_pipeline(self, name: str, step: Callable[[], str]) -> None:
+        """Take a step of the pipeline, which may die in it; end it if its query has failed."""
+        lines, self._kill_at = self._kill_at, -1
+        try:
+            if lines >= 0:
+                with killed_after(lines, self._end_process, KILLABLE_ROOMS):
+                    text = step()
+                raise Killed
+            text = step()
+        except Killed:
+            self._pipeline.die()
+            self._disk.is_dead = False
+            self._record(name, "the pipeline is killed")
+            return
+        except Exception as error:  # noqa: BLE001 - the threads log it and go on
+            text = f"error: {type(error).__name__}"
+            if name in ("start", "stop"):
+                self._pipeline.die()
+        if text:
+            self._record(name, text)
+        if self._pipeline.is_running and self._pipeline.failure is not None:
+            self._record("pipeline", f"ended by {type(self._pipeline.failure).__name__}")
+            self._stop_pipeline()
+
+    def _work_of_daemon(self) -> None:
+        if self._daemon.is_running:
+            self._daemon.work_if_due()
+
+    def _request_deletion(self) -> None:
+        if has_landed_table(self._layout) and self._sender.uuids:
+            table = self._look()
+            with self._disk.another_process():
+                text = request_some(self._layout, self._dice, self._sender, self._promises, table)
+            self._record("user", text)
+
+    def _work_of_others(self) -> None:
+        if has_landed_table(self._layout) and self._sender.uuids and self._look():
+            with self._disk.another_process():
+                text = change_table(self._layout, self._dice, self._sender, self._promises)
+            self._record("another program", text)
+
+    def _look(self) -> dict[tuple[str, int], Any]:
+        self._observe()
+        return self._promises.see_table(self._layout)
+
+    def _come_to_rest(self) -> None:
+        """Stop the faults, let everything land, and check it. Raises Broken."""
+        disk = self._disk
+        disk.full_for = disk.lost_commits = disk.lost_answers = self._ledger.lost_answers = 0
+        self._kill_at = self._kill_task_at = -1
+        quiet_rounds = 0
+        for _ in range(MAX_QUIET_ROUNDS):
+            # The maintenance of a round may delete rows, which the next round posts.
+            quiet_rounds = quiet_rounds + 1 if self._take_round() else 0
+            if quiet_rounds == 2:
+                break
+        else:
+            raise Broken(f"no rest after {MAX_QUIET_ROUNDS} rounds without faults")
+        self._check()
+        self._record("check", "everything is kept so far")
+
+    def _take_round(self) -> bool:
+        """Let each process take its steps; report whether nothing is left to do."""
+        self.machine.clock.advance(3.0)
+        pipeline = self._pipeline
+        if not self._daemon.is_running:
+            self._daemon.start()
+        self._daemon.work_if_due()
+        if not pipeline.is_running:
+            self._of_pipeline("start", pipeline.start)
+        texts: list[str] = []
+        for name, step in (
+            ("query", pipeline.trigger),
+            ("commit", pipeline.commit),
+            ("proof", pipeline.prove),
+            ("maintenance", pipeline.maintain),
+        ):
+            if not pipeline.is_running:
+                return False
+            self._of_pipeline(name, partial(_noting, step, texts))
+        if not pipeline.is_running or texts[0] or not pipeline.is_settled:
+            return False
+        ends = {topic: landed.through for topic, landed in self._daemon.ledger.landed().items()}
+        self._observe()
+        return ends == {t: end for t, end in self._promises.ends.items() if end} and not pending_deletions(self._layout)
+
+    def _check(self) -> None:
+        table = self._look()
+        executed = table_of(self._layout).last_deletion() if table else 0
+        self._promises.check_deleted(table, executed)
+        gaps: dict[str, list[Gap]] = {
+            topic: TopicReader(self.machine.topics / topic).gaps() for topic in self._daemon.log.names()
+        }
+        fates = self._promises.check_fates(table, gaps)
+        check_books(self.machine, self._daemon, self._layout, fates, WINDOW_S)
+
+
+def _noting(step: Callable[[], str], texts: list[str]) -> str:
+    texts.append(step())
+    return texts[-1]
