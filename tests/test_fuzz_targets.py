@@ -346,6 +346,7 @@ NO_PARSERS = {
     "upkeep/typed/refill.py": CHECKED,
     "server/alarms/delivery_process.py": "a task of the log daemon, and a mail that it wrote",
     "landing/landing_lock.py": KERNEL,
+    "landing/md5_columns.py": "bytes of any content are hashed",
     "landing/typed/contracts.py": "bounds of the configuration, checked when it is read",
     "landing/storage/bloom_filters.py": "48 bytes of a filter; one that is not understood excludes nothing",
     "cli/tables/explain.py": "bytes of a payload, parsed in wire and landing",

@@ -210,6 +210,8 @@ TESTED_BY: dict[str, str] = {
     "penstock/log/commit/deduplication.py": "tests/log/store/test_producers.py",
     "penstock/log/commit/writer.py": "tests/log/test_topic.py",
     "penstock/log/documents.py": "tests/log/test_topic_state.py",
+    "penstock/landing/md5_columns.py": "tests/landing/test_row_sums.py",
+    "penstock/landing/row_hashes.py": "tests/proof/test_row_proofs.py",
     "penstock/proof/deleted_rows.py": "tests/upkeep/deletion/test_removal.py",
     "penstock/proof/foreign_deletions.py": "tests/upkeep/deletion/test_foreign.py",
     "penstock/proof/commit_faults.py": "tests/upkeep/deletion/test_foreign.py",

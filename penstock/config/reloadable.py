@@ -29,7 +29,7 @@ AT_START = {
     **dict.fromkeys((f"pipeline.{key}" for key in ("kafka", "kafka_group", "expiry_gap")), _SOURCE),
     **dict.fromkeys(("pipeline.tables", "pipeline.storage_options"), _TABLES),
     **dict.fromkeys((f"pipeline.{key}" for key in ("target_lag", "batch_rows", "batch_bytes")), _LIMITS),
-    **dict.fromkeys((f"pipeline.{key}" for key in ("event_types", "schemas", "keep_payload")), _RULES),
+    **dict.fromkeys((f"pipeline.{key}" for key in ("event_types", "schemas", "keep_payload", "proof")), _RULES),
     **dict.fromkeys(("pipeline.transform", "pipeline.redact"), _RULES),
     "pipeline.duplicate_window": "the keys of a longer window are read from the table at the start",
     "pipeline.iceberg": "the pipeline connects to the catalog once",

@@ -7,6 +7,7 @@ batches, Delta its commits after a week. The journal has the recent batches; old
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -195,6 +196,12 @@ def violations_by_rule(layout: Layout) -> Counter[str]:
     for commit in commits:
         violations.update(commit.violations)
     return violations
+
+
+def lands_hashed_rows(layout: Layout) -> bool:
+    """Report whether the newest batch with rows has the hashes of whole rows in its sums."""
+    commits = (commit for commit in reversed(latest(layout)[1]) if commit.sums)
+    return any(commit.sums.are_hashed for commit in itertools.islice(commits, 1))
 
 
 def landed_ends(layout: Layout) -> dict[str, int]:

@@ -28,9 +28,10 @@ from penstock.landing.offset_runs import (
     intersection,
     missing_offsets,
 )
+from penstock.landing.row_hashes import HASHED_COLUMNS, row_hashes
 from penstock.landing.row_sums import RowSums, with_partitions
 from penstock.landing.storage.object_path import TablePath
-from penstock.landing.table.table_file import TableFile, is_missing_or_damaged, open_rows
+from penstock.landing.table.table_file import Mask, TableFile, is_missing_or_damaged, open_rows
 from penstock.landing.table_paths import partition_value
 from penstock.log.store.gaps import Gap
 from penstock.qualified_names import MARK
@@ -45,8 +46,10 @@ ROWS = pa.schema(
         pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
         pa.field("uuid", pa.string()),
         pa.field("micros", pa.int64()),
+        pa.field("hash", pa.int64()),
     ]
 )
+"""Columns that a proof needs; ``hash`` of the whole row is null unless it was asked for."""
 _DICTIONARIES = ("topic", "source", "reason")
 _FATE = ("source", "kind", "reason")
 NO_ROWS = ROWS.empty_table()
@@ -56,13 +59,33 @@ CACHE_BYTES = 64 << 20
 """Limit: memory for uuids of recent batches; uuids of older batches are read from their files."""
 
 
-def read_rows(table: TablePath, files: Iterable[TableFile], *, strict: bool = False) -> pa.Table:
-    """Return the rows (ROWS; bucket in seconds) of files of the table.
+def read_rows(table: TablePath, files: Iterable[TableFile], *, strict: bool = False, hashed: bool = False) -> pa.Table:
+    """Return the rows (ROWS; bucket in seconds) of files of the table; ``hashed``: with the hashes of whole rows.
 
     A missing or damaged file has no rows; if ``strict``, it raises DamagedFile.
     """
-    parts = (_read_file(table, name, partition_value(name, "kind"), strict) for name in files)
-    return pa.concat_tables([NO_ROWS, *parts])
+    parts = [NO_ROWS]
+    for file in files:
+        rows = _read_file(table, file, partition_value(file, "kind"), strict)
+        parts.append(with_hashes(rows, table, file) if hashed and rows.num_rows else rows)
+    return pa.concat_tables(parts)
+
+
+def with_hashes(rows: pa.Table, table: TablePath, file: TableFile, mask: Mask | None = None) -> pa.Table:
+    """Return the rows of a file, or of a mask of its rows, with the hashes of whole rows; null if it is damaged."""
+    hashes, start = [NO_ROWS["hash"].combine_chunks()], 0
+    folder = partition_value(file, "kind"), partition_value(file, "date")
+    try:
+        with open_rows(table, file) as opened:
+            for batch in opened.batches([name for name in HASHED_COLUMNS if name in opened.columns]):
+                part = batch if mask is None else batch.filter(pa.array(mask[start : start + batch.num_rows]))
+                start += batch.num_rows
+                hashes += [pa.array(row_hashes(part, *folder))] if part.num_rows else []
+    except (pa.ArrowInvalid, OSError) as error:
+        if not is_missing_or_damaged(error):
+            raise
+        return rows
+    return rows.set_column(rows.schema.get_field_index("hash"), "hash", pa.chunked_array(hashes))
 
 
 def _read_file(table: TablePath, file_name: TableFile, kind: str, strict: bool) -> pa.Table:
@@ -86,6 +109,7 @@ def _read_file(table: TablePath, file_name: TableFile, kind: str, strict: bool) 
         "bucket": seconds,
         "kind": pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), [kind]),
         "uuid": pa.nulls(count, pa.string()),
+        "hash": pa.nulls(count, pa.int64()),
     }
     values |= {name: rows[name] for name in columns if name not in ("bucket", "topic")}
     return pa.table([values[f.name] for f in ROWS], schema=ROWS)
@@ -98,7 +122,8 @@ def row_sums(rows: pa.Table) -> RowSums:
         of_kind = rows.filter(holds(rows["kind"], partial(pc.equal, pa.scalar(kind)))).combine_chunks()
         for batch in of_kind.to_batches():
             uuids = batch["uuid"] if kind in WITH_UUID else None
-            sums.add_rows(batch["topic"], batch["offset"].to_numpy(), uuids, kind)
+            hashes = None if batch["hash"].null_count else batch["hash"].to_numpy()
+            sums.add_rows(batch["topic"], batch["offset"].to_numpy(), uuids, kind, hashes)
     return sums
 
 

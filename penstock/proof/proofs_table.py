@@ -26,7 +26,7 @@ from penstock.landing.journal import Commit, latest
 from penstock.landing.landing_lock import hold_proofs_lock
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.requests.deletions import newest_request as newest_deletion
-from penstock.landing.row_sums import SLICE_OFFSETS, RowSums
+from penstock.landing.row_sums import ROW_SUMS, SLICE_OFFSETS, RowSums
 from penstock.landing.storage.parquet_files import NewParquet
 from penstock.landing.table.delta_table import DEFAULT_PROPERTIES, OWN_COMMIT_MARK, DeltaTable
 from penstock.landing.table.landed_table import table_of
@@ -62,6 +62,7 @@ _COLUMNS: dict[str, pa.DataType] = {
     **dict.fromkeys(_COUNTS, pa.int64()),
     "offsets": _SUM,
     "uuid_hashes": _SUM,
+    **dict.fromkeys(ROW_SUMS, _SUM),
     "batch": pa.int64(),
     "version": pa.int64(),
     "landed_at": MICROS,
@@ -70,6 +71,7 @@ _COLUMNS: dict[str, pa.DataType] = {
 SCHEMA = pa.schema(_COLUMNS)
 _KEYS = ("fate", "topic", "partition", "slice")
 _SUMS = ("offsets", "uuid_hashes")
+_ALL_SUMS = (*_SUMS, *ROW_SUMS)
 _ADDED = (*_COUNTS, *_SUMS)
 _LATEST = ("end_offset", "batch", "version", "landed_at", "proved_at")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -208,7 +210,12 @@ def _rows_of_proof(proof: Proof, fate: str, origin: Row) -> list[Row]:
 
 
 def _no_rows(proof: Proof) -> Row:
-    return {"topic": proof.topic, "slice": proof.begin // SLICE_OFFSETS, "rows": {}, "offsets": 0, "uuid_hashes": 0}
+    return {
+        "topic": proof.topic,
+        "slice": proof.begin // SLICE_OFFSETS,
+        "rows": {},
+        **dict.fromkeys(_ALL_SUMS, 0),
+    }
 
 
 def _row(fate: str, topic: str, number: int, sums: RowSums, sign: int = 1) -> Row:
@@ -228,6 +235,8 @@ def _row(fate: str, topic: str, number: int, sums: RowSums, sign: int = 1) -> Ro
         **counts,
         "offsets": sign * of_slice.offsets,
         "uuid_hashes": sign * of_slice.uuid_hashes,
+        "row_hashes": None if of_slice.row_hashes is None else sign * of_slice.row_hashes,
+        "row_positions": None if of_slice.row_positions is None else sign * of_slice.row_positions,
         "proved_at": None,
     }
 
@@ -253,6 +262,9 @@ def merged(rows: Iterable[Row]) -> list[Row]:
             continue
         for name in _ADDED:
             total[name] += row[name]
+        for name in ROW_SUMS:
+            is_whole = total[name] is not None and row[name] is not None
+            total[name] = total[name] + row[name] if is_whole else None
         total["first_offset"] = min(total["first_offset"], row["first_offset"])
         for name in _LATEST:
             moments = [row[name] for row in (total, row) if row[name] is not None]
@@ -266,11 +278,11 @@ def _read(table: ProofsTable, files: Iterable[TableFile]) -> list[Row]:
         with open_rows(table.folder, file) as opened:
             rows += opened.read().to_pylist()
     # Sums as integers: Python's decimals are rounded to 28 digits when they are added.
-    return [row | {name: int(row[name]) for name in _SUMS} for row in rows]
+    return [row | {name: None if row.get(name) is None else int(row[name]) for name in _ALL_SUMS} for row in rows]
 
 
 def _write(table: ProofsTable, rows: Sequence[Row]) -> _NewFile:
-    exact = [row | {name: Decimal(row[name]) for name in _SUMS} for row in rows]
+    exact = [row | {name: None if row[name] is None else Decimal(row[name]) for name in _ALL_SUMS} for row in rows]
     name = f"{uuid4().hex}.parquet"
     file = NewParquet(table.folder / name)
     try:

@@ -99,7 +99,7 @@ class Prover:
         A previous proof counts if the log has expired since and the table still agrees with it. Raises the errors of
         ``verify``; then nothing is decided, and the caller retries.
         """
-        rows = self._rows_of(commit)
+        rows = self._read(commit)
         # Order: remember first, because a duplicate's survivor may be in this batch.
         self._landed.remember(commit, rows)
         ranges = commit.ranges()
@@ -129,10 +129,17 @@ class Prover:
         owed, or the ones in ``unproved``.
         """
         worked_on = requested(self._layout, commit)
-        rows = self._rows_of(commit) if worked_on else NO_ROWS
+        rows = self._read(commit) if worked_on else NO_ROWS
         return [
             self._refill(commit, request, runs, of_topic(rows, request.topic), unproved) for request, runs in worked_on
         ]
+
+    def _read(self, commit: Commit) -> pa.Table:
+        """Return the rows of a batch, with their hashes if the sums of a part of them are needed."""
+        # Fast path: the tasks summed the rows of batches without requests.
+        if self._summed and commit.refills() and commit.sums and commit.sums.are_hashed:
+            return of_its_files(self._layout, hashed=True)(commit)
+        return self._rows_of(commit)
 
     def _refill(
         self,

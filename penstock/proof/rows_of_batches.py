@@ -33,14 +33,17 @@ CACHE_BYTES = 512 << 20
 """Limit: memory for rows of files; neighbouring batches often share a file."""
 
 
-def of_its_files(layout: Layout) -> RowsOf:
-    """Return a reader of the files that a batch wrote; if one is gone, for example merged, it reads the whole table."""
+def of_its_files(layout: Layout, *, hashed: bool = False) -> RowsOf:
+    """Return a reader of the files that a batch wrote; if one is gone, for example merged, it reads the whole table.
+
+    ``hashed`` as for ``read_rows``.
+    """
 
     def rows(commit: Commit) -> pa.Table:
         # Fast path: the files of a batch hold nothing else. Only merged files need the search by offsets.
         if all((layout.landed / name).exists() for name in commit.files):
-            return read_rows(layout.landed, as_written(commit.files))
-        return SnapshotRows(layout)(commit)
+            return read_rows(layout.landed, as_written(commit.files), hashed=hashed)
+        return SnapshotRows(layout, hashed=hashed)(commit)
 
     return rows
 
@@ -65,8 +68,8 @@ class _File:
 class SnapshotRows:
     """Rows of batches, selected by offset from the files of the table at the time of creation."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._landed, self._requests = layout.landed, load_requests(layout.refills)
+    def __init__(self, layout: Layout, *, hashed: bool = False) -> None:
+        self._landed, self._requests, self._hashed = layout.landed, load_requests(layout.refills), hashed
         self._files = [
             description for name in table_of(layout).active() if (description := _describe(layout.landed, name))
         ]
@@ -96,7 +99,7 @@ class SnapshotRows:
         if name in self._cache:
             self._cache.move_to_end(name)
             return self._cache[name]
-        rows = read_rows(self._landed, [name])
+        rows = read_rows(self._landed, [name], hashed=self._hashed)
         self._cache[name] = rows
         self._room -= rows.nbytes
         # Limit: a single file stays, even if it is larger than the cache.

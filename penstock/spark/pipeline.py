@@ -443,6 +443,7 @@ def landing_of(settings: config.Settings) -> Landing:
         topic=",".join(pipeline.topics),
         event_types=pipeline.event_types,
         keep_payload=pipeline.keep_payload,
+        hashed=pipeline.proof == "rows",
         transform=TransformRules.from_config(pipeline),
         schemas=pipeline.schemas,
         typed=configured_tables(pipeline),

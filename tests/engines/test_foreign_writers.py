@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import penstock.tables
+from penstock.landing.md5_columns import text_hashes
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import FOREIGN, REQUESTED, load_deletions, request_deletion
-from penstock.landing.row_sums import uuid_hashes
 from penstock.landing.table.deletion_vectors import read_mask
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table.features import FeatureNotWritten
@@ -124,14 +125,22 @@ def test_deletion_vectors_hold_through_everything(table: Shared) -> None:
     assert [row["host"] for row in table.spark("SELECT host FROM {} WHERE uuid = 'a-005'")] == ["changed"]
 
 
+ROW = {
+    "data": '{"\u00e9":1}',
+    "payload": b"\xff\x00",
+    "key": b"",
+    "annotations": [("a", "1"), ("b", "")],
+    "received": datetime(1969, 12, 31, 23, 59, 59, 999500, UTC),
+    "event_time": datetime(9999, 12, 31, tzinfo=UTC),
+}
+
+
 def test_documented_sql_finds_an_altered_row_in_spark(
     foreign_spark: ForeignSpark, topics: Path, tmp_path: Path
 ) -> None:
-    proved = HandWritten(Layout.for_tables(tmp_path / "proved"))
-    proved.commit(
-        {"t": 3, "k/1": 2},
-        [*(landed_event(n, f"u{n}") for n in range(3)), *(landed_message(n, "k", partition=1) for n in range(2))],
-    )
+    proved = HandWritten(Layout.for_tables(tmp_path / "proved"), hashed=True)
+    events = [landed_event(n, f"u{n}", **row) for n, row in enumerate((ROW, {}, {"annotations": []}))]
+    proved.commit({"t": 3, "k/1": 2}, [*events, *(landed_message(n, "k", partition=1) for n in range(2))])
     assert ProofWorker(Landing(topics, proved.layout.tables), None).stop(0)
     landed = proved.layout.tables / "landed"
     sql = documented_sql("Spark").replace("from landed", "from {}")
@@ -143,10 +152,13 @@ def test_documented_sql_finds_an_altered_row_in_spark(
     assert difference["uuid_hashes"] == str(uuid_hash("altered") - uuid_hash("u1"))
     foreign_spark.sql("UPDATE {} SET uuid = 'u1' WHERE uuid = 'altered'", landed)
     assert foreign_spark.sql(sql, landed) == []
+    foreign_spark.sql("UPDATE {} SET data = '{{}}' WHERE topic = 'k' AND `offset` = 1", landed)
+    (difference,) = foreign_spark.sql(sql, landed)
+    assert (difference["topic"], difference["partition"], difference["offset"]) == ("k", 1, "1")
 
 
 def uuid_hash(text: str) -> int:
-    return int(uuid_hashes(pa.array([text]))[0])
+    return int(text_hashes(pa.array([text]))[0])
 
 
 def test_rows_deleted_updated_and_merged_without_vectors(table: Shared) -> None:

@@ -77,6 +77,7 @@ class HandWritten:
     end: dict[str, int] = field(default_factory=dict)
     batch: int = -1
     files: list[str] = field(default_factory=list)
+    hashed: bool = False
 
     def commit(
         self,
@@ -116,7 +117,7 @@ class HandWritten:
         for row in known:
             for name in ("bucket", "timestamp", "landed_at"):
                 row[name] = datetime.fromtimestamp(row[name], UTC)
-        writer = FileWriter(folder, MessageKind(kind), known[0]["timestamp"].date(), summed=True)
+        writer = FileWriter(folder, MessageKind(kind), known[0]["timestamp"].date(), summed=True, hashed=self.hashed)
         writer.write(pa.RecordBatch.from_pylist(known, schema=FILE_SCHEMA))
         return writer.close()
 

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import duckdb
 import polars
-import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table
 
 from penstock.landing.requests.deletions import load_deletions
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
-from tests.proof.proof_sql import differences, offsets_never_proved, run_sql
+from tests.proof.proof_sql import differences, documented_sql, offsets_never_proved, run_sql
 from tests.upkeep.export.exported import postgresql_server
 from tests.upkeep.killed_life import killed_lives
 from tests.upkeep.whole_life import BATCH_ROWS, WholeLife, uuid_of
@@ -44,8 +46,20 @@ def by_polars(layout: Layout) -> Rows:
 
 
 def by_pyiceberg(layout: Layout) -> Rows:
-    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{layout.tables}.db")
-    return _pairs(catalog.load_table("penstock.landed").scan(selected_fields=("offset", "uuid")).to_arrow())
+    return _pairs(_iceberg(layout, "landed").scan(selected_fields=("offset", "uuid")).to_arrow())
+
+
+def _iceberg(layout: Layout, name: str) -> Table:
+    return load_catalog("lake", type="sql", uri=f"sqlite:///{layout.tables}.db").load_table(f"penstock.{name}")
+
+
+def differences_in_iceberg(layout: Layout) -> list[dict[str, Any]]:
+    """Run the documented SQL over the tables of the Iceberg catalog."""
+    with duckdb.connect() as connection:
+        for name in ("landed", "proofs"):
+            connection.register(name, _iceberg(layout, name).scan().to_arrow())
+        rows: list[dict[str, Any]] = connection.sql(documented_sql("DuckDB")).to_arrow_table().to_pylist()
+        return rows
 
 
 READERS: list[Callable[[Layout], Rows]] = [by_delta_rs, by_duckdb, by_polars, by_pyiceberg]
@@ -78,21 +92,18 @@ def check(life: WholeLife) -> None:
     copies = {reader.__name__: reader(life.layout) for reader in READERS}
     copies |= {e.config.scheme: [(offset, uuid) for _, offset, uuid in e.read()] for e in life.exports}
     assert {name: sorted(rows) for name, rows in copies.items()} == dict.fromkeys(copies, expected)
-    assert differences(life.layout) == offsets_never_proved(life.layout) == []
+    assert differences(life.layout) == offsets_never_proved(life.layout) == differences_in_iceberg(life.layout) == []
 
 
 def check_that_an_altered_row_is_found(layout: Layout) -> None:
-    uuid = expected_rows(layout)[-1][1]
+    offset = expected_rows(layout)[-1][0]
     for name in table_of(layout).active():
         rows = pq.read_table(layout.landed / name, partitioning=None)
-        uuids = rows["uuid"].to_pylist()
-        if uuid in uuids:
-            altered = ["altered" if value == uuid else value for value in uuids]
-            index = rows.schema.get_field_index("uuid")
-            pq.write_table(rows.set_column(index, "uuid", pa.array(altered)), layout.landed / name)
-    (difference,) = differences(layout)
-    assert (difference["topic"], difference["slice"], difference["rows"], difference["offsets"]) == ("t", 0, 0, 0)
-    assert difference["uuid_hashes"] != 0
+        altered = pc.if_else(pc.equal(rows["offset"], offset), "{}", rows["data"])
+        pq.write_table(rows.set_column(rows.schema.get_field_index("data"), "data", altered), layout.landed / name)
+    for find in (differences, differences_in_iceberg):
+        (difference,) = find(layout)
+        assert (difference["topic"], difference["rows"], difference["offset"]) == ("t", 0, offset)
 
 
 def campaign(folder: Path, kills: int, check_every: int, server: str = "") -> None:

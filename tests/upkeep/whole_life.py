@@ -57,7 +57,7 @@ class WholeLife:
             log = Log(folder / "topics", TopicSettings())
             log.topic(TOPIC, create=True)
             log.close()
-        self.table = HandWritten(self.layout)
+        self.table = HandWritten(self.layout, hashed=True)
         begin_table(self.layout)
         repair_checkpoint(self.layout)
         self.worker = ProofWorker(Landing(folder / "topics", self.layout.tables), None)
@@ -70,7 +70,10 @@ class WholeLife:
 
     def land(self) -> None:
         first = (self.table.batch + 1) * BATCH_ROWS
-        rows = [landed_event(offset, uuid_of(offset)) for offset in range(first, first + BATCH_ROWS)]
+        rows = [
+            landed_event(offset, uuid_of(offset), host=f"web-{offset % 3}", data=f'{{"n":{offset}}}')
+            for offset in range(first, first + BATCH_ROWS)
+        ]
         self.table.end = {TOPIC: first}
         self.table.commit({TOPIC: first + BATCH_ROWS}, rows)
         self.worker.step()

@@ -146,6 +146,10 @@ class PipelineConfig(Section):
     redact: RedactConfig = Field(default_factory=RedactConfig)
     iceberg: IcebergConfig = Field(default_factory=IcebergConfig)
     keep_payload: bool = Field(True, description="Keep the raw payload of valid events.")
+    proof: Literal["keys", "rows"] = Field(
+        "keys",
+        description="Sums by which SQL finds altered rows: keys = uuids and offsets; rows = also all other columns.",
+    )
     spark: dict[str, str | int | float | bool] = Field(
         default={"master": "local[2,3]"}, description="Properties of Spark; master selects the cluster."
     )

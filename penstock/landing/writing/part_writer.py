@@ -52,7 +52,8 @@ class Job:
     """The settings of tasks.
 
     ``table`` is the folder that they write into, ``keys`` the folder of landed keys, ``window`` is in microseconds.
-    ``typed`` opens files of typed tables for events of a day of receipt; None without such tables.
+    ``typed`` opens files of typed tables for events of a day of receipt; None without such tables. ``hashed``: the sums
+    of files have the hashes of whole rows.
     """
 
     table: TablePath
@@ -61,6 +62,7 @@ class Job:
     rules: Rules = field(default_factory=Rules)
     transform: TransformRules = field(default_factory=TransformRules)
     typed: Callable[[date], TypedWriter] | None = None
+    hashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +203,7 @@ class _PartWriter:
 
     def _write_group(self, key: FileKey) -> None:
         waiting = self._waiting.pop(key, [])
-        writer = self._writers.get(key) or FileWriter(self._job.table, *key[:3], summed=True)
+        writer = self._writers.get(key) or FileWriter(self._job.table, *key[:3], summed=True, hashed=self._job.hashed)
         self._writers[key] = writer
         seen = [events for _, events in waiting if events is not None]
         rows = writer.write(concatenated([rows for rows, _ in waiting]), EventsSeen.concat(seen) if seen else None)

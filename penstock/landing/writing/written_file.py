@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import WITH_UUID, MessageKind
+from penstock.landing.row_hashes import row_hashes
 from penstock.landing.row_sums import RowSums, with_partitions
 from penstock.landing.rows.engine import pc
 from penstock.landing.rows.unique_annotations import with_unique_annotations
@@ -86,7 +87,8 @@ class TypedFile:
 class FileWriter:
     """The writer of one file, of rows of one kind and day of receipt. Owned by one thread.
 
-    ``summed``: compute the sums of the rows, which a batch's commit carries; rewritten files need none.
+    ``summed``: compute the sums of the rows, which a batch's commit carries; rewritten files need none. ``hashed``:
+    with the hashes of whole rows.
     """
 
     def __init__(
@@ -98,8 +100,9 @@ class FileWriter:
         form: FileForm = LANDED_FORM,
         *,
         summed: bool = False,
+        hashed: bool = False,
     ) -> None:
-        self.kind, self.day, self.role, self._form = kind, day, role, form
+        self.kind, self.day, self.role, self._form, self._hashed = kind, day, role, form, hashed
         self._sums = RowSums() if summed else None
         partitions = {"kind": kind.value, "date": day.isoformat()}
         self.name = "/".join([*(f"{column}={partitions[column]}" for column in form.folders), f"{uuid4().hex}.parquet"])
@@ -152,7 +155,8 @@ class FileWriter:
             uuids = rows["uuid"] if self.kind in WITH_UUID else None
             topics = with_partitions(rows["topic"], rows["partition"])
             # Order: before sorting, while the rows of a topic lie together.
-            self._sums.add_rows(topics, rows["offset"].to_numpy(), uuids, self.kind.value)
+            hashes = row_hashes(rows, self.kind.value, self.day.isoformat()) if self._hashed else None
+            self._sums.add_rows(topics, rows["offset"].to_numpy(), uuids, self.kind.value, hashes)
         if self.kind is MessageKind.EVENT:
             # Rows of one type lie together: their texts are alike, and compress better.
             types: Any = rows["type"].dictionary_encode().indices
@@ -213,7 +217,9 @@ def round_to_millis(moment: datetime, *, up: bool) -> datetime:
 
 def copy_without_rows(table: TablePath, file: WrittenFile, dropped: Any) -> WrittenFile | None:
     """Write a copy without the dropped rows (a mask); None if no row remains. The old file stays."""
-    return copy_rows(table, TableFile(file.name), ~dropped, file.seen, summed=True) if not dropped.all() else None
+    if dropped.all():
+        return None
+    return copy_rows(table, TableFile(file.name), ~dropped, file.seen, summed=True, hashed=file.sums.are_hashed)
 
 
 def copy_rows(
@@ -224,10 +230,12 @@ def copy_rows(
     form: FileForm = LANDED_FORM,
     *,
     summed: bool = False,
+    hashed: bool = False,
 ) -> WrittenFile:
     """Write a copy with the rows of a mask (None for all); ``seen``: the events of all rows."""
     start = 0
-    with FileWriter(table, *kind_and_day(name), form=form, summed=summed) as writer, open_rows(table, name) as old:
+    new = FileWriter(table, *kind_and_day(name), form=form, summed=summed, hashed=hashed)
+    with new as writer, open_rows(table, name) as old:
         for batch in old.batches(batch_rows=ROW_GROUP):
             indices = (
                 np.arange(batch.num_rows) if mask is None else np.flatnonzero(mask[start : start + batch.num_rows])

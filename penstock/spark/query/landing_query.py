@@ -71,7 +71,7 @@ class Landing:
     ``topic``: names or patterns separated by commas. ``log``: connection to the log daemon; None reads the folder.
     ``kafka``: properties of the client if the source is Kafka; ``kafka_group``: consumer group that shows the
     progress; ``expiry_gap``: offsets that a large message may span. ``max_rows``, ``max_bytes``: limits of one micro-
-    batch (bytes as stored; log only). ``only_refills``: land requested offsets only.
+    batch (bytes as stored; log only). ``only_refills``: land requested offsets only. ``hashed`` as of ``Job``.
     """
 
     topics: Path
@@ -79,6 +79,7 @@ class Landing:
     topic: str = "*"
     event_types: tuple[str, ...] = ()
     keep_payload: bool = True
+    hashed: bool = False
     transform: TransformRules = field(default_factory=TransformRules)
     schemas: Mapping[str, str] = field(default_factory=dict)
     typed: tuple[TypedTable, ...] = ()
@@ -252,7 +253,15 @@ def start_landing(
 
     def land(batch: DataFrame, number: int) -> None:
         # A reload may have changed the strict tables since the previous batch.
-        job = Job(table.folder, layout.keys, landing.window, rules(typed.strict), landing.transform, typed.writer())
+        job = Job(
+            table.folder,
+            layout.keys,
+            landing.window,
+            rules(typed.strict),
+            landing.transform,
+            typed.writer(),
+            landing.hashed,
+        )
         # The commit runs in the background during the next micro-batch's tasks; at most one at a time.
         run = partial(run_tasks, batch, sources, job, time.time_ns() // 1000, layout.scratch)
         commits.land(number, partial(reader.read, number, run))

@@ -19,6 +19,7 @@ from penstock.files.errors import DamagedFile
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.duplicates.landed_keys import NO_LIMIT, LandedKeys, within_window
 from penstock.landing.event_rules import WITH_UUID, MessageKind
+from penstock.landing.journal import lands_hashed_rows
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.requests.conditions import BEFORE, IN, NOT_IN, Condition, matching_rows
 from penstock.landing.requests.deletions import (
@@ -37,7 +38,7 @@ from penstock.landing.writing.batch_commit import read_events
 from penstock.landing.writing.written_file import WrittenFile, copy_rows
 from penstock.proof.commit_notes import may_hold_deleted_rows
 from penstock.proof.deleted_rows import DeletedRows, landed_offsets
-from penstock.proof.evidence import read_rows
+from penstock.proof.evidence import read_rows, with_hashes
 from penstock.proof.foreign_deletions import filled_offsets, foreign_masks, remaining_copies, without
 from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
@@ -84,9 +85,12 @@ class Removal:
     rows: DeletedRows = field(init=False)
     keys: list[EventsSeen] = field(default_factory=list)
     latest: dict[str, int] = field(default_factory=dict)
+    hashed: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.rows = DeletedRows(self.deletion)
+        # Sums of rows are compared only if those of landed and of deleted rows are there.
+        self.hashed = lands_hashed_rows(self.layout)
 
     def run(self) -> None:
         table = DeltaTable(self.layout.landed)
@@ -160,7 +164,8 @@ class Removal:
 
     def _collect(self, name: TableFile, mask: Mask) -> None:
         """Collect offsets, fates and recent keys of the rows of a file that are deleted."""
-        self.rows.add(read_rows(self.layout.landed, [name]).filter(pa.array(mask)))
+        rows = read_rows(self.layout.landed, [name]).filter(pa.array(mask))
+        self.rows.add(with_hashes(rows, self.layout.landed, name, mask) if self.hashed and rows.num_rows else rows)
         if partition_value(name, "kind") in WITH_UUID:
             events = read_events(self.layout.landed, name, mask)
             self.keys += [keys for keys in self._within_window([events]) if len(keys)]

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.config.keys.export import ExportConfig
 from penstock.errors import PenstockError
-from penstock.landing.row_sums import uuid_hashes
+from penstock.landing.md5_columns import text_hashes
 from penstock.landing.rows.engine import compute, pc
 from penstock.upkeep.changes import Changes, Position
 
@@ -107,7 +107,7 @@ class Sums:
 
     def plus(self, rows: pa.RecordBatch) -> Sums:
         """Return the sums with further rows."""
-        hashes = uuid_hashes(rows["uuid"]) if "uuid" in rows.schema.names else np.empty(0, np.uint64)
+        hashes = text_hashes(rows["uuid"]) if "uuid" in rows.schema.names else np.empty(0, np.uint64)
         offsets = rows["offset"].to_numpy().astype(np.uint64)
         return Sums(self.rows + rows.num_rows, self.offsets + _sum(offsets), self.uuid_hashes + _sum(hashes))
 
