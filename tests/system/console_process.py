@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import httpx
 import pytest
@@ -15,6 +16,8 @@ from playwright.sync_api import Browser, Page
 from penstock.testing.pipe import Pipe, free_ports, wait_until
 
 WAIT = 30_000
+PHONE, DESKTOP = 390, 1280
+"""Widths of pages."""
 
 
 @contextmanager
@@ -68,3 +71,34 @@ def opened(
 def wait_live(page: Page) -> None:
     """Wait until input reaches the console: on a busy machine fields may be rendered some moments before."""
     page.wait_for_function("window.did_handshake !== false")
+
+
+@dataclass
+class Tab:
+    """A tab of the browser in which pages of a console follow each other.
+
+    A new process of the browser that compiles the scripts takes three times the CPU of the page.
+    """
+
+    console: str
+    chromium: Browser
+    _opened: list[tuple[Page, list[str]]] = field(default_factory=list)
+
+    def open(self, path: str = "/", width: int = DESKTOP, dark: bool = False) -> tuple[Page, list[str]]:
+        """Open a page without what the scripts of earlier ones stored, and return it with its failures."""
+        if not self._opened:
+            self._opened.append(opened(self.chromium, self.console, path, width, dark))
+            return self._opened[0]
+        ((page, wrong),) = self._opened
+        page.evaluate("localStorage.clear()")
+        resize(page, width)
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        wrong.clear()
+        page.goto(self.console + path)
+        wait_live(page)
+        return page, wrong
+
+
+def resize(page: Page, width: int) -> None:
+    """Give an open page another width, which saves loading it again."""
+    page.set_viewport_size({"width": width, "height": 900})

@@ -12,11 +12,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from penstock.testing.pipe import Pipe
 from tests.system.browser import browser
-from tests.system.console_process import WAIT, opened, running_console, wait_live
+from tests.system.console_process import PHONE, WAIT, Tab, running_console, wait_live
 
 
 @pytest.fixture(scope="module")
@@ -27,21 +27,13 @@ def console(one_pipe: Pipe) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as started:
-        yield started
+def tab(console: str) -> Iterator[Tab]:
+    with browser() as chromium:
+        yield Tab(console, chromium)
 
 
-@pytest.fixture(autouse=True)
-def _closed_pages(chromium: Browser) -> Iterator[None]:
-    """Close the pages of a test: the console would update them during all later ones."""
-    yield
-    for context in chromium.contexts:
-        context.close()
-
-
-def test_page_without_data_shows_addresses_commands_and_keys(one_pipe: Pipe, console: str, chromium: Browser) -> None:
-    page, wrong = opened(chromium, console)
+def test_page_without_data_shows_addresses_commands_and_keys(one_pipe: Pipe, tab: Tab) -> None:
+    page, wrong = tab.open()
     host, port = one_pipe.address("events-udp")
     first_message = page.locator(".panel", has_text="Send a first message")
     expect(first_message).to_contain_text(f"{host}:{port}", timeout=WAIT)
@@ -78,29 +70,28 @@ WIDER_THAN_ITS_FRAME = "tables => tables.filter(t => t.scrollWidth > t.parentEle
 """The stacked tables that would scroll sideways."""
 
 
-def test_pages_without_data_fit_a_phone_and_name_the_next_step(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_pages_without_data_fit_a_phone_and_name_the_next_step(one_pipe: Pipe, tab: Tab) -> None:
     host, port = one_pipe.address("events-udp")
-    page, wrong = opened(chromium, console, width=390)
+    page, wrong = tab.open(width=PHONE)
     for path, text in EMPTY.items():
-        page.goto(console + path)
+        page.goto(tab.console + path)
         wait_live(page)
         expect(page.locator(".page")).to_contain_text(text, timeout=WAIT)
         if "penstock send" in text:
             expect(page.locator(".page")).to_contain_text(f"{host}:{port}", timeout=WAIT)
-        assert page.evaluate("document.scrollingElement.scrollWidth") <= 390, path
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= PHONE, path
         assert page.locator("table.stack").evaluate_all(WIDER_THAN_ITS_FRAME) == [], path
-    page.goto(f"{console}/topic/none")
+    page.goto(f"{tab.console}/topic/none")
     expect(page.locator(".page")).to_contain_text("No reader has committed a cursor.", timeout=WAIT)
     expect(page.locator(".page canvas:visible")).to_have_count(0, timeout=WAIT)
     assert wrong == []
-    page.context.close()
 
 
-def test_sent_message_is_found_on_the_pages(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_sent_message_is_found_on_the_pages(one_pipe: Pipe, tab: Tab) -> None:
     sent_message = json.dumps({"type": "click", "uuid": "my-own-message", "timestamp": 1, "data": {"n": 1}}).encode()
     one_pipe.datagrams(sent_message, b"another")
     one_pipe.settled()
-    page, wrong = opened(chromium, console)
+    page, wrong = tab.open()
     expect(page.get_by_text("No message lost of 2")).to_be_visible(timeout=WAIT)
     expect(page.locator("svg.pipe:visible")).to_contain_text("events-udp", timeout=WAIT)
     expect(page.locator("svg.pipe:visible")).to_contain_text("2 accepted", timeout=WAIT)
@@ -118,15 +109,13 @@ def test_sent_message_is_found_on_the_pages(one_pipe: Pipe, console: str, chromi
     assert wrong == []
 
 
-def test_message_is_found_by_text_uuid_and_offset_from_every_page(
-    one_pipe: Pipe, console: str, chromium: Browser
-) -> None:
+def test_message_is_found_by_text_uuid_and_offset_from_every_page(one_pipe: Pipe, tab: Tab) -> None:
     one_pipe.datagrams(
         json.dumps({"type": "order", "uuid": "find-me-1", "timestamp": 1, "data": "a red kite"}).encode()
     )
     one_pipe.datagrams(b"a blue kite")
     one_pipe.settled()
-    page, wrong = opened(chromium, console, "/listeners")
+    page, wrong = tab.open("/listeners")
     expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=WAIT)
     page.keyboard.press("/")
     page.keyboard.type("kite", delay=20)
@@ -137,23 +126,23 @@ def test_message_is_found_by_text_uuid_and_offset_from_every_page(
     expect(page.locator(".verdict")).to_contain_text("has not landed yet", timeout=WAIT)
     expect(page.locator(".stations .reached")).to_have_count(2, timeout=WAIT)
     expect(page.locator(".stations .here")).to_contain_text("topic events, offset", timeout=WAIT)
-    page.goto(f"{console}/find?q=find-me-1")
+    page.goto(f"{tab.console}/find?q=find-me-1")
     expect(page.locator(".verdict")).to_contain_text("uuid find-me-1", timeout=WAIT)
     page.get_by_text("previous message").or_(page.get_by_text("next message")).first.click()
     expect(page.locator(".verdict")).not_to_contain_text("find-me-1", timeout=WAIT)
-    page.goto(f"{console}/find?q=00:00")
+    page.goto(f"{tab.console}/find?q=00:00")
     expect(page.locator("table.data")).to_contain_text("events:0", timeout=WAIT)
-    page.goto(f"{console}/find?q=<b>nothing</b>")
+    page.goto(f"{tab.console}/find?q=<b>nothing</b>")
     expect(page.locator(".bad", has_text="<b>nothing</b>")).to_be_visible(timeout=WAIT)
     assert wrong == []
 
 
-def test_messages_are_columns_that_can_be_selected_by_field(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_messages_are_columns_that_can_be_selected_by_field(one_pipe: Pipe, tab: Tab) -> None:
     for number, name in enumerate(["ann", "bob", "ann"]):
         document = {"type": "visit", "uuid": f"visit{number}", "timestamp": 1, "data": {"user": name, "n": number}}
         one_pipe.datagrams(json.dumps(document).encode())
     one_pipe.settled()
-    page, wrong = opened(chromium, console, "/topic/events?view=columns")
+    page, wrong = tab.open("/topic/events?view=columns")
     rows = page.locator("table.fields tbody tr")
     rows.filter(has_text="visit0").locator("td").nth(1).click(timeout=WAIT)
     page.get_by_role("tab", name="fields").click()
@@ -172,12 +161,10 @@ def test_messages_are_columns_that_can_be_selected_by_field(one_pipe: Pipe, cons
     assert wrong == []
 
 
-def test_complaint_about_a_condition_stays_while_the_page_follows(
-    one_pipe: Pipe, console: str, chromium: Browser
-) -> None:
+def test_complaint_about_a_condition_stays_while_the_page_follows(one_pipe: Pipe, tab: Tab) -> None:
     one_pipe.lines(b'{"user": "ann"}\n')
     one_pipe.settled()
-    page, _ = opened(chromium, console, "/topic/events?view=columns")
+    page, _ = tab.open("/topic/events?view=columns")
     messages = page.locator("table.fields tbody tr")
     expect(messages.first).to_be_visible(timeout=WAIT)
     page.get_by_label("field=value").fill("ann")
@@ -190,12 +177,12 @@ def test_complaint_about_a_condition_stays_while_the_page_follows(
     expect(complaint).to_be_visible()
 
 
-def test_rows_of_a_table_are_selected_by_field(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_rows_of_a_table_are_selected_by_field(one_pipe: Pipe, tab: Tab) -> None:
     for name in ("zoe", "max"):
         document = {"type": "tabled", "uuid": f"tabled-{name}", "timestamp": 1, "data": {"user": {"name": name}}}
         one_pipe.datagrams(json.dumps(document).encode())
     one_pipe.settled()
-    page, wrong = opened(chromium, console, "/table/events?where=type%3Dtabled")
+    page, wrong = tab.open("/table/events?where=type%3Dtabled")
     rows = page.locator(".ag-center-cols-container .ag-row")
     expect(rows).to_have_count(2, timeout=WAIT)
     expect(page.locator("canvas")).to_be_visible(timeout=WAIT)
@@ -216,10 +203,10 @@ def test_rows_of_a_table_are_selected_by_field(one_pipe: Pipe, console: str, chr
     assert wrong == []
 
 
-def test_query_page_shows_answers_and_errors(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_query_page_shows_answers_and_errors(one_pipe: Pipe, tab: Tab) -> None:
     one_pipe.datagrams(json.dumps({"type": "asked-for", "uuid": "q1", "timestamp": 1, "data": {"n": 7}}).encode())
     one_pipe.settled()
-    page, wrong = opened(chromium, console, "/sql")
+    page, wrong = tab.open("/sql")
     editor = page.get_by_role("textbox", name="query")
     page.get_by_role("button", name="run").click()
     expect(page.locator(".ag-row", has_text="asked-for")).to_be_visible(timeout=WAIT)
@@ -238,9 +225,9 @@ def test_query_page_shows_answers_and_errors(one_pipe: Pipe, console: str, chrom
     assert wrong == []
 
 
-def test_grid_of_a_query_holds_the_visible_rows_and_opens_full_values(console: str, chromium: Browser) -> None:
+def test_grid_of_a_query_holds_the_visible_rows_and_opens_full_values(tab: Tab) -> None:
     text = "select range as n, repeat('long ', 500) || range as text, encode('{\"a\":1}') as payload from range(5000)"
-    page, wrong = opened(chromium, console, f"/sql?q={quote(text)}")
+    page, wrong = tab.open(f"/sql?q={quote(text)}")
     expect(page.locator(".cm-content")).to_contain_text("repeat", timeout=WAIT)
     page.get_by_role("button", name="run").click()
     expect(page.get_by_text("the first 1,000 rows; a download has up to 100,000")).to_be_visible(timeout=WAIT)
@@ -271,8 +258,8 @@ def test_grid_of_a_query_holds_the_visible_rows_and_opens_full_values(console: s
     assert wrong == []
 
 
-def test_column_is_completed_before_the_query_names_a_view(console: str, chromium: Browser) -> None:
-    page, wrong = opened(chromium, console, "/sql")
+def test_column_is_completed_before_the_query_names_a_view(tab: Tab) -> None:
+    page, wrong = tab.open("/sql")
     expect(page.locator(".schema")).to_contain_text("quarantine", timeout=WAIT)
     page.get_by_role("textbox", name="query").fill("")
     page.keyboard.type("select event_t")
@@ -280,16 +267,16 @@ def test_column_is_completed_before_the_query_names_a_view(console: str, chromiu
     assert wrong == []
 
 
-def test_history_is_wholly_visible_below_the_schema(console: str, chromium: Browser) -> None:
-    page, wrong = opened(chromium, console, "/sql")
+def test_history_is_wholly_visible_below_the_schema(tab: Tab) -> None:
+    page, wrong = tab.open("/sql")
     expect(page.locator(".schema")).to_contain_text("quarantine", timeout=WAIT)
     for heading in ("Saved queries", "History"):
         expect(page.get_by_text(heading, exact=True)).to_be_in_viewport(ratio=1)
     assert wrong == []
 
 
-def test_query_is_completed_and_cancelled(console: str, chromium: Browser) -> None:
-    page, wrong = opened(chromium, console, "/sql")
+def test_query_is_completed_and_cancelled(tab: Tab) -> None:
+    page, wrong = tab.open("/sql")
     editor = page.get_by_role("textbox", name="query")
     expect(page.locator(".schema")).to_contain_text("quarantine", timeout=WAIT)
     editor.fill("select e. from events e")
@@ -306,8 +293,8 @@ def test_query_is_completed_and_cancelled(console: str, chromium: Browser) -> No
     assert wrong == []
 
 
-def test_keys_change_the_page_and_the_theme(console: str, chromium: Browser) -> None:
-    page, wrong = opened(chromium, console, dark=True)
+def test_keys_change_the_page_and_the_theme(tab: Tab) -> None:
+    page, wrong = tab.open(dark=True)
     page.wait_for_function("document.body.classList.contains('body--dark')", timeout=WAIT)
     page.keyboard.press("d")
     page.wait_for_function("!document.body.classList.contains('body--dark')", timeout=WAIT)
@@ -327,8 +314,8 @@ def test_keys_change_the_page_and_the_theme(console: str, chromium: Browser) -> 
     assert wrong == []
 
 
-def test_current_configuration_can_be_searched(one_pipe: Pipe, console: str, chromium: Browser) -> None:
-    page, wrong = opened(chromium, console, "/configuration")
+def test_current_configuration_can_be_searched(one_pipe: Pipe, tab: Tab) -> None:
+    page, wrong = tab.open("/configuration")
     expect(page.locator("body")).to_contain_text("duplicate_window", timeout=WAIT)
     page.get_by_placeholder("find a key or a word").fill("log.http")
     expect(page.locator("body")).not_to_contain_text("duplicate_window", timeout=WAIT)
@@ -336,20 +323,20 @@ def test_current_configuration_can_be_searched(one_pipe: Pipe, console: str, chr
     assert wrong == []
 
 
-def test_senders_can_be_searched(one_pipe: Pipe, console: str, chromium: Browser) -> None:
+def test_senders_can_be_searched(one_pipe: Pipe, tab: Tab) -> None:
     one_pipe.datagrams(b"a message of a sender")
-    page, wrong = opened(chromium, console, "/listeners")
+    page, wrong = tab.open("/listeners")
     page.get_by_role("link", name="Senders").click()
     expect(page.locator("body")).to_contain_text("127.0.0.1", timeout=WAIT)
     page.get_by_placeholder("find a sender").fill("203.0.113.")
     expect(page.locator("body")).to_contain_text("No sender has 203.0.113. in its name", timeout=WAIT)
-    page.goto(f"{console}/hosts")
+    page.goto(f"{tab.console}/hosts")
     expect(page.locator("body")).to_contain_text("No host relays to this one", timeout=WAIT)
     assert wrong == []
 
 
-def test_missing_daemon_is_shown_and_detected_again(one_pipe: Pipe, console: str, chromium: Browser) -> None:
-    page, _ = opened(chromium, console)
+def test_missing_daemon_is_shown_and_detected_again(one_pipe: Pipe, tab: Tab) -> None:
+    page, _ = tab.open()
     expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=WAIT)
     one_pipe.stop()
     expect(page.get_by_text("The log daemon does not answer")).to_be_visible(timeout=60_000)
@@ -357,8 +344,8 @@ def test_missing_daemon_is_shown_and_detected_again(one_pipe: Pipe, console: str
     expect(page.get_by_text("live", exact=True)).to_be_visible(timeout=60_000)
 
 
-def test_stopped_daemon_makes_the_page_unknown_without_rates(one_pipe: Pipe, console: str, chromium: Browser) -> None:
-    page, wrong = opened(chromium, console)
+def test_stopped_daemon_makes_the_page_unknown_without_rates(one_pipe: Pipe, tab: Tab) -> None:
+    page, wrong = tab.open()
     expect(page.locator("svg.pipe:visible .rate").first).to_contain_text("/s", timeout=WAIT)
     with one_pipe.paused("log daemon"):
         expect(page.get_by_text("Unknown since")).to_be_visible(timeout=WAIT)
