@@ -134,6 +134,7 @@ def pytest_collection(session: pytest.Session) -> None:
     config = session.config
     if (worker := getattr(config, "workerinput", None)) is None:
         return
+    gc.disable()  # until `pytest_collection_finish`: a tenth of the CPU, for objects that stay
     folders = [config.invocation_params.dir / argument for argument in config.args]
     files = sorted(path for folder in folders for path in folder.rglob("test_*.py"))
     number = int(str(worker["workerid"]).removeprefix("gw"))
@@ -145,6 +146,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_finish() -> None:
     """Leave the 12,000 collected tests and their modules out of garbage collections: each took half a second."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -49,8 +49,11 @@ class ForeignSpark:
             "spark.databricks.delta.snapshotPartitions": "1",
             # VACUUM lists folders in 10,000 tasks by default: a minute of CPU for a table of ten files.
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
-            # Each of some hundred statements handles forty rows: to compile its stages takes longer than to run them.
+            # Each of some hundred statements handles forty rows: to compile it and to plan it again from statistics of
+            # its stages takes longer than to run it, a third of the JVM's CPU.
             "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+            "spark.sql.adaptive.enabled": "false",
             "spark.sql.warehouse.dir": f"{self._folder.name}/warehouse",
         }
         environment = {**os.environ, "SPARK_SETTINGS": json.dumps(settings), "JAVA_HOME": str(find_java().home)}
