@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 
@@ -297,6 +298,42 @@ def test_change_data_feed_and_properties_are_left_alone(table: Shared) -> None:
     properties = {row["key"]: row["value"] for row in table.spark("SHOW TBLPROPERTIES {}")}
     assert properties["delta.logRetentionDuration"] == "interval 30 days"
     assert properties["delta.enableChangeDataFeed"] == "true"
+
+
+@pytest.mark.parametrize("name", ["landed", "events_click"])
+def test_change_data_feed_has_each_insert_and_delete_once(table: Shared, name: str) -> None:
+    folder = table.layout.tables / name
+    table.spark(f"ALTER TABLE delta.`{folder}` SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    first = deltalake.DeltaTable(str(folder)).version()
+    earlier = {*table.uuids}
+    table.land()
+    table.delete("a-005")
+    table.compact()
+    table.delete("a-031")
+    table.spark(f"DELETE FROM delta.`{folder}` WHERE uuid = 'a-012'")
+    table.land(1)
+    table.delete("a-014")
+    table.compact()
+    removed = {"a-005", "a-031", "a-012", "a-014"}
+    expected = sorted([("insert", uuid) for uuid in {*table.uuids, *removed} - earlier])
+    expected += sorted(("delete", uuid) for uuid in removed)
+    feed = deltalake.DeltaTable(str(folder)).load_cdf(starting_version=first)
+    by_delta_rs = [(row["_change_type"], row["uuid"]) for row in pa.table(feed).to_pylist()]
+    rows = table.spark(f"SELECT _change_type, uuid FROM table_changes_by_path('{folder}', {first})")
+    by_spark = [(row["_change_type"], row["uuid"]) for row in rows]
+    assert sorted(by_delta_rs) == sorted(by_spark) == sorted(expected)
+
+
+def test_change_data_feed_after_a_deletion_vector_has_no_copied_row(table: Shared) -> None:
+    table.spark("ALTER TABLE {} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    table.spark(VECTORS)
+    first = deltalake.DeltaTable(str(table.landed)).version()
+    table.spark(DELETE, "a-011")
+    note_foreign_changes(table.layout)
+    table.delete("a-012")
+    table.check()
+    rows = table.spark(f"SELECT _change_type, uuid FROM table_changes_by_path('{table.landed}', {first})")
+    assert sorted((row["_change_type"], row["uuid"]) for row in rows) == [("delete", "a-011"), ("delete", "a-012")]
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables.md"

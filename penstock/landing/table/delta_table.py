@@ -122,6 +122,11 @@ class DeltaTable(TableReader):
         own = {*FILE_SCHEMA.names, *PARTITION_COLUMNS}
         return FileForm(pa.schema([*FILE_SCHEMA, *(field for field in self.schema_now if field.name not in own)]))
 
+    @property
+    def has_change_feed(self) -> bool:
+        """Whether readers get the table's changes as Delta's change data feed."""
+        return Features.read(self._table).has_change_feed
+
     def check_features(self, *, deletes: bool = False) -> None:
         """Raise FeatureNotWritten if another program gave the table a feature that is not written here."""
         Features.read(self._table).check(self.folder, deletes=deletes)
@@ -326,8 +331,7 @@ class DeltaTable(TableReader):
     ) -> None:
         """Replace files durably; the caller holds the lock of upkeep. Raises TableChanged."""
         now_ms = time.time_ns() // 1_000_000
-        removals = [RemoveAction(name, changed, now_ms, partition_values=_partition_values(name)) for name in removed]
-        actions = [*_add_actions(files, now_ms, changed=changed), *removals]
+        additions = _add_actions(files, now_ms, changed=changed)
         table = self._table
         before = table.version()
         # Invariant: a file is replaced in the version that was read. On a retry delta-rs would remove a file that
@@ -336,12 +340,13 @@ class DeltaTable(TableReader):
         properties.max_commit_retries = 0
         for _ in range(MAX_COMMIT_ATTEMPTS):
             active: dict[str, TableFile] = {file: file for file in self.active()}
-            if actions and {file.name for file in files} <= {*active} and not {*removed} & {*active}:
+            if (files or removed) and {file.name for file in files} <= {*active} and not {*removed} & {*active}:
                 break  # a store's answer was lost: this is our own commit
             if any(name not in active or not active[name].is_plain for name in removed):
                 raise TableChanged(f"{self.folder}: another program changed files that were to be replaced")
+            removals = [_remove_action(active[name], now_ms, changed=changed) for name in removed]
             with suppress(CommitFailedError):
-                self._write(table, actions, properties)
+                self._write(table, [*additions, *removals], properties)
                 break
         else:
             raise TableChanged(f"{self.folder}: other programs commit all the time")
@@ -390,6 +395,8 @@ class DeltaTable(TableReader):
             # Limit: no client of ours creates an object only if it does not exist, except delta-rs for its own commits.
             raise VectorNotApplicable(_listed_repeatedly(self.folder, file))
         self._check_files_exist(files)
+        # Readers of a file that is listed repeatedly see rows vanish; a vector alone has hidden them before.
+        changed = file.copies > 1 or not self.has_change_feed
         now_ms = time.time_ns() // 1_000_000
         added = [
             {
@@ -397,7 +404,7 @@ class DeltaTable(TableReader):
                 "partitionValues": _partition_values(new.name),
                 "size": new.size,
                 "modificationTime": now_ms,
-                "dataChange": True,
+                "dataChange": changed,
                 "stats": new.statistics,
             }
             for new in files
@@ -412,7 +419,7 @@ class DeltaTable(TableReader):
             entries = self._entries(file, version)
             path = self._log / f"{version + 1:020}.json"
             # Invariant: the entries are replaced in the version that was read, see ``_replace``.
-            if create_commit(path, replacement(entries, added, now_ms, OWN_COMMIT_MARK)):
+            if create_commit(path, replacement(entries, added, now_ms, OWN_COMMIT_MARK, changed=changed)):
                 return
         raise TableChanged(f"{self.folder}: other programs commit all the time")
 
@@ -426,7 +433,7 @@ class DeltaTable(TableReader):
         vectors = [entry.get("deletionVector") for entry in self._entries(file, before)]
         if vectors.count(None) != 1 or len(vectors) != 2:
             raise VectorNotApplicable(_listed_repeatedly(self.folder, file))
-        removal = RemoveAction(file, True, time.time_ns() // 1_000_000, partition_values=_partition_values(file))
+        removal = _remove_action(file, time.time_ns() // 1_000_000)
         properties = CommitProperties(custom_metadata=OWN_COMMIT_MARK)
         properties.max_commit_retries = 0
         try:
@@ -544,6 +551,11 @@ def _add_actions(files: Sequence[NewFile], now_ms: int, *, changed: bool = True)
         AddAction(file.name, file.size, _partition_values(file.name), now_ms, changed, file.statistics)
         for file in files
     ]
+
+
+def _remove_action(file: TableFile, now_ms: int, *, changed: bool = True) -> RemoveAction:
+    # Readers of a change data feed read the rows of removed files, and refuse a removal without the size.
+    return RemoveAction(file, changed, now_ms, file.size, _partition_values(file))
 
 
 def _partition_values(name: str) -> dict[str, str | None]:

@@ -26,6 +26,7 @@ TOLERATED = (
 )
 """Features that a table's protocol may list; features with conditions on rows must not be in use."""
 APPEND_ONLY = "delta.appendOnly"
+_CHANGE_FEED = "delta.enableChangeDataFeed"
 _MAPPING = "delta.columnMapping.mode"
 _CONSTRAINT = "delta.constraints."
 _IN_FIELDS = {
@@ -53,6 +54,11 @@ class Features:
         protocol = table.protocol()
         listed = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
         return cls(tuple(sorted(listed)), table.metadata().configuration, table.schema().fields)
+
+    @property
+    def has_change_feed(self) -> bool:
+        """Whether readers get changes as Delta's change data feed."""
+        return self.properties.get(_CHANGE_FEED, "").lower() == "true"
 
     def not_written(self) -> Iterator[tuple[str, str]]:
         """Yield each feature that Penstock does not write, with the Spark statement that removes it."""

@@ -97,10 +97,13 @@ def replacement(
     added: Sequence[Mapping[str, Any]],
     now_ms: int,
     description: Mapping[str, Any],
+    *,
+    changed: bool = True,
 ) -> str:
     """Return the text of a commit that removes all entries of a file and adds files with its rows.
 
-    ``added`` are Delta's ``add`` actions; ``description`` is stored in the commit's metadata.
+    ``added`` are Delta's ``add`` actions; ``description`` is stored in the commit's metadata; ``changed``: readers may
+    have seen other rows.
     """
     info = {
         "timestamp": now_ms,
@@ -111,15 +114,14 @@ def replacement(
         "txnId": str(uuid4()),
         **description,
     }
-    actions = [{"commitInfo": info}, *({"remove": _removal(entry, now_ms)} for entry in entries)]
+    actions = [{"commitInfo": info}, *({"remove": _removal(entry, now_ms, changed)} for entry in entries)]
     return "".join(json.dumps(action) + "\n" for action in [*actions, *({"add": action} for action in added)])
 
 
-def _removal(entry: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+def _removal(entry: Mapping[str, Any], now_ms: int, changed: bool) -> dict[str, Any]:
     vector = {key: field for key, field in (entry.get("deletionVector") or {}).items() if field is not None}
     removal = {key: entry[key] for key in ("path", "partitionValues", "size")}
-    # Other readers see rows vanish, so the removal is a change of data, like each deletion.
-    removal |= {"deletionTimestamp": now_ms, "dataChange": True, "extendedFileMetadata": True}
+    removal |= {"deletionTimestamp": now_ms, "dataChange": changed, "extendedFileMetadata": True}
     return removal | ({"deletionVector": vector} if vector else {})
 
 

@@ -107,7 +107,10 @@ def apply_vector(table: DeltaTable, file: TableFile) -> None:
         if listed is None:
             raise TableChanged(f"{table.folder}: another program removed {file}")
         file = listed
-    if file.copies == 1 and (isinstance(table.folder, ObjectPath) or _fits_nanoseconds(table.folder, file)):
+    # delta-rs applies a vector by an update that changes nothing, which a change data feed would show.
+    is_at_url = isinstance(table.folder, ObjectPath)
+    is_updatable = is_at_url or (not table.has_change_feed and _fits_nanoseconds(table.folder, file))
+    if file.copies == 1 and is_updatable:
         table.apply_vectors([file])
         return
     # delta-rs would read an entry without its vector: deleted rows would be there again for everybody.

@@ -43,7 +43,7 @@ from penstock.proof.foreign_deletions import filled_offsets, foreign_masks, rema
 from penstock.proof.proofs_table import ProofAppender
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.foreign import note_unreadable
-from penstock.upkeep.deletion.typed_removal import TypedRemoval, apply_vectors_where, delete_typed_rows
+from penstock.upkeep.deletion.typed_removal import TypedRemoval, delete_typed_rows, prepare_files
 
 TYPE_MARK = "/"
 """Separator of kind and type in the keys of retention (``event/click``)."""
@@ -109,7 +109,7 @@ class Removal:
             self._account(table, self.deletion.version)
             return
         conditions = self.deletion.conditions
-        apply_vectors_where(table, table.active, partial(matching_rows, conditions=conditions))
+        prepare_files(table, table.active, partial(matching_rows, conditions=conditions))
         names, batch = _snapshot(table)
         masks = [(name, matching_rows(self.layout.landed, name, conditions)) for name in names]
         masks = [(name, mask) for name, mask in masks if mask.any()]

@@ -34,7 +34,7 @@ from penstock.landing.writing.written_file import copy_rows
 from penstock.proof.commit_notes import Complaint
 from penstock.proof.deleted_rows import mask_of_topics, offsets_of_rows
 from penstock.upkeep.compaction.compaction import removed_on_failure
-from penstock.upkeep.deletion.typed_removal import apply_vectors_where
+from penstock.upkeep.deletion.typed_removal import prepare_files
 
 MAX_NAMED, MAX_RETURNS = 1_000, 50
 """Limit: rows of a return that are named, and returns of which they are; both stay small in the certificates."""
@@ -193,7 +193,7 @@ def delete_returned_rows(
         mask = unless_damaged(file, lambda: mask_of_topics(folder, file, runs=runs))
         return NO_MASK if mask is None else mask
 
-    apply_vectors_where(table, candidates, mask_of)
+    prepare_files(table, candidates, mask_of)
     files = list[TableFile]()
     with removed_on_failure(table) as written:
         for file in candidates():

@@ -13,7 +13,7 @@ from penstock.landing.requests.conditions import matching_rows
 from penstock.landing.requests.deletions import Deletion
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import ROW_KEY, DeltaTable
-from penstock.landing.table.table_file import Mask, TableFile, open_rows
+from penstock.landing.table.table_file import Mask, TableFile, is_missing_or_damaged, open_rows
 from penstock.landing.table_paths import Layout, partition_value
 from penstock.landing.table_schema import LANDED
 from penstock.landing.typed.typed_delta import TypedDelta, existing_typed_tables
@@ -67,7 +67,7 @@ def _keys_of_rows(layout: Layout, masks: Sequence[tuple[TableFile, Mask]]) -> pa
 
 
 def _delete_from(table: TypedDelta, number: int, mask_of: MaskOf, batch: int) -> TypedRemoval:
-    apply_vectors_where(table, partial(table.through, batch), mask_of)
+    prepare_files(table, partial(table.through, batch), mask_of)
     earlier = table.deletion_evidence(number)
     rows, earlier_files = int(earlier.get("rows", 0)), [str(name) for name in earlier.get("replaced", ())]
     replaced: list[str] = []
@@ -84,8 +84,35 @@ def _delete_from(table: TypedDelta, number: int, mask_of: MaskOf, batch: int) ->
     return TypedRemoval(rows, [*earlier_files, *replaced])
 
 
-def apply_vectors_where(table: DeltaTable, listed: Callable[[], Sequence[TableFile]], mask_of: MaskOf) -> None:
-    """Apply the deletion vectors of files with rows to delete. Raises VectorNotApplicable."""
+def prepare_files(table: DeltaTable, listed: Callable[[], Sequence[TableFile]], mask_of: MaskOf) -> None:
+    """Rewrite the files with rows to delete as the deletion needs them.
+
+    Deletion vectors are applied. For a change data feed, the rows are moved to files of their own. Raises
+    VectorNotApplicable, TableChanged.
+    """
     with_vectors = [file for file in listed() if not file.is_plain]
     for file in [file for file in with_vectors if mask_of(table.folder, file).any()]:
         apply_vector(table, file)
+    if table.has_change_feed:
+        for file in listed():
+            mask = mask_of(table.folder, file)
+            if mask.any() and not mask.all():
+                _isolate_rows(table, file, mask)
+
+
+def _isolate_rows(table: DeltaTable, file: TableFile, mask: Mask) -> None:
+    """Divide a file into one with the rows of a mask and one with all others.
+
+    Order: before the deletion, in a commit that changes no row. The deletion then removes whole files, which a change
+    data feed shows as exactly their rows; a file that replaces another one is shown with all of its rows.
+    Crash: a file that was divided and whose rows are not deleted yet is divided already for the next attempt.
+    """
+    try:
+        with removed_on_failure(table) as written:
+            for part in (mask, ~mask):
+                written.append(copy_rows(table.folder, file, part, form=table.form))
+            table.replace([file], written)
+    except (pa.ArrowInvalid, OSError) as error:
+        # The deletion itself decides what happens to a damaged file.
+        if not is_missing_or_damaged(error):
+            raise
