@@ -61,6 +61,12 @@ class ObjectPath:
         with translate_store_errors(self.root):
             return bool(self._store.get_file_info([self.name])[0].is_file)
 
+    def names(self) -> list[str]:
+        """Return the names of the files in this folder, not of those in its folders; none if it does not exist."""
+        with translate_store_errors(self.root):
+            found = self._store.get_file_info_selector(self.name, True, False)
+            return [str(info.path).rpartition("/")[2] for info in found if info.is_file]
+
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the file; a store accepts the removal of a missing file."""
         del missing_ok

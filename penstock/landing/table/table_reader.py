@@ -22,7 +22,7 @@ from deltalake.exceptions import DeltaError
 
 from penstock.files.errors import DamagedFile
 from penstock.files.json_values import parse_object
-from penstock.landing.storage.object_path import TablePath, delta_rs_options, translate_errors_at
+from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options, translate_errors_at
 from penstock.landing.table.deletion_vectors import read_mask
 from penstock.landing.table.file_entries import parse_actions, read_entries
 from penstock.landing.table.table_file import Mask, TableFile, count_rows
@@ -184,9 +184,14 @@ class TableReader:
         return self._table.version() if self.exists else -1
 
     def first_version(self) -> int:
-        """Return the oldest version whose commit is still in the log of a table in a folder."""
-        commits = list_commits(self._log) if isinstance(self._log, Path) else []
-        return int(commits[0].stem) if commits else self.version()
+        """Return the oldest version whose commit is still in the log; the newest if it has none.
+
+        Limit: lists the log of a table at a URL, which is a request for each 1,000 files.
+        """
+        log = self._log
+        names = log.names() if isinstance(log, ObjectPath) else [path.name for path in list_commits(log)]
+        numbers = filter(str.isdecimal, (name.removesuffix(".json") for name in names))
+        return min(map(int, numbers), default=self.version())
 
     def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
         """Yield each batch with its files, ascending, as far back as ``batches``."""

@@ -53,14 +53,16 @@ def note_foreign_changes(layout: Layout, *, retry: bool = True) -> int:
     """
     table = DeltaTable(layout.landed)
     newest, examined = table.version(), version_seen(layout, table)
+    # Without a stored position, that of the next call would be the newest version of a log without older commits.
+    is_first = not layout.foreign.exists()
     typed, named = _examine_typed(layout, everything=retry)
-    if newest <= examined and not retry and not named:
+    if newest <= examined and not (retry or named or is_first):
         return 0
     noted = noted_complaints(layout)
     unreadable = {complaint.version for complaint in noted if complaint.file == UNREADABLE}
     versions = [*(sorted(unreadable) if retry else ()), *range(examined + 1, newest + 1)]
     is_due = retry and awaits_deletion(layout)
-    if not versions and not named and not is_due:
+    if not (versions or named or is_due or is_first):
         return 0
     # A request for an unreadable commit was carried out without rows: its rows are requested again.
     requested = {

@@ -772,3 +772,34 @@ def test_deletion_of_a_row_that_another_program_put_at_the_offset_of_a_duplicate
         assert ledger_sums(running) == rebuilt_sums(topics, table.layout)
         assert "foreign-0" not in deltalake.DeltaTable(str(landed)).to_pyarrow_table()["uuid"].to_pylist()
         assert differences(table.layout) == []
+
+
+@pytest.mark.parametrize("looks", [0, 1])
+def test_deletions_and_returned_rows_in_an_object_store_are_found_from_the_first_look_on(
+    at_url: Layout, looks: int
+) -> None:
+    """Found with Trino: without a stored position each look began at the newest version, and stored none."""
+    assert at_url.store is not None
+    table, options = HandWritten(at_url), at_url.store.storage_options()
+    table.commit({"t": 5}, [landed_event(number, f"u{number}") for number in range(5)])
+    for _ in range(looks):
+        assert note_foreign_changes(at_url) == 0
+    foreign = deltalake.DeltaTable(str(at_url.landed), storage_options=options)
+    before = foreign.version()
+    foreign.delete("uuid = 'u1'")
+    assert note_foreign_changes(at_url, retry=False) == 1
+    assert note_foreign_changes(at_url, retry=False) == 0
+    request_deletion(at_url, REQUESTED, parse_conditions("uuid = 'u2'"))
+    execute_deletions(at_url, WINDOW)
+    record = DeletionRecord(at_url)
+    assert [(deletion.why, record.rows(deletion.number)) for deletion in record.deletions] == [
+        (FOREIGN, 1),
+        (REQUESTED, 1),
+    ]
+    foreign.update_incremental()
+    foreign.restore(before)
+    note_foreign_changes(at_url)
+    assert ["brought 2 deleted rows back" in complaint.text for complaint in noted_complaints(at_url)] == [True]
+    foreign.update_incremental()
+    rows = pa.table(foreign.scan(columns=["uuid"]))["uuid"].to_pylist()
+    assert sorted(map(str, rows)) == ["u0", "u1", "u3", "u4"]
