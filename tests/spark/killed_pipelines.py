@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
+import duckdb
+
+import penstock.tables
 from penstock.landing.table_paths import Layout
 from penstock.proof.proofs import Proof, read_proofs
 from penstock.proof.prover import rebuild
@@ -53,6 +56,13 @@ def plans(layout: Layout) -> set[tuple[str, int]]:
         with suppress(FileNotFoundError):  # planned anew
             plans.add((path.name, path.stat().st_mtime_ns))
     return plans
+
+
+def clicks_in_duckdb(tables: Path) -> tuple[int, int]:
+    """Return the number of events, and of different ones, as DuckDB reads the table."""
+    events = penstock.tables.open(tables, "events")  # noqa: F841  DuckDB finds it by its name
+    rows = duckdb.sql("SELECT count(*), count(DISTINCT uuid) FROM events WHERE type = 'click'").fetchall()
+    return rows[0][0], rows[0][1]
 
 
 def proved_once(folder: Path, layout: Layout, kills: int) -> list[Proof]:

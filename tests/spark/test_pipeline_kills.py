@@ -9,7 +9,7 @@ import pytest
 
 from penstock.landing.table_paths import Layout
 from tests.landing.typed.typed_life import uuids
-from tests.spark.killed_pipelines import ROWS, kill_pipelines, proved_once
+from tests.spark.killed_pipelines import ROWS, clicks_in_duckdb, kill_pipelines, proved_once
 from tests.spark.spark_daemon import daemon
 from tests.spark.test_pipeline import start
 
@@ -33,5 +33,6 @@ def test_everything_lands_once_with_random_kills(tmp_path: Path, kills: int) -> 
     sent = 2 * kills * ROWS
     assert uuids(layout.landed) == sorted(f"u{number}" for number in range(sent))
     assert uuids(layout.typed("click")) == uuids(layout.landed)
+    assert clicks_in_duckdb(tmp_path / "tables") == (sent, sent)
     proofs = proved_once(tmp_path, layout, kills)
     assert sum(proof.total("duplicate") for proof in proofs) == 2 * (2 * kills)  # two by each append

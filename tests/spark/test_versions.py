@@ -10,10 +10,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import duckdb
 import pytest
 
-import penstock.tables
 from penstock.cli.tables.spark_session import missing_spark
 from penstock.errors import PenstockError
 from penstock.files.file_system import OS
@@ -24,7 +22,7 @@ from penstock.landing.table.plain_session import HADOOP_VERSIONS
 from penstock.landing.table_paths import Layout
 from penstock.spark.extensions import DELTA, KAFKA, package_settings
 from penstock.spark.versions import UnknownSpark, check_version, checkpoint_settings
-from tests.spark.killed_pipelines import ROWS, kill_pipelines, proved_once
+from tests.spark.killed_pipelines import ROWS, clicks_in_duckdb, kill_pipelines, proved_once
 from tests.spark.spark_daemon import daemon
 from tests.spark.test_pipeline import start
 
@@ -172,9 +170,7 @@ def test_one_table_is_landed_by_each_version_in_turn(tmp_path: Path) -> None:
         assert last.returncode == 0, log_text
         assert running.ledger.balance().unaccounted == 0
     proved_once(tmp_path, layout, kills)
-    events = penstock.tables.open(tmp_path / "tables", "events")  # noqa: F841  DuckDB finds it by its name
-    found = duckdb.sql("SELECT count(*), count(DISTINCT uuid) FROM events WHERE type = 'click'").fetchone()
-    assert found == (2 * kills * ROWS, 2 * kills * ROWS)
+    assert clicks_in_duckdb(tmp_path / "tables") == (2 * kills * ROWS, 2 * kills * ROWS)
 
 
 def environment(version: str) -> Path:
