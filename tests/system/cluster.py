@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of two workers on loopback, started from the pyspark installation like by a user."""
+"""A standalone Spark cluster of two executors on loopback, started from the pyspark installation like by a user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POISON = "raise ImportError('the package of this machine, not the one that was s
 
 
 class Cluster:
-    """A master and workers with one core each. Their Python cannot import penstock from their folder."""
+    """A master, and a worker with two cores. Its Python cannot import penstock from its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -42,11 +42,9 @@ class Cluster:
     def start(self) -> None:
         self._processes.append(self._start("master.Master", "--host", "127.0.0.1", "--port", str(self._port)))
         wait_until(lambda: _listens(self._port), 240, "the master listens")
-        self._processes += [self._worker(self.folder / f"worker{number}") for number in (1, 2)]
-
-    def _worker(self, folder: Path) -> subprocess.Popen[bytes]:
-        options = ["--host", "127.0.0.1", "--cores", "1", "--memory", "1G", "--work-dir", str(folder), self.master]
-        return self._start("worker.Worker", *options)
+        folder = str(self.folder / "worker")
+        options = ["--host", "127.0.0.1", "--cores", "2", "--memory", "2G", "--work-dir", folder, self.master]
+        self._processes.append(self._start("worker.Worker", *options))
 
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         environment = {

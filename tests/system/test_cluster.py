@@ -78,7 +78,7 @@ def landing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Landing]:
     pipe = Pipe(folder / "pipe", "pipeline.target_lag=200ms", "pipeline.topics=['events']")
     pipe.output.parent.mkdir()
     cluster = Cluster(folder)
-    spark = {"driver.memory": "768m", "executor.memory": "512m"}
+    spark = {"driver.memory": "768m", "executor.memory": "512m", "executor.cores": "1"}
     spark |= dict.fromkeys(("driver.extraJavaOptions", "executor.extraJavaOptions"), SMALL_JVM)
     (folder / "own_rows.py").write_text(Path(functions.__file__).read_text())
     spark_options = [f"pipeline.uri={pipe.flight}", "pipeline.transform=own_rows:drop_debug"]
