@@ -38,7 +38,7 @@ def row_hashes(rows: pa.RecordBatch, kind: str, day: str) -> RowHashes:
         column = rows[name] if name in existing else None
         # Fast path: most columns of most rows are empty, and cost nothing.
         if column is None or column.null_count == len(column):
-            parts[-1] += NULL
+            parts[-1] += VALUE + TEXTS_OF_MAP if name == "annotations" else NULL
             continue
         values = (_map_texts(column) if name == "annotations" else column).cast(pa.binary())
         if values.null_count:
@@ -54,10 +54,10 @@ def row_hashes(rows: pa.RecordBatch, kind: str, day: str) -> RowHashes:
 
 
 def _map_texts(column: Any) -> Any:
-    """Return the names of each map, then its texts, as one text."""
+    """Return the names of each map, then its texts, as one text; null is as an empty map, as in ClickHouse."""
     joined = [_join_lists(pa.ListArray.from_arrays(column.offsets, part)) for part in (column.keys, column.items)]
     both = pc.binary_join_element_wise(*joined, TEXTS_OF_MAP.decode())
-    return pc.if_else(column.is_valid(), both, None) if column.null_count else both
+    return pc.if_else(column.is_valid(), both, TEXTS_OF_MAP.decode()) if column.null_count else both
 
 
 def _join_lists(lists: Any) -> Any:
