@@ -230,11 +230,19 @@ class DeltaTable(TableReader):
         properties = CommitProperties(
             app_transactions=[Transaction(APPLICATION, batch, now_ms)], custom_metadata=metadata
         )
-        try:
-            self._write(table, _add_actions(files, now_ms), properties)
-        except CommitFailedError:
-            if not self._is_committed(batch):
-                raise
+        tried, is_committed = before, False
+        while not is_committed:
+            try:
+                self._write(table, _add_actions(files, now_ms), properties)
+                is_committed = True
+            except CommitFailedError:
+                is_committed = self._is_committed(batch)
+                newest = self._table.version()
+                # Another program replaced files at the same time, for which delta-rs refuses the commit of an older
+                # version; new rows do not depend on them.
+                if not is_committed and newest == tried:
+                    raise
+                tried = newest
         # Order: files are synced when they are closed, so only the commit is left to sync.
         self._checkpoint(before, self._sync_since(before, added=False))
 

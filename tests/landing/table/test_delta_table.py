@@ -384,3 +384,15 @@ def test_filter_on_column_without_bounds_matches_rows(table: DeltaTable) -> None
     assert rows.to_table(filter=ds.field("bucket") == AT).num_rows == 1
     assert rows.to_table(filter=ds.field("uuid").is_null()).num_rows == 1
     assert rows.to_table(filter=ds.field("bucket") < AT).num_rows == 0
+
+
+def test_commit_is_repeated_if_another_program_changes_rows_during_it(
+    table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(table, 0, 1, 2)
+    # The check of the files is between the read of the newest version and the commit.
+    monkeypatch.setattr(
+        table, "_check_files_exist", lambda files: deltalake.DeltaTable(table.folder).delete("offset = 1")
+    )
+    commit(table, 1, 3)
+    assert offsets_in(table.folder, table.active()) == [2, 3]

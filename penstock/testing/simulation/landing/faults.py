@@ -19,6 +19,7 @@ class LandingKind(StrEnum):
     FULL_DISK = "fail so many writes for lack of space"
     LOST_COMMIT = "fail so many commits of tables"
     LOST_ANSWER = "lose the answers to so many commits of tables"
+    OTHER_WRITER = "let another program change the table within so many commits"
     LOST_POST = "lose so many of the ledger's answers"
     CLOCK_JUMP = "set the clock forward or back by so many seconds"
     PAUSE = "let so many seconds pass"
@@ -32,6 +33,7 @@ _WEIGHTS = {
     LandingKind.FULL_DISK: 5,
     LandingKind.LOST_COMMIT: 3,
     LandingKind.LOST_ANSWER: 5,
+    LandingKind.OTHER_WRITER: 5,
     LandingKind.LOST_POST: 3,
     LandingKind.CLOCK_JUMP: 2,
     LandingKind.PAUSE: 8,

@@ -7,7 +7,7 @@ batch runs, a commit after the driver's function returned; a batch without a com
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,22 @@ class SteppedFuture(Future[Any]):
         while not self.done():
             self._pool.step()
         return super().result(timeout)
+
+
+class InlinePool:
+    """A pool whose calls run in the caller's thread."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def map(self, call: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
+        return map(call, *arguments)
 
 
 @dataclass(slots=True)

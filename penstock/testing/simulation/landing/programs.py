@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.landing.requests.conditions import IN, Condition
@@ -24,7 +26,9 @@ TYPES = ("click", "order", "login")
 DEFAULTS = TopicSettings(segment_size_limit=6_000, rotate_after=600, stale_after=1e9)
 OVERRIDES = {EXPIRING: TopicSettings(segment_size_limit=2_000, rotate_after=30, stale_after=STALE_AFTER_S)}
 MAX_APPENDED = 8
-RECENT_UUIDS = 40
+RECENT_UUIDS, MAX_UNDONE = 40, 4
+KEEPING, CHANGING = ("optimize", "update"), ("delete", "optimize", "update", "restore", "insert", "restore proofs")
+"""What other programs do: changes that keep all rows, and all changes."""
 
 
 class Sender:
@@ -61,7 +65,13 @@ class Sender:
         else:
             uuid = f"u{len(self.uuids)}"
             self.uuids.append(uuid)
-        event = {"type": self._dice.choice(TYPES), "uuid": uuid, "host": "web", "timestamp": 1_780_000_000_000}
+        event: dict[str, Any] = {
+            "type": self._dice.choice(TYPES),
+            "uuid": uuid,
+            "host": "web",
+            "timestamp": 1_780_000_000_000,
+        }
+        event["data"] = {"n": self._dice.choice([len(self.uuids), "no number"])}
         return json.dumps(event).encode()
 
 
@@ -74,16 +84,35 @@ def request_some(layout: Layout, dice: random.Random, sender: Sender, promises: 
     return f"requests deletion {deletion.number} of {', '.join(uuids)}"
 
 
-def change_table(layout: Layout, dice: random.Random, sender: Sender, promises: LandedPromises) -> str:
+def change_table(layout: Layout, dice: random.Random, sender: Sender, kinds: Sequence[str]) -> str:
     """Change the table as another writer; return a text about it."""
-    kind = dice.choice(["delete", "optimize", "update"])
+    kind = dice.choice(kinds)
     uuid = dice.choice(sender.uuids[-RECENT_UUIDS:])
-    table = deltalake.DeltaTable(str(layout.landed))
+    folder = str(layout.proof_table if kind == "restore proofs" else layout.landed)
+    if not deltalake.DeltaTable.is_deltatable(folder):
+        return f"cannot {kind} yet"
+    table = deltalake.DeltaTable(folder)
     if kind == "delete":
-        promises.foreign.add(uuid)
         table.delete(f"uuid = '{uuid}'")
     elif kind == "optimize":
         table.optimize.compact()
-    else:
+    elif kind == "update":
         table.update({"host": "'changed'"}, predicate=f"uuid = '{uuid}'")
+    else:
+        version = max(table.version() - dice.randint(1, MAX_UNDONE), 1)
+        if version >= table.version():
+            return f"has nothing to {kind}"
+        earlier = deltalake.DeltaTable(folder, version=version)
+        if kind.startswith("restore"):
+            table.restore(version)
+        else:
+            present = set(_positions(table.to_pyarrow_table(columns=["topic", "offset"])))
+            rows = earlier.to_pyarrow_table()
+            is_absent = [position not in present for position in _positions(rows)]
+            deltalake.write_deltalake(table, rows.filter(pa.array(is_absent, pa.bool_())), mode="append")
+        uuid = f"{table.version() - version} versions back"
     return f"{kind} {uuid}"
+
+
+def _positions(rows: pa.Table) -> list[Position]:
+    return [(row["topic"], row["offset"]) for row in rows.select(["topic", "offset"]).to_pylist()]

@@ -7,6 +7,7 @@ rows of the log before they can expire.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import duckdb
 import pyarrow as pa
 
+import penstock
 from penstock.landing.table_paths import Layout
 from penstock.ledger.rebuild import rebuild_balance
 from penstock.log import Gap, TopicReader
@@ -25,6 +28,8 @@ from penstock.testing.simulation.daemon import Daemon
 from penstock.testing.simulation.machine import Machine
 from penstock.testing.simulation.promises import Broken, offsets_in
 
+PROOF_SQL = Path(penstock.__file__).parents[1] / "docs" / "proof-sql.md"
+"""In the repository only."""
 Position = tuple[str, int]
 """Topic and offset."""
 
@@ -48,14 +53,15 @@ class LandedPromises:
     seen: set[Position] = field(default_factory=set)
     """Rows that were in the table once."""
     gone: set[Position] = field(default_factory=set)
-    """Rows that left the table: none comes back."""
+    """Rows that left the table: none comes back, unless another program brings it."""
+    brought: set[Position] = field(default_factory=set)
+    """Rows that another program brought back."""
     to_delete: dict[int, set[str]] = field(default_factory=dict)
     """The uuids of each requested deletion."""
     must_go: dict[int, set[Position]] = field(default_factory=dict)
     """Rows that the table had when the deletion was requested."""
-    foreign: set[str] = field(default_factory=set)
-    """The uuids that another program deleted."""
-    retention_s: float = 0.0
+    foreign: set[Position] = field(default_factory=set)
+    """Rows that another program deleted."""
     retained_type: str = ""
     has_jumped: bool = False
 
@@ -78,39 +84,41 @@ class LandedPromises:
 
         Raises Broken.
         """
-        if not deltalake.DeltaTable.is_deltatable(str(layout.landed)):
-            return {}
-        names = ["topic", "offset", "uuid", "payload", "kind", "type"]
-        rows = deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table(columns=names).to_pylist()
-        table: dict[Position, dict[str, Any]] = {}
-        for row in rows:
-            position = row["topic"], row["offset"]
-            if position in table:
-                raise Broken(f"{position} is in the table twice")
-            table[position] = row
+        table = read_table(layout)
+        for position, row in table.items():
             if (logged := self.rows[position[0]].get(position[1])) is None:
                 raise Broken(f"{position} is in the table, and was never in the log")
             if row["uuid"] != (logged.uuid or None):
                 raise Broken(f"{position} has the uuid {row['uuid']}, and its message {logged.uuid}")
-        if returned := self.gone & table.keys():
+        if returned := (self.gone & table.keys()) - self.brought:
             raise Broken(f"{min(returned)} left the table and is back")
-        self.gone |= self.seen - table.keys()
+        self.gone = (self.gone | self.seen) - table.keys()
         self.seen |= table.keys()
         self._check_gone()
         return table
 
     def _check_gone(self) -> None:
         for topic, offset in self.gone:
-            row = self.rows[topic][offset]
-            if not self._may_be_deleted(row):
-                raise Broken(f"{topic, offset} left the table, and nobody deleted {row}")
+            if not self._may_be_deleted((topic, offset)):
+                raise Broken(f"{topic, offset} left the table, and nobody deleted {self.rows[topic][offset]}")
 
-    def _may_be_deleted(self, row: LogRow) -> bool:
-        requested = row.uuid in self.foreign or any(row.uuid in uuids for uuids in self.to_delete.values())
-        return bool(row.uuid) and (requested or self._is_retained_type(row))
+    def see_foreign_change(self, before: Mapping[Position, Any], after: Iterable[Position], executed: int) -> None:
+        """Remember which rows another program deleted and brought; deletions up to ``executed`` were before it."""
+        after = set(after)
+        deleted, brought = before.keys() - after, after - before.keys()
+        self.foreign |= deleted
+        self.brought |= brought
+        for number, positions in self.must_go.items():
+            if number > executed:
+                positions -= deleted
+
+    def _may_be_deleted(self, position: Position) -> bool:
+        row = self.rows[position[0]][position[1]]
+        is_requested = bool(row.uuid) and any(row.uuid in uuids for uuids in self.to_delete.values())
+        return position in self.foreign or is_requested or self._is_retained_type(row)
 
     def _is_retained_type(self, row: LogRow) -> bool:
-        return bool(self.retained_type) and f'"type": "{self.retained_type}"'.encode() in row.payload
+        return bool(row.uuid) and bool(self.retained_type) and f'"type": "{self.retained_type}"'.encode() in row.payload
 
     def request(self, number: int, uuids: Iterable[str], table: Mapping[Position, Any]) -> None:
         """Remember a deletion and the rows that it must delete."""
@@ -139,6 +147,7 @@ class LandedPromises:
             counts = fates[topic] = Counter[str]()
             lost = offsets_in(gaps[topic])
             for offset in range(self.ends[topic]):
+                counts["brought"] += (topic, offset) in self.brought & self.foreign & table.keys()
                 counts[self._fate(topic, offset, rows.get(offset), table, lost, lasting)] += 1
         return fates
 
@@ -162,7 +171,7 @@ class LandedPromises:
         if offset in lost:
             return "gap"
         # Deleted, by a program or by retention, since the last look at the table.
-        if row is not None and self._may_be_deleted(row):
+        if row is not None and self._may_be_deleted((topic, offset)):
             return "deleted unseen"
         raise Broken(f"{topic, offset} is lost: neither in the table nor counted: {row}")
 
@@ -185,7 +194,13 @@ def _uuid(payload: bytes) -> str:
 
 
 def check_books(
-    machine: Machine, daemon: Daemon, layout: Layout, fates: Mapping[str, Counter[str]], window_s: float
+    machine: Machine,
+    daemon: Daemon,
+    layout: Layout,
+    fates: Mapping[str, Counter[str]],
+    window_s: float,
+    *,
+    rebuilds: bool,
 ) -> None:
     """Check that the balance closes, agrees with the fates of the log's rows, and can be rebuilt. Raises Broken."""
     balance = daemon.ledger.balance()
@@ -198,11 +213,13 @@ def check_books(
                 fate = name.partition(".")[0]
                 totals["landed" if fate == "quarantined" else fate] += count
         expected = fates[topic]
-        if totals["landed"] != expected["landed"]:
-            in_table = expected["landed"]
+        in_table = expected["landed"] - expected["brought"]
+        if totals["landed"] != in_table:
             raise Broken(f"{topic}: the ledger has {totals['landed']} landed rows, and the table {in_table}: {totals}")
-        if totals.total() != expected.total():
+        if totals.total() != expected.total() - expected["brought"]:
             raise Broken(f"{topic}: the ledger has {totals}, and the log's rows have {expected}")
+    if not rebuilds:
+        return
     rebuilt = rebuild_balance(
         machine.topics,
         machine.buffers.folder,
@@ -212,3 +229,46 @@ def check_books(
     )
     if rebuilt["differs"]:
         raise Broken(f"the rebuilt balance differs: {rebuilt['differs']}")
+
+
+def check_sql(layout: Layout) -> None:
+    """Check by the documented SQL that the table has the proved rows. Raises Broken."""
+    if not PROOF_SQL.exists() or not deltalake.DeltaTable.is_deltatable(str(layout.proof_table)):
+        return
+    page = PROOF_SQL.read_text()
+    with duckdb.connect() as connection:
+        for name in ("landed", "proofs"):
+            table = deltalake.DeltaTable(str(layout.table(name)))
+            connection.register(name, table.to_pyarrow_table())
+        for heading in ("DuckDB", "Offsets without a row"):
+            match = re.search(rf"^## {heading}\n.*?```sql\n(.*?)```", page, re.MULTILINE | re.DOTALL)
+            assert match is not None
+            if rows := connection.sql(match[1]).fetchall():
+                raise Broken(f"the proof in SQL differs ({heading}): {rows[:3]}")
+
+
+def check_typed(layout: Layout, name: str, type_name: str, table: Mapping[Position, Any], kept: set[Position]) -> None:
+    """Check that a typed table has the events of its type; rows in ``kept`` may be in one of both. Raises Broken."""
+    folder = str(layout.typed(name))
+    events = {position for position, row in table.items() if (row["kind"], row["type"]) == ("event", type_name)}
+    rows = deltalake.DeltaTable(folder).to_pyarrow_table(columns=["topic", "offset"]).to_pylist()
+    typed = Counter((row["topic"], row["offset"]) for row in rows)
+    if repeated := [position for position, count in typed.items() if count > 1]:
+        raise Broken(f"{min(repeated)} is in {name} twice")
+    if differing := (events ^ typed.keys()) - kept:
+        raise Broken(f"{min(differing)} is not both in the table and in {name}")
+
+
+def read_table(layout: Layout) -> dict[Position, dict[str, Any]]:
+    """Return the rows of the table. Raises Broken if one is there twice."""
+    if not deltalake.DeltaTable.is_deltatable(str(layout.landed)):
+        return {}
+    names = ["topic", "offset", "uuid", "payload", "kind", "type"]
+    rows = deltalake.DeltaTable(str(layout.landed)).to_pyarrow_table(columns=names).to_pylist()
+    table: dict[Position, dict[str, Any]] = {}
+    for row in rows:
+        position = row["topic"], row["offset"]
+        if position in table:
+            raise Broken(f"{position} is in the table twice")
+        table[position] = row
+    return table

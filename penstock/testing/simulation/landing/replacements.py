@@ -11,11 +11,12 @@ from types import ModuleType
 from typing import Any
 
 from penstock.landing.table import delta_table, file_entries, table_file
+from penstock.landing.typed import typed_tables
 from penstock.landing.writing import background_commit, part_writer, written_file
 from penstock.proof import proofs_table
 from penstock.spark.query import proof_worker
 from penstock.spark.source import slices
-from penstock.testing.simulation.landing.planner import SteppedCommits
+from penstock.testing.simulation.landing.planner import InlinePool, SteppedCommits
 from penstock.testing.simulation.machine import ROOMS, Machine, replaced
 
 LANDING_ROOMS = (*ROOMS, "landing", "proof", "spark", "upkeep")
@@ -52,6 +53,7 @@ def virtual_landing(
     with ExitStack() as stack:
         stack.enter_context(machine.running(LANDING_ROOMS))
         stack.enter_context(replaced(background_commit, "ThreadPoolExecutor", new_pool))
+        stack.enter_context(replaced(typed_tables, "ThreadPoolExecutor", InlinePool))
         for module in (written_file, proofs_table, table_file, file_entries):
             stack.enter_context(replaced(module, "uuid4", new_uuid))
         stack.enter_context(replaced(delta_table.DeltaTable, "vacuum", vacuum_by_virtual_time))

@@ -10,7 +10,7 @@ import random
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,8 @@ import pyarrow as pa
 from penstock.config import Settings
 from penstock.landing.requests.deletions import pending_deletions
 from penstock.landing.table.landed_table import has_landed_table, table_of
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
 from penstock.log import Gap, TopicReader
 from penstock.spark.query.landing_query import Landing
 from penstock.testing.simulation.daemon import Daemon
@@ -28,14 +30,22 @@ from penstock.testing.simulation.landing.faults import LandingKind, draw_landing
 from penstock.testing.simulation.landing.pipeline import DirectLedger, Pipeline
 from penstock.testing.simulation.landing.planner import PlannerSession, SteppedCommits
 from penstock.testing.simulation.landing.programs import (
+    CHANGING,
     DEFAULTS,
+    KEEPING,
     OVERRIDES,
     TOPICS,
     Sender,
     change_table,
     request_some,
 )
-from penstock.testing.simulation.landing.promises import LandedPromises, check_books
+from penstock.testing.simulation.landing.promises import (
+    LandedPromises,
+    check_books,
+    check_sql,
+    check_typed,
+    read_table,
+)
 from penstock.testing.simulation.landing.replacements import virtual_landing
 from penstock.testing.simulation.landing.tables_disk import TablesDisk
 from penstock.testing.simulation.machine import Killed, Machine, killed_after
@@ -50,6 +60,7 @@ KILLABLE_ROOMS = ("files", "landing", "proof", "spark", "upkeep", "testing/simul
 MAX_QUIET_ROUNDS = 60
 QUIET_SHARE = 0.01
 WINDOW_S = 60.0
+TYPED = TypedTable("orders", "order", (Column("n", "bigint", "n"),))
 RETAINED_TYPE, RETENTION_S = "click", 2 * 86_400.0
 
 
@@ -85,14 +96,19 @@ class _LandingRun:
         self._sender = Sender(machine, self._daemon, random.Random(f"{seed} content"), messages)
         self._promises = LandedPromises(round(WINDOW_S * 1e6), retained_type=RETAINED_TYPE)
         self._landing = Landing(
-            machine.topics, folder / "tables", duplicate_window=WINDOW_S, max_rows=self._dice.choice([10, 30, 1000])
+            machine.topics,
+            folder / "tables",
+            typed=(TYPED,),
+            duplicate_window=WINDOW_S,
+            max_rows=self._dice.choice([10, 30, 1000]),
         )
         self._layout = self._landing.layout
         settings = Settings(data_dir=folder)
         self._ledger = DirectLedger(self._daemon, settings)
         merge_every = self._dice.choice([0.0, 5.0, 20.0])
-        upkeep = Upkeep(merge_every, self._landing.window, {f"event/{RETAINED_TYPE}": RETENTION_S})
+        upkeep = Upkeep(merge_every, self._landing.window, {f"event/{RETAINED_TYPE}": RETENTION_S}, (TYPED,))
         self._pipeline = Pipeline(self._landing, upkeep, machine.clock, self._new_session, self._ledger)
+        self._disk.interrupt = partial(self._work_of_others, KEEPING)
         self._session: PlannerSession | None = None
         self._kill_at = self._kill_task_at = -1
 
@@ -179,6 +195,8 @@ class _LandingRun:
                     self._disk.lost_commits = fault.amount
                 case LandingKind.LOST_ANSWER:
                     self._disk.lost_answers = fault.amount
+                case LandingKind.OTHER_WRITER:
+                    self._disk.interrupted = fault.amount
                 case LandingKind.LOST_POST:
                     self._ledger.lost_answers = fault.amount
                 case LandingKind.CLOCK_JUMP:
@@ -264,10 +282,12 @@ class _LandingRun:
                 text = request_some(self._layout, self._dice, self._sender, self._promises, table)
             self._record("user", text)
 
-    def _work_of_others(self) -> None:
-        if has_landed_table(self._layout) and self._sender.uuids and self._look():
+    def _work_of_others(self, kinds: Sequence[str] = CHANGING) -> None:
+        if has_landed_table(self._layout) and self._sender.uuids and (before := self._look()):
             with self._disk.another_process():
-                text = change_table(self._layout, self._dice, self._sender, self._promises)
+                text = change_table(self._layout, self._dice, self._sender, kinds)
+                after = read_table(self._layout)
+            self._promises.see_foreign_change(before, after, table_of(self._layout).last_deletion())
             self._record("another program", text)
 
     def _look(self) -> dict[tuple[str, int], Any]:
@@ -277,7 +297,7 @@ class _LandingRun:
     def _come_to_rest(self) -> None:
         """Stop the faults, let everything land, and check it. Raises Broken."""
         disk = self._disk
-        disk.full_for = disk.lost_commits = disk.lost_answers = self._ledger.lost_answers = 0
+        disk.full_for = disk.lost_commits = disk.lost_answers = disk.interrupted = self._ledger.lost_answers = 0
         self._kill_at = self._kill_task_at = -1
         quiet_rounds = 0
         for _ in range(MAX_QUIET_ROUNDS):
@@ -287,6 +307,8 @@ class _LandingRun:
                 break
         else:
             raise Broken(f"no rest after {MAX_QUIET_ROUNDS} rounds without faults")
+        # Order: a stop writes the proofs for SQL.
+        self._stop_pipeline()
         self._check()
         self._record("check", "everything is kept so far")
 
@@ -323,7 +345,14 @@ class _LandingRun:
             topic: TopicReader(self.machine.topics / topic).gaps() for topic in self._daemon.log.names()
         }
         fates = self._promises.check_fates(table, gaps)
-        check_books(self.machine, self._daemon, self._layout, fates, WINDOW_S)
+        # Rows that another program deleted and brought back have no fate, and are named until they are gone.
+        has_strays = any(counts["brought"] for counts in fates.values())
+        check_books(self.machine, self._daemon, self._layout, fates, WINDOW_S, rebuilds=not has_strays)
+        if table:
+            # Rows that other programs delete from ``landed`` stay in typed tables.
+            check_typed(self._layout, TYPED.name, TYPED.type, table, self._promises.foreign | self._promises.brought)
+        if not has_strays:
+            check_sql(self._layout)
 
 
 def _noting(step: Callable[[], str], texts: list[str]) -> str:

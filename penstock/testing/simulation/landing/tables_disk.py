@@ -18,7 +18,7 @@ import deltalake
 from deltalake.exceptions import CommitFailedError
 
 from penstock.landing.storage import parquet_files
-from penstock.testing.simulation.machine import Killed, replaced
+from penstock.testing.simulation.machine import Killed, another_process, replaced
 
 _CHANGES = ("open", "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.truncate", "os.link")
 """Audit events of what a dead process cannot do. Arrow writes on into open files, which no commit names."""
@@ -29,7 +29,7 @@ class TablesDisk:
     """The disk below ``folder``, as the one running pipeline sees it.
 
     ``full_for`` is the number of writes that fail for lack of space; ``lost_answers`` and ``lost_commits`` are the
-    commits of tables that fail after and before they are written.
+    commits of tables that fail after and before they are written; ``interrupt`` is called in ``interrupted`` commits.
     """
 
     current: TablesDisk | None = None
@@ -38,7 +38,8 @@ class TablesDisk:
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self.is_dead = self._is_another = False
-        self.full_for = self.lost_answers = self.lost_commits = 0
+        self.full_for = self.lost_answers = self.lost_commits = self.interrupted = 0
+        self.interrupt: Callable[[], None] = lambda: None
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -98,6 +99,10 @@ class TablesDisk:
             if self.lost_commits:
                 self.lost_commits -= 1
                 raise CommitFailedError("the commit failed")
+            if self.interrupted:
+                self.interrupted -= 1
+                with another_process(), self.another_process():
+                    self.interrupt()
             write(table, *arguments, **options)
             if self.lost_answers:
                 self.lost_answers -= 1
