@@ -190,10 +190,10 @@ class Prover:
             # to the log.
             self._verify(proof.topic, begin, end)  # type: ignore[misc]
         unexplained, gap_counts = in_gaps(missing, [*records.gaps(proof.topic), *reread.absent])
+        agrees = earlier is not None and _agrees(proof, earlier, count_offsets(missing), deleted)
         # The log has expired since the first proof. Its rows cannot be read again, so the first proof counts.
-        if gap_counts and earlier and _agrees(proof, earlier, count_offsets(missing), deleted):
-            proof.counts_by, proof.unaccounted = _earlier_counts(proof, earlier), earlier.unaccounted
-            proof.uuids = {origin: _join_uuids(origin, proof, earlier) for origin in {*proof.uuids, *earlier.uuids}}
+        if earlier and agrees and gap_counts:
+            _take_over(proof, earlier)
             return
         for origin, reasons in gap_counts.items():
             for reason, count in reasons.items():
@@ -203,6 +203,9 @@ class Prover:
         self._enter_duplicates(
             proof, difference(unexplained, [(time, time + 1) for time in reread.segments]), reread.suspects
         )
+        # The same, for the deleted row that a duplicate repeats.
+        if earlier and agrees and len(proof.unaccounted) > len(earlier.unaccounted) and self._lacks_survivors(proof):
+            _take_over(proof, earlier)
 
     def _records(self, topic: str) -> RereadSource:
         return self._kafka if is_partition(topic) and self._kafka is not None else self._log
@@ -246,27 +249,44 @@ class Prover:
 
     def _deleted_survivors(self, proof: Proof, wanted_uuids: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
         """Return when events landed whose rows were deleted since, as the log still has them."""
-        window = as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)])
-        topic = topic_of(proof.topic)
         landed_at: dict[str, list[int]] = {}
-        for name, runs in DeletionRecord(self._layout).runs().items():
-            neighbours = intersection(runs, window)
-            # A repeated message may be in another partition, with about the same offset.
-            if topic_of(name) != topic or not len(neighbours):
-                continue
+        for name, neighbours in self._deleted_neighbours(proof):
             for suspect in self._records(name).read_again(name, neighbours).suspects:
                 if suspect.event and wanted_uuids.get(suspect.event.uuid):
                     landed_at.setdefault(suspect.event.uuid, []).append(suspect.micros)
         return landed_at
 
+    def _lacks_survivors(self, proof: Proof) -> bool:
+        """Report whether the log has lost deleted rows near a range, of which the range may have duplicates."""
+        return any(
+            in_gaps(neighbours, self._records(name).gaps(name))[1]
+            for name, neighbours in self._deleted_neighbours(proof)
+        )
+
+    def _deleted_neighbours(self, proof: Proof) -> Iterator[tuple[str, Runs]]:
+        """Yield the offsets of deleted rows near a range, by topic or partition."""
+        window = as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)])
+        for name, runs in DeletionRecord(self._layout).runs().items():
+            neighbours = intersection(runs, window)
+            # A repeated message may be in another partition, with about the same offset.
+            if topic_of(name) == topic_of(proof.topic) and len(neighbours):
+                yield name, neighbours
+
     def _without_survivor(self, times: Sequence[int], landed: Sequence[int]) -> list[int]:
         return [time for time in times if not self._landed.within(time, landed)]
+
+
+def _take_over(proof: Proof, earlier: Proof) -> None:
+    """Count the offsets without a row as an earlier proof did."""
+    proof.counts_by, proof.unaccounted = _earlier_counts(proof, earlier), earlier.unaccounted
+    proof.uuids = {origin: _join_uuids(origin, proof, earlier) for origin in {*proof.uuids, *earlier.uuids}}
 
 
 def _join_uuids(origin: SourceBucket, proof: Proof, earlier: Proof) -> Counts:
     """Return the uuids of the table today, and of the duplicates as read before they expired."""
     now, before = proof.uuids.get(origin, Counts()), earlier.uuids.get(origin, Counts())
-    return Counts({**{n: c for n, c in before.items() if f".{Name.LANDED}" not in n}, **now})
+    in_table = {n: c for n, c in now.items() if f".{Name.LANDED}" in n}
+    return Counts({**{n: c for n, c in before.items() if f".{Name.LANDED}" not in n}, **in_table})
 
 
 def _agrees(proof: Proof, earlier: Proof, missing: int, deleted: int) -> bool:

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from penstock.landing.journal import Journal
+from penstock.landing.requests.conditions import IN, Condition
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.log import Log, TopicSettings
 from penstock.log.store.gaps import Gap, encode_gap
 from penstock.proof.proofs import Proof, read_proofs, write_proofs
 from penstock.proof.prover import Prover, rebuild
+from penstock.upkeep.deletion.removal import execute_deletions
 from tests.spark.spark_helpers import BUCKET, HandWritten, append, event, flip, landed_event, landed_message
 
 ORIGIN = ("events-udp", BUCKET)
@@ -268,6 +271,19 @@ def test_rebuild_after_expiry_equals_proofs(topics: Path, table: HandWritten) ->
     (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(Gap(0, 4, "expired_read", {"events-udp": {BUCKET: 4}})))
     assert proofs[0].total("duplicate") == 1
     assert list(rebuild(topics, table.layout)) == proofs
+
+
+def test_rebuild_counts_duplicate_of_a_deleted_row_that_the_log_has_lost(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [event(1)], [event(1), b"x"])
+    table.commit({"t": 3}, [landed_event(0, "u1"), landed_message(2)])
+    (commit,) = Journal(table.layout).update()
+    write_proofs(table.layout, 0, Prover(topics, table.layout).prove(commit))
+    request_deletion(table.layout, REQUESTED, [Condition("uuid", IN, ("u1",))])
+    execute_deletions(table.layout, 600_000_000)
+    (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(Gap(0, 1, "expired_read", {"events-udp": {BUCKET: 1}})))
+    (second,) = rebuild(topics, table.layout)
+    assert isinstance(second, Proof)
+    assert (second.counts_by, second.unaccounted) == ({ORIGIN: {"landed.message": 1, "duplicate": 1}}, [])
 
 
 def test_rebuild_trusts_table_over_earlier_proof(topics: Path, table: HandWritten) -> None:
