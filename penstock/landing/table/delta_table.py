@@ -222,8 +222,6 @@ class DeltaTable(TableReader):
         self, table: deltalake.DeltaTable, batch: int, files: Sequence[NewFile], description: Mapping[str, Any]
     ) -> None:
         """Commit a batch that the newest version, ``table``, does not have."""
-        # Only here: merges open typed tables and proofs with the columns of ``landed``.
-        self._check_partitions(table)
         self._check_files_exist(files)
         before, now_ms = table.version(), time.time_ns() // 1_000_000
         metadata = {DESCRIPTION_KEY: json.dumps(description)} if description else None
@@ -232,12 +230,13 @@ class DeltaTable(TableReader):
         )
         tried, is_committed = before, False
         while not is_committed:
+            # Only here: merges open typed tables and proofs with the columns of ``landed``.
+            self._check_partitions(table)
             try:
                 self._write(table, _add_actions(files, now_ms), properties)
                 is_committed = True
             except CommitFailedError:
-                is_committed = self._is_committed(batch)
-                newest = self._table.version()
+                is_committed, newest = self._is_committed(batch), self._table.version()
                 # Another program replaced files at the same time, for which delta-rs refuses the commit of an older
                 # version; new rows do not depend on them.
                 if not is_committed and newest == tried:

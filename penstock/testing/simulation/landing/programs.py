@@ -28,7 +28,7 @@ OVERRIDES = {EXPIRING: TopicSettings(segment_size_limit=2_000, rotate_after=30, 
 MAX_APPENDED = 8
 RECENT_UUIDS, MAX_UNDONE = 40, 4
 KEEPING, CHANGING = ("optimize", "update"), ("delete", "optimize", "update", "restore", "insert", "restore proofs")
-"""What other programs do: changes that keep all rows, and all changes."""
+"""Changes of other programs: with all rows kept, and any."""
 
 
 class Sender:

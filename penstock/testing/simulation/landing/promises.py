@@ -29,7 +29,7 @@ from penstock.testing.simulation.machine import Machine
 from penstock.testing.simulation.promises import Broken, offsets_in
 
 PROOF_SQL = Path(penstock.__file__).parents[1] / "docs" / "proof-sql.md"
-"""In the repository only."""
+"""A page of the repository, which an installed package does not have."""
 Position = tuple[str, int]
 """Topic and offset."""
 
