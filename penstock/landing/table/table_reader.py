@@ -258,7 +258,9 @@ class TableReader:
         removed = frozenset(unquote(str(action["remove"]["path"])) for action in actions if "remove" in action)
         if not added | removed:
             return None
-        engine, operation = (str(info.get(key, "unknown")) for key in ("engineInfo", "operation"))
+        # Trino names itself only here, as in trino-476-NODE.
+        engine = str(info.get("engineInfo") or info.get("clusterId") or "unknown")
+        operation = str(info.get("operation", "unknown"))
         metrics: dict[str, Any] = info.get("operationMetrics") or {}
         updated = next((int(metrics[key]) for key in _UPDATED_ROWS if key in metrics), None)
         return ForeignCommit(version, engine, operation, names, updated, added, removed, _millis(info))
