@@ -18,7 +18,7 @@ from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
-from tests.engines.test_foreign_writers import EARLIEST, LATEST, Shared
+from tests.engines.test_foreign_writers import EARLIEST, LATEST, ROW, Shared
 from tests.engines.trino_server import VERSION, Trino
 from tests.landing.typed.typed_life import WINDOW, Life
 from tests.object_store import BUCKET, S3Server
@@ -137,20 +137,21 @@ def test_rows_that_trino_changes_inserts_and_brings_back(table: TrinoTable) -> N
 
 
 def test_documented_sql_finds_an_altered_row(s3: S3Server, trino: Trino, topics: Path, at_url: Layout) -> None:
-    proved = HandWritten(at_url)
-    proved.commit(
-        {"t": 3, "k/1": 2},
-        [*(landed_event(n, f"u{n}") for n in range(3)), *(landed_message(n, "k", partition=1) for n in range(2))],
-    )
+    proved = HandWritten(at_url, hashed=True)
+    events = [landed_event(n, f"u{n}", **row) for n, row in enumerate((ROW, {}, {"annotations": []}))]
+    proved.commit({"t": 3, "k/1": 2}, [*events, *(landed_message(n, "k", partition=1) for n in range(2))])
     url = TablesUrl(str(at_url.landed).removesuffix("/landed"), at_url.tables, s3.options())
     assert ProofWorker(Landing(topics, url), None).stop(0)
     number = next(NUMBERS)
-    landed = trino.register(f"landed{number}", str(proved.layout.landed))
-    proofs = trino.register(f"proofs{number}", str(proved.layout.proof_table))
+    landed = trino.register(f"landed{number}", str(at_url.landed))
+    proofs = trino.register(f"proofs{number}", str(at_url.proof_table))
     sql = documented_sql("Trino").replace("from landed", f"from {landed}").replace("from proofs", f"from {proofs}")
     assert trino.sql(sql) == []
     trino.sql(f"UPDATE {landed} SET uuid = 'altered' WHERE uuid = 'u1'")
     (difference,) = trino.sql(sql)
-    assert (difference["topic"], difference["slice"], difference["rows"]) == ("t", 0, 0)
+    assert (difference["topic"], difference["offset"], difference["rows"]) == ("t", "1", 0)
     trino.sql(f"UPDATE {landed} SET uuid = 'u1' WHERE uuid = 'altered'")
     assert trino.sql(sql) == []
+    trino.sql(f"UPDATE {landed} SET data = '{{}}' WHERE topic = 'k' AND \"offset\" = 1")
+    (difference,) = trino.sql(sql)
+    assert (difference["topic"], difference["partition"], difference["offset"]) == ("k", 1, "1")
