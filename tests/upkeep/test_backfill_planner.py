@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import deltalake
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.landing.table_schema import FILE_SCHEMA
 from penstock.ledger.balance_from_topics import balance_of
 from penstock.ledger.book.book import Book
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.posts import ClientPost, LandedPost
 from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.proofs import BackfillProof
+from penstock.proof.proofs_table import ProofsTable
 from penstock.proof.prover import rebuild
 from penstock.proof.status import status
 from penstock.spark.pipeline import tidied
@@ -33,6 +38,7 @@ from penstock.upkeep.backfill_planner import (
     request_backfill,
 )
 from penstock.upkeep.trace.tracer import Tracer
+from tests.proof.proof_sql import differences
 from tests.spark.spark_daemon import Daemon, daemon
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
 
@@ -99,6 +105,32 @@ def test_backfill_lands_lost_and_unread_rows_once(
     ]
     assert status(topics, landing.layout, ["*"]).rows == 13
     assert rebuilt_balance(landing) == balance.document()["topics"]
+
+
+@pytest.mark.spark
+def test_rows_of_landing_and_backfill_are_in_the_sums_of_rows(
+    spark: SparkSession, running: Daemon, topics: Path, tmp_path: Path
+) -> None:
+    landing, ledger = Landing(topics, tmp_path / "tables", topic="a", hashed=True), LedgerClient(running.http)
+    land(spark, landing, ledger)
+    request_backfill(landing.layout, survey(landing, "b", 2, 7))
+    land(spark, replace(landing, only_refills=True), ledger)
+    land(spark, replace(landing, topic="*"), ledger)
+    ProofsTable(landing.layout).append()
+    assert differences(landing.layout) == []
+    proofs = deltalake.DeltaTable(str(landing.layout.proof_table)).to_pyarrow_table()
+    assert {*proofs["fate"].to_pylist()} == {"landed", "backfilled"}
+    assert not proofs["row_hashes"].null_count
+    (path,) = [path for path in Path(str(landing.layout.landed)).rglob("*.parquet") if has_offset(path, "b", 3)]
+    rows = pq.read_table(path, partitioning=None).to_pylist()
+    altered = [row | {"payload": b"altered"} if (row["topic"], row["offset"]) == ("b", 3) else row for row in rows]
+    pq.write_table(pa.Table.from_pylist(altered, schema=FILE_SCHEMA), path)
+    assert [(row["topic"], row["offset"]) for row in differences(landing.layout)] == [("b", 3)]
+
+
+def has_offset(path: Path, topic: str, offset: int) -> bool:
+    rows = pq.read_table(path, columns=["topic", "offset"], partitioning=None).to_pylist()
+    return {"topic": topic, "offset": offset} in rows
 
 
 def rows_in_files(landing: Landing) -> Iterator[tuple[str, int]]:
