@@ -79,3 +79,10 @@ def test_retention_is_read_by_kind_and_type(tmp_path: Path) -> None:
 def test_invalid_retention_is_an_error(overrides: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         load(None, overrides, environment={})
+
+
+def test_rows_are_hashed_only_if_the_proof_has_them() -> None:
+    assert not landing_of(load(None, [], {})).hashed
+    assert landing_of(load(None, ["pipeline.proof=rows"], {})).hashed
+    with pytest.raises(ConfigError, match=r"pipeline\.proof"):
+        load(None, ["pipeline.proof=all"], {})
