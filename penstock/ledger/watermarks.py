@@ -99,7 +99,8 @@ def _topic(pages: BookPages, topic: str, landed: TopicFates, losses: _Losses, un
     total_landed = fates.total(Name.LANDED) + removed
     lost = losses.of_topic(pages.logged.get(topic, RowTable()), until)
     for table, name in TABLES.items():
-        rows = fates[name]
-        if rows or removed:
+        rows = max(fates[name], 0)
+        # A deletion that is posted again to a new ledger may come before the landing of its rows.
+        if total_landed > 0 and (rows or removed):
             expected = rows + lost * rows / total_landed + (fates.total(Name.QUARANTINED) if table == "events" else 0)
             yield Watermark(table, topic, until, rows, round(rows / expected, 6) if expected else 1.0)

@@ -83,6 +83,12 @@ def test_quarantined_rows_are_missing_events() -> None:
     assert shares == {"events": 0.9, "messages": 1.0}
 
 
+def test_deletion_before_the_landing_of_its_rows_has_no_watermark() -> None:
+    early = pages()
+    early.landed["t"] = TopicFates(0, 0, CountTable({("in", 60): Counts({"landed.event": -3, "deleted.asked": 3})}))
+    assert watermarks(early, {}, {}, NOW) == []
+
+
 def test_deleted_and_dropped_rows_are_not_missing() -> None:
     lossy = pages(kernel_dropped=10)
     fates = Counts({"landed.event": 9, "deleted.retention": 71, "transformed.dropped": 10})

@@ -119,6 +119,7 @@ class ProofWorker:
         self._has_new_violations = bool(self._violations)
         self._has_warned = False
         self._through: dict[str, int] | None = None
+        self._posted: dict[str, int] = {}
         self._position = self._deletion = 0
         self._complaints = set[Complaint]()
         self._pause = FIRST_PAUSE_S
@@ -266,12 +267,31 @@ class ProofWorker:
         # A daemon that was unavailable may have lost its ledger, so it is asked again what it has.
         if self._through is None:
             self._through, self._position, self._deletion = self._ledger.through(), 0, 0
+            self._posted = {}
             if self._lacks_rolled_up(self._through):
                 for old in rolled_proofs(self._layout):
                     self._post_batch(self._ledger, self._through, old)
-        for position, proved in read_lines_from(self._layout.proofs, ProvedBatch.from_document, self._position):
+        new = list(read_lines_from(self._layout.proofs, ProvedBatch.from_document, self._position))
+        # Order: before a post, which would hide the loss: the ledger knows only the end of the counted offsets.
+        if new and self._posted and not self._check_posted(self._ledger):
+            self._post()
+            return
+        for position, proved in new:
             self._post_batch(self._ledger, self._through, proved)
             self._position = position
+
+    def _check_posted(self, ledger: LedgerPosts) -> bool:
+        """Report whether the ledger has what was posted to it; else all proofs are posted again.
+
+        A daemon that was away between two calls may have lost its ledger. Refused posts are not compared: the posts of
+        a deleted topic are repeated once.
+        """
+        through = ledger.through()
+        if all(end <= through.get(topic, 0) for topic, end in self._posted.items()):
+            return True
+        _LOGGER.warning("the ledger has lost proofs: all are posted again")
+        self._through, self._posted = None, {}
+        return False
 
     def _lacks_rolled_up(self, through: dict[str, int]) -> bool:
         """Report whether the ledger lacks a rolled-up batch, for example after it was lost."""
@@ -340,12 +360,14 @@ class ProofWorker:
         """Store the watermarks for SQL; post faults of other programs' commits."""
         if self._ledger is not None and time.monotonic() >= self._next_publication:
             keep_watermarks(self._layout, self._ledger.watermarks())
+            self._check_posted(self._ledger)
             self._post_complaints(self._ledger)
             self._next_publication = time.monotonic() + PUBLISH_INTERVAL_S
 
     def _post_proof(self, ledger: LedgerPosts, proof: Proof) -> None:
         try:
             ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0)
+            self._posted[proof.topic] = proof.end
         except LedgerRefused as error:  # for example a deleted topic; the proof stays stored
             _LOGGER.error("the ledger refused batch %d of topic %s: %s", proof.batch, proof.topic, error)
         self.progress.with_posts = proof.batch

@@ -88,6 +88,30 @@ def test_lost_ledger_receives_all_proofs_again(tmp_path: Path, landing: Landing)
         assert running.ledger.landed()["t"].through == 2
 
 
+@pytest.mark.parametrize("has_new_batch", [False, True])
+def test_ledger_that_is_lost_between_two_calls_receives_all_proofs_again(
+    tmp_path: Path, landing: Landing, table: HandWritten, has_new_batch: bool
+) -> None:
+    with daemon(tmp_path) as running:
+        http = running.http
+        worker = make(landing, running)
+        assert worker.step()
+    for path in (tmp_path / "topics" / "_ledger").iterdir():
+        path.unlink()
+    with daemon(tmp_path, http) as running:
+        if has_new_batch:
+            table.commit({"t": 3}, [])
+            assert worker.step()
+            assert running.ledger.landed()["t"].counts == {
+                PLACE: {"landed.event": 1, "landed.message": 1, "duplicate": 1}
+            }
+            return
+        worker._next_publication = 0.0
+        assert worker.step()
+        assert worker.step()
+        assert running.ledger.landed()["t"].through == 2
+
+
 def test_corrupt_batch_is_recorded_as_a_gap(tmp_path: Path, topics: Path, table: HandWritten) -> None:
     append(topics, "t", [b"one"], [b"damaged"])
     table.commit({"t": 2}, [landed_message(0)])

@@ -21,6 +21,7 @@ class LandingKind(StrEnum):
     LOST_ANSWER = "lose the answers to so many commits of tables"
     OTHER_WRITER = "let another program change the table within so many commits"
     LOST_POST = "lose so many of the ledger's answers"
+    LOST_LEDGER = "remove the books of the log daemon"
     CLOCK_JUMP = "set the clock forward or back by so many seconds"
     PAUSE = "let so many seconds pass"
 
@@ -41,6 +42,8 @@ _WEIGHTS = {
 _JUMPS_S = (-86_400, -3_000, -5, 5, 500, 3_000, 90_000)
 _PAUSES_S = (30, 70, 130, 700, 30_000, 200_000)
 MAX_LINES = 10_000
+LOST_LEDGER_SHARE, FIRST_OF_LOST_LEDGERS = 0.15, 1_000
+"""Share of seeds that lose the ledger, and the number of this fault, which has draws of its own."""
 
 
 def draw_landing_faults(seed: int, steps: int, only: Iterable[int] | None = None) -> list[Fault]:
@@ -53,6 +56,10 @@ def draw_landing_faults(seed: int, steps: int, only: Iterable[int] | None = None
         if dice.random() < rate:
             kind = dice.choices(kinds, [_WEIGHTS[kind] for kind in kinds])[0]
             faults.append(Fault(len(faults), step, kind, _draw_amount(kind, dice)))
+    dice = random.Random(f"{seed} lost ledger")
+    if dice.random() < LOST_LEDGER_SHARE:
+        faults.append(Fault(FIRST_OF_LOST_LEDGERS, dice.randrange(steps), LandingKind.LOST_LEDGER, 1))
+    faults.sort(key=lambda fault: fault.step)
     chosen = None if only is None else set(only)
     return [fault for fault in faults if chosen is None or fault.number in chosen]
 

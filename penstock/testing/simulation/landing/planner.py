@@ -29,8 +29,6 @@ from penstock.spark.source.landing_ranges import LandingSource, RangeReader
 from penstock.spark.source.slices import Slice
 from penstock.testing.crashes import FakeClock
 
-RETAINED_BATCHES = 100
-"""Plans and commits that stay, as of Spark's ``minBatchesToRetain``."""
 MAX_ATTEMPTS = 4
 """Attempts of a task, as of Spark's ``task.maxFailures``."""
 _TYPES = {"topic": StringType(), "begin": LongType(), "end": LongType(), "again": BooleanType()}
@@ -130,10 +128,13 @@ class _Context:
 
 
 class PlannerSession:
-    """The parts of a Spark session that the landing uses. ``attempt`` runs each attempt of a task."""
+    """The parts of a Spark session that the landing uses. ``attempt`` runs each attempt of a task.
 
-    def __init__(self, clock: FakeClock, attempt: Attempt) -> None:
-        self.clock, self.attempt = clock, attempt
+    ``retained``: plans and commits that stay, as of Spark's ``minBatchesToRetain``.
+    """
+
+    def __init__(self, clock: FakeClock, attempt: Attempt, retained: int) -> None:
+        self.clock, self.attempt, self.retained = clock, attempt, retained
         self.sparkContext = _Context()
         self.query: PlannedQuery | None = None
         self.commits = SteppedCommits()
@@ -239,7 +240,7 @@ class PlannedQuery:
         )
         self._repeats, self._number, self._start = False, number + 1, end
         for folder in ("offsets", "commits"):
-            (self._checkpoint / folder / str(number - RETAINED_BATCHES)).unlink(missing_ok=True)
+            (self._checkpoint / folder / str(number - self._session.retained)).unlink(missing_ok=True)
         return text
 
     def _write(self, folder: str, content: bytes) -> None:

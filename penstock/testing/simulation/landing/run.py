@@ -23,6 +23,7 @@ from penstock.landing.requests.deletions import pending_deletions
 from penstock.landing.table.landed_table import has_landed_table, table_of
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
+from penstock.ledger.book.book_from_topics import TOPIC as LEDGER_TOPIC
 from penstock.log import Gap, TopicReader
 from penstock.spark.query.landing_query import Landing
 from penstock.testing.simulation.daemon import Daemon
@@ -110,6 +111,8 @@ class _LandingRun:
         self._pipeline = Pipeline(self._landing, upkeep, machine.clock, self._new_session, self._ledger)
         self._disk.interrupt = partial(self._work_of_others, KEEPING)
         self._session: PlannerSession | None = None
+        # Draws of their own: recorded runs keep their numbers.
+        self._retained = random.Random(f"{seed} spark").choice([3, 100])
         self._kill_at = self._kill_task_at = -1
 
     @contextmanager
@@ -124,7 +127,7 @@ class _LandingRun:
         return self._session.commits
 
     def _new_session(self) -> PlannerSession:
-        self._session = PlannerSession(self.machine.clock, self._attempt)
+        self._session = PlannerSession(self.machine.clock, self._attempt, self._retained)
         return self._session
 
     def _attempt(self, run: Callable[[], pa.Table]) -> pa.Table | None:
@@ -199,6 +202,9 @@ class _LandingRun:
                     self._disk.interrupted = fault.amount
                 case LandingKind.LOST_POST:
                     self._ledger.lost_answers = fault.amount
+                case LandingKind.LOST_LEDGER:
+                    self._daemon.die()
+                    shutil.rmtree(self.machine.topics / LEDGER_TOPIC, ignore_errors=True)
                 case LandingKind.CLOCK_JUMP:
                     self.machine.clock.jump(fault.amount)
                     self._promises.has_jumped = True

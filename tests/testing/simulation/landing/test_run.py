@@ -1,4 +1,4 @@
-"""The simulated landing keeps its promises for each seed."""
+"""The simulated landing keeps its promises for each seed, and notices bugs that are put back."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from penstock.testing.simulation.landing.run import simulate_landing
+from tests.testing.simulation.landing.bugs import BUGS, Bug
 
-CASES: list[dict[str, Any]] = [{"seed": 12}]
+CASES: list[dict[str, Any]] = [{"seed": 12}, {"seed": 10}]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_landing_keeps_every_promise(seed: int) -> None:
     assert not simulate_landing(seed).broken
 
@@ -35,3 +36,9 @@ def test_seed_gives_the_same_trace_in_every_process() -> None:
     first = traces("1")
     assert "everything is kept" in first
     assert first == traces("2")
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_simulation_notices_a_bug_of_the_landing_that_is_put_back(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    assert simulate_landing(BUGS[bug]).broken
