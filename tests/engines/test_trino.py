@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
+from penstock.config.keys.pipeline import IcebergConfig
 from penstock.config.syntax.tables_url import TablesUrl
-from penstock.landing.requests.deletions import FOREIGN, DeletionRecord, load_deletions
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import FOREIGN, REQUESTED, DeletionRecord, load_deletions, request_deletion
 from penstock.landing.table_paths import Layout
 from penstock.proof.commit_notes import noted_complaints
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
+from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.iceberg.mirror import IcebergMirror, catalog_properties
 from tests.engines.test_foreign_writers import EARLIEST, LATEST, ROW, Shared
 from tests.engines.trino_server import VERSION, Trino
 from tests.landing.typed.typed_life import WINDOW, Life
 from tests.object_store import BUCKET, S3Server
 from tests.proof.proof_sql import documented_sql
 from tests.spark.spark_helpers import HandWritten, landed_event, landed_message
+from tests.upkeep.iceberg.test_mirrored_table import land, uuids
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 NUMBERS = itertools.count()
@@ -155,3 +162,32 @@ def test_documented_sql_finds_an_altered_row(s3: S3Server, trino: Trino, topics:
     trino.sql(f"UPDATE {landed} SET data = '{{}}' WHERE topic = 'k' AND \"offset\" = 1")
     (difference,) = trino.sql(sql)
     assert (difference["topic"], difference["partition"], difference["offset"]) == ("k", 1, "1")
+
+
+def test_iceberg_tables_have_the_same_rows_through_deletions_and_merges(
+    trino: Trino, at_url: Layout, tmp_path: Path
+) -> None:
+    options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"}
+    config = IcebergConfig(catalog="lake", options=options)
+    mirror, life = IcebergMirror(at_url, config, lambda hours: time.time()), Life(at_url)
+    catalog = load_catalog("lake", **catalog_properties(at_url, config))
+
+    def place(table: str) -> str:
+        return catalog.load_table(f"penstock.{table}").location()
+
+    def by_trino() -> list[str]:
+        mirror.step()
+        typed, landed = (
+            trino.register(f"{table}{next(NUMBERS)}", place(table), "iceberg") for table in ("events_click", "landed")
+        )
+        rows = [str(row["uuid"]) for row in trino.sql(f"SELECT uuid FROM {landed} WHERE kind = 'event'")]
+        assert sorted(str(row["uuid"]) for row in trino.sql(f"SELECT uuid FROM {typed}")) == sorted(rows)
+        return sorted(rows)
+
+    for batch in range(4):
+        land(life, batch)
+    assert by_trino() == uuids(0, 1, 2, 3)
+    request_deletion(at_url, REQUESTED, parse_conditions("uuid = '1-1'"))
+    execute_deletions(at_url, WINDOW)
+    compact_table(at_url.landed)
+    assert by_trino() == [uuid for uuid in uuids(0, 1, 2, 3) if uuid != "1-1"]

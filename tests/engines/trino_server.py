@@ -19,8 +19,8 @@ from penstock.testing.pipe import free_ports, wait_until
 
 VERSION, JAVA = "476", "25.0.2.1"
 """This Trino needs Java 24 or later."""
-NEEDED = ("lib/", "plugin/delta-lake/", "secrets-plugin/")
-"""Folders of the server that the catalog needs: the others take 3 GB."""
+NEEDED = ("lib/", "plugin/delta-lake/", "plugin/iceberg/", "secrets-plugin/")
+"""Folders of the server that its catalogs need: the others take 3 GB."""
 FETCH_TIMEOUT_S, START_TIMEOUT_S = 1800.0, 300.0
 CONFIGURATION = """
 coordinator=true
@@ -34,8 +34,6 @@ query.max-memory-per-node=256MB
 memory.heap-headroom-per-node=128MB
 """
 CATALOG = """
-connector.name=delta_lake
-hive.metastore=file
 hive.metastore.catalog.dir={url}/metastore
 fs.native-s3.enabled=true
 s3.endpoint={AWS_ENDPOINT_URL}
@@ -43,8 +41,12 @@ s3.region={AWS_REGION}
 s3.path-style-access=true
 s3.aws-access-key={AWS_ACCESS_KEY_ID}
 s3.aws-secret-key={AWS_SECRET_ACCESS_KEY}
-delta.register-table-procedure.enabled=true
 """
+CATALOGS = {
+    "delta": "connector.name=delta_lake\nhive.metastore=file\ndelta.register-table-procedure.enabled=true\n",
+    "iceberg": "connector.name=iceberg\niceberg.catalog.type=TESTING_FILE_METASTORE\n"
+    "iceberg.register-table-procedure.enabled=true\n",
+}
 OPTIONS = (
     *("-Xmx1200M", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=1", "-XX:+ExitOnOutOfMemoryError"),
     *("--sun-misc-unsafe-memory-access=allow", "--enable-native-access=ALL-UNNAMED"),
@@ -83,7 +85,7 @@ def fetched_java() -> Path:
 
 
 class Trino:
-    """A running server with the catalog ``delta`` of tables in an S3 store; close it, or use it in a ``with``.
+    """A running server with catalogs of Delta and Iceberg tables in an S3 store; close it, or use it in a ``with``.
 
     In S3, because Trino writes to tables in local folders only in its own tests. ``url``: where it keeps its metastore.
     """
@@ -93,7 +95,9 @@ class Trino:
         (self._port,) = free_ports(1)
         self._folder = Path(tempfile.mkdtemp(prefix="trino-"))
         (self._folder / "catalog").mkdir()
-        (self._folder / "catalog" / "delta.properties").write_text(CATALOG.format(url=url, **options))
+        for name, lines in CATALOGS.items():
+            properties = lines + CATALOG.format(url=f"{url}/{name}", **options)
+            (self._folder / "catalog" / f"{name}.properties").write_text(properties)
         configuration = self._folder / "config.properties"
         configuration.write_text(CONFIGURATION.format(port=self._port, folder=self._folder, server=server))
         node = {
@@ -115,7 +119,8 @@ class Trino:
             )
         try:
             wait_until(self._answers, START_TIMEOUT_S, "Trino starts")
-            self.sql(f"CREATE SCHEMA delta.tables WITH (location = '{url}/schema')")
+            for name in CATALOGS:
+                self.sql(f"CREATE SCHEMA {name}.tables WITH (location = '{url}/{name}/schema')")
         except BaseException:
             self.close()
             raise
@@ -131,10 +136,10 @@ class Trino:
         except (OSError, AssertionError):
             return False
 
-    def register(self, name: str, url: str) -> str:
-        """Register a Delta table; return its full name."""
-        self.sql(f"CALL delta.system.register_table('tables', '{name}', '{url}')")
-        return f"delta.tables.{name}"
+    def register(self, name: str, url: str, catalog: str = "delta") -> str:
+        """Register a table by its folder; return its full name."""
+        self.sql(f"CALL {catalog}.system.register_table('tables', '{name}', '{url}')")
+        return f"{catalog}.tables.{name}"
 
     def sql(self, statement: str) -> list[dict[str, Any]]:
         """Return the rows of a statement. Raises AssertionError with Trino's message."""

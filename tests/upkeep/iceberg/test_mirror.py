@@ -15,16 +15,21 @@ from penstock.config.keys.pipeline import IcebergConfig
 from penstock.config.syntax.tables_url import TablesUrl
 from penstock.files.checked_document import write_document
 from penstock.landing.mirror_lag import forget_mirror, is_behind
+from penstock.landing.requests.conditions import parse_conditions
+from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
 from penstock.landing.table_paths import Layout
 from penstock.testing import wait_until
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import remove_old
+from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.iceberg.mirror import IcebergMirror, catalog_properties
 from tests.landing.table.table_rows import write_file
 from tests.landing.typed import typed_life
 from tests.upkeep.iceberg.mirror_life import mirror_of
-from tests.upkeep.iceberg.test_mirrored_table import files_of, iceberg
+from tests.upkeep.iceberg.test_mirrored_table import by_pyiceberg, files_of, iceberg
+from tests.upkeep.iceberg.test_mirrored_table import land as land_clicks
+from tests.upkeep.iceberg.test_mirrored_table import uuids as uuids_of_batches
 from tests.upkeep.test_changes import delete, land, uuids
 
 
@@ -139,3 +144,21 @@ def test_options_of_the_store_become_properties_of_the_catalog(tmp_path: Path) -
 def test_invalid_settings_name_the_key(option: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         load(None, [f"pipeline.iceberg.{option}"], {})
+
+
+def test_tables_in_an_object_store_are_mirrored_through_deletions_and_merges(at_url: Layout, tmp_path: Path) -> None:
+    config = IcebergConfig(catalog="lake", options={"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
+    mirror, life = IcebergMirror(at_url, config, lambda hours: time.time()), typed_life.Life(at_url)
+    catalog = load_catalog("lake", **catalog_properties(at_url, config))
+    for batch in range(4):
+        land_clicks(life, batch)
+    mirror.step()
+    assert by_pyiceberg(catalog.load_table("penstock.landed")) == uuids_of_batches(0, 1, 2, 3)
+    request_deletion(at_url, REQUESTED, parse_conditions("uuid = '1-1'"))
+    execute_deletions(at_url, 600_000_000)
+    compact_table(at_url.landed)
+    mirror.step()
+    expected = [uuid for uuid in uuids_of_batches(0, 1, 2, 3) if uuid != "1-1"]
+    assert by_pyiceberg(catalog.load_table("penstock.landed")) == expected
+    clicks = catalog.load_table("penstock.events_click").scan().to_arrow()
+    assert sorted(map(str, clicks["uuid"].to_pylist())) == expected
