@@ -9,9 +9,11 @@ import pytest
 
 from penstock.landing.writing import batch_commit
 from penstock.proof.prover import Prover
+from penstock.spark.query import landing_query
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.upkeep.deletion import foreign
 from penstock.upkeep.deletion.returned_rows import ReturnedRows
+from penstock.upkeep.repair import checkpoint_repair
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 
@@ -31,6 +33,12 @@ def trust_posts_to_a_lost_ledger(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProofWorker, "_check_posted", lambda self, ledger: True)
 
 
+def forget_missing_batch(patch: pytest.MonkeyPatch) -> None:
+    """Go on after a batch that Spark has recorded as done, and that is not in the table."""
+    for module in (checkpoint_repair, landing_query):
+        patch.setattr(module, "repeat_missing_batch", lambda layout, table: [])
+
+
 def forget_other_tasks(patch: pytest.MonkeyPatch) -> None:
     """Land an event once for each task that has it."""
 
@@ -44,6 +52,7 @@ BUGS: dict[Bug, int] = {
     keep_returned_rows: 0,
     forget_survivors_that_expired: 12,
     trust_posts_to_a_lost_ledger: 10,
+    forget_missing_batch: 5,
     forget_other_tasks: 1,
 }
 """A seed that notices each bug."""
