@@ -265,15 +265,15 @@ class ProofWorker:
         if self._ledger is None:
             return
         # A daemon that was unavailable may have lost its ledger, so it is asked again what it has.
-        if self._through is None:
+        if is_first := self._through is None:
             self._through, self._position, self._deletion = self._ledger.through(), 0, 0
-            self._posted = {}
+            self._posted = dict(self._through)
             if self._lacks_rolled_up(self._through):
                 for old in rolled_proofs(self._layout):
                     self._post_batch(self._ledger, self._through, old)
         new = list(read_lines_from(self._layout.proofs, ProvedBatch.from_document, self._position))
         # Order: before a post, which would hide the loss: the ledger knows only the end of the counted offsets.
-        if new and self._posted and not self._check_posted(self._ledger):
+        if new and not is_first and not self._check_posted(self._ledger):
             self._post()
             return
         for position, proved in new:
@@ -281,7 +281,7 @@ class ProofWorker:
             self._position = position
 
     def _check_posted(self, ledger: LedgerPosts) -> bool:
-        """Report whether the ledger has what was posted to it; else all proofs are posted again.
+        """Report whether the ledger has what it had, and what was posted; else all proofs are posted again.
 
         A daemon that was away between two calls may have lost its ledger. Refused posts are not compared: the posts of
         a deleted topic are repeated once.

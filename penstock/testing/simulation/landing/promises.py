@@ -142,6 +142,11 @@ class LandedPromises:
             if row.uuid:
                 lasting[topic, row.uuid].append((row.micros, offset))
         self._check_survivors(lasting)
+        # A row may land and be deleted between two looks at the table.
+        for topic, rows in self.rows.items():
+            for offset, row in rows.items():
+                if row.uuid and (topic, offset) not in self.seen and self._may_be_deleted((topic, offset)):
+                    lasting[topic, row.uuid].append((row.micros, offset))
         fates: dict[str, Counter[str]] = {}
         for topic, rows in self.rows.items():
             counts = fates[topic] = Counter[str]()
