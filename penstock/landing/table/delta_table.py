@@ -209,6 +209,13 @@ class DeltaTable(TableReader):
         if isinstance(self.folder, ObjectPath) and self._opened is not None:
             check_writer(self._opened.metadata().configuration, self.folder)
 
+    def through(self, batch: int) -> list[TableFile]:
+        """Return the files, without files of later batches."""
+        # Order: the files first. A batch that lands in between is then a later one without files.
+        files = self.active()
+        later = {name for _, names in self.files(batch + 1) for name in names}
+        return [file for file in files if file not in later]
+
     def commit(self, batch: int, files: Sequence[NewFile], description: Mapping[str, Any] = NO_DESCRIPTION) -> None:
         """Commit a batch, unless the table has it already; ``description`` is stored as JSON in the commit.
 

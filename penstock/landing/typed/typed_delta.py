@@ -83,11 +83,6 @@ class TypedDelta(DeltaTable):
         """Commit files that belong to no batch."""
         self._replace([], files, CommitProperties(custom_metadata=OWN_COMMIT_MARK), changed=True)
 
-    def through(self, batch: int) -> list[TableFile]:
-        """Return the files, without files of later batches."""
-        later = {name for _, names in self.files(batch + 1) for name in names}
-        return [file for file in self.active() if file not in later]
-
     def before(self, batch: int) -> list[TableFile]:
         """Return the files, without files of a batch that is done again."""
         files_of_batch = {*self._files_of_batch(batch)} if self.newest() >= batch else set()

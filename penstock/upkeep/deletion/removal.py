@@ -96,6 +96,8 @@ class Removal:
         table = DeltaTable(self.layout.landed)
         # Order: first. A table that no deletion can be written to is refused before typed tables lose rows.
         table.check_features(deletes=self.deletion.version is None)
+        # Order: before the landed offsets. Rows that land from here on stay: they would be deleted without a count.
+        batch = table.newest()
         may_hold_copies = may_hold_deleted_rows(self.layout, table)
         if may_hold_copies:
             self.rows.counted = DeletionRecord(self.layout).readable_runs()
@@ -106,12 +108,11 @@ class Removal:
         landed_keys = LandedKeys.load(self.layout.keys, self.window)
         self.latest = landed_keys.newest_by_stream() if landed_keys else {}
         if self.deletion.version is not None:
-            self._account(table, self.deletion.version)
+            self._account(table, batch, self.deletion.version)
             return
         conditions = self.deletion.conditions
-        prepare_files(table, table.active, partial(matching_rows, conditions=conditions))
-        names, batch = _snapshot(table)
-        masks = [(name, matching_rows(self.layout.landed, name, conditions)) for name in names]
+        prepare_files(table, partial(table.through, batch), partial(matching_rows, conditions=conditions))
+        masks = [(name, matching_rows(self.layout.landed, name, conditions)) for name in table.through(batch)]
         masks = [(name, mask) for name, mask in masks if mask.any()]
         if masks and may_hold_copies:
             self.rows.copied = remaining_copies(self.layout, table, masks)
@@ -121,13 +122,12 @@ class Removal:
             self._record(batch, typed, replaced)
             table.delete(self.deletion.number, replaced, written)
 
-    def _account(self, table: DeltaTable, version: int) -> None:
+    def _account(self, table: DeltaTable, batch: int, version: int) -> None:
         """Record the rows that another program's commit deleted, and commit the deletion's number alone.
 
         If its files cannot be read now, the record has no rows, and the commit is looked at again later: deletions are
         done in order, so this one would stop all that follow.
         """
-        _, batch = _snapshot(table)
         replaced: list[str] | None = None
         if (commit := table.foreign_commit(version)) is not None:
             try:
@@ -177,16 +177,6 @@ class Removal:
 
     def _within_window(self, events: Sequence[EventsSeen]) -> Iterator[EventsSeen]:
         return within_window(events, self.window, self.latest, self.latest_time)
-
-
-def _snapshot(table: DeltaTable) -> tuple[list[TableFile], int]:
-    """Return the files of the table and the newest batch in them."""
-    while True:
-        batch = table.newest()
-        names = table.active()
-        # The pipeline may commit between the two reads; then both are read again.
-        if table.newest() == batch:
-            return names, batch
 
 
 def expired(ages: dict[str, float], now: float) -> list[list[Condition]]:

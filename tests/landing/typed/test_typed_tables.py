@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,6 +154,22 @@ def test_repeated_batch_replaces_its_first_attempt(layout: Layout, repeated: lis
     Life(layout).land(1, [source(repeated)])
     Life(layout).land(2, [source([(9, event("z"))])])
     assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+
+def test_files_through_a_batch_are_without_a_batch_that_lands_in_between(layout: Layout) -> None:
+    life = Life(layout)
+    life.land(0, [source([(0, event("a"))])])
+
+    class Slow(TypedDelta):
+        def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
+            batches = [*super().files(from_batch)]
+            life.land(1, [source([(1, event("b"))])])
+            return iter(batches)
+
+    table = Slow(layout.typed("click"))
+    before = table.active()
+    assert table.through(0) == before
+    assert len(table.active()) == 2
 
 
 def test_batch_ahead_is_not_merged(layout: Layout) -> None:

@@ -179,6 +179,31 @@ def test_batch_that_lands_during_deletion_stays(
     assert table_of(table.layout).newest() == 2
 
 
+@pytest.mark.parametrize("step", ["landed_offsets", "prepare_files", "delete_typed_rows"])
+def test_batch_that_lands_before_the_rows_are_read_stays(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    real = getattr(removal, step)
+
+    def slow(*arguments: Any) -> Any:
+        result = real(*arguments)
+        table.commit({"t": 11}, [landed_event(9, "u9", host="x"), landed_event(10, "u10", host="y")])
+        return result
+
+    layout = table.layout
+    deltalake.DeltaTable(str(layout.landed)).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    first = table_of(layout).version()
+    monkeypatch.setattr(removal, step, slow)
+    request_deletion(layout, REQUESTED, parse_conditions("host = 'x'"))
+    execute_deletions(layout, WINDOW)
+    assert read_offsets(layout) == [2, 3, 6, 7, 8, 9, 10]
+    feed = pa.table(deltalake.DeltaTable(str(layout.landed)).load_cdf(starting_version=first)).to_pylist()
+    changes = sorted((row["_change_type"], row["offset"]) for row in feed)
+    assert changes == [("delete", 0), ("delete", 1), ("delete", 5), ("insert", 9), ("insert", 10)]
+    (record,) = DeletionRecord(layout).deletions
+    assert DeletionRecord(layout).rows(record.number) == 3
+
+
 def test_merge_waits_for_deletion(topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
     real, merging = removal.write_record, threading.Thread(target=compact_table, args=[table.layout.landed])
 
