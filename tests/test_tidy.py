@@ -297,7 +297,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/console/pages/listeners.py": "tests/system/test_console.py",
     "penstock/console/pages/not_found.py": "tests/system/test_newcomer.py",
     "penstock/console/pages/overview.py": "tests/system/test_console.py",
-    "penstock/console/pages/pipeline.py": "tests/system/test_console.py",
     "penstock/console/pages/quarantine.py": "tests/system/test_newcomer.py",
     "penstock/console/pages/panels/receipt.py": "tests/system/test_newcomer.py",
     "penstock/console/pages/panels/send_message.py": "tests/system/test_newcomer.py",

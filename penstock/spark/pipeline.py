@@ -516,17 +516,18 @@ def _wait_until_passes(
     check: Callable[[], object], errors: tuple[type[Exception], ...], passed: str, stop: threading.Event
 ) -> None:
     """Wait until a check raises none of ``errors``, so that the supervisor does not restart the pipeline in vain."""
-    former = ""
+    causes = set[str]()
     while not stop.wait(FEATURE_POLL_S):
         try:
             check()
             _LOGGER.info("%s: restarting the pipeline", passed)
             return
         except errors as error:
-            # Once for each cause: it may change while the pipeline waits, as from a stopped broker to a password.
-            if (text := str(error)) != former:
+            # Once for each cause: it may change while the pipeline waits, as from a stopped broker to a password, and
+            # alternates between the brokers of a cluster.
+            if (text := str(error)) not in causes:
                 _LOGGER.warning("the pipeline still waits: %s", text)
-            former = text
+            causes.add(text)
 
 
 if __name__ == "__main__":

@@ -112,6 +112,8 @@ def topics(pipeline_status: Status, daemon: Daemon) -> str:
     more = len(existing) - len(cells)
     heads = ["topic", "end", "landed", "proved", "rows behind", "time behind"]
     rest = f'<div class="dim">and {exact(more)} more topics with less lag</div>' if more else ""
+    if not cells and pipeline_status.problem:
+        return '<div class="dim">Not known as long as the pipeline has the problem above.</div>'
     if not cells:
         return f'<div class="dim">No topics yet. Send a message: {command_html("echo hello | penstock send")}</div>'
     return table(heads, cells, {1, 2, 3, 4, 5}) + rest

@@ -32,9 +32,10 @@ class Administration:
     """An administrative client of one cluster. ``kafka``: properties of librdkafka. Any thread."""
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._kafka: dict[str, Any] = {**kafka, "log_level": "0", "error_cb": self._note}
+        # The client refers to an object apart from this one: in a cycle, its sockets outlive its last use.
+        self._errors = _ConnectionErrors()
+        self._kafka: dict[str, Any] = {**kafka, "log_level": "0", "error_cb": self._errors.note}
         self._client: AdminClient | None = None
-        self._connection_error = ""
 
     @contextmanager
     def requests(self, missing: str) -> Iterator[AdminClient]:
@@ -42,7 +43,7 @@ class Administration:
         client = self._client or AdminClient(self._kafka)
         # Order: errors of connections that were lost before these requests are not their cause.
         client.poll(0)
-        self._connection_error = ""
+        self._errors.text = ""
         try:
             yield client
             self._client = client
@@ -56,13 +57,20 @@ class Administration:
 
     def _cause(self, error: Exception) -> str:
         is_unanswered = not isinstance(error, KafkaException) or error.args[0].code() in _UNANSWERED
-        if is_unanswered and self._connection_error:
-            return self._connection_error
+        if is_unanswered and self._errors.text:
+            return self._errors.text
         return str(error.args[0].str() if isinstance(error, KafkaException) else error) or "no answer in time"
 
-    def _note(self, error: KafkaError) -> None:
+
+class _ConnectionErrors:
+    """The newest error of a client's connections that explains a failure."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             return
         # After a refused handshake librdkafka also reports the connection that was closed by it, which explains less.
-        if not (self._connection_error and _CLOSED.search(error.str())):
-            self._connection_error = _STATE.sub("", error.str())
+        if not (self.text and _CLOSED.search(error.str())):
+            self.text = _STATE.sub("", error.str())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ import pytest
 from penstock.kafka.broker import Broker
 from penstock.kafka.client.administration import Administration
 from penstock.kafka.errors import KafkaAway
+from penstock.landing.from_kafka.partitions import KafkaPartitions
 from penstock.testing.pipe import wait_until
 from tests.conftest import QUICK_JAVA
 
@@ -69,6 +71,18 @@ def test_causes_of_former_requests_are_forgotten_and_a_broker_is_asked_again(tmp
         finally:
             os.kill(broker.pid, signal.SIGCONT)
         wait_until(answers, 30)
+
+
+def test_client_closes_its_sockets_with_its_last_use(kafka_broker: Broker) -> None:
+    """Without a garbage collection: a page of the console, or a check, has a client of its own each time."""
+    gc.disable()
+    try:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(5):
+            KafkaPartitions({"bootstrap.servers": kafka_broker.address}).views(["*"])
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, 30)
+    finally:
+        gc.enable()
 
 
 def test_timeout_of_the_caller_is_no_answer_in_time() -> None:
