@@ -28,10 +28,14 @@ _YEAR_ONE_US = 62_135_596_800_000_000
 """Microseconds from the year 1 to 1970: no time is negative, so that every engine divides alike, and -1 is null."""
 _ROUNDING_US = 500
 """Trino rounds Delta's times to milliseconds."""
+MAX_JOINED_BYTES = 256 << 20
+"""Limit: bytes of rows that are joined at once; Arrow's offsets count to 2 GiB, and a file's batch may have more."""
 
 
 def row_hashes(rows: pa.RecordBatch, kind: str, day: str) -> RowHashes:
     """Return the hash of each row of a folder of the table; missing columns count as null."""
+    if rows.nbytes > MAX_JOINED_BYTES and (half := rows.num_rows // 2):
+        return np.concatenate([row_hashes(part, kind, day) for part in (rows.slice(0, half), rows.slice(half))])
     existing = {*rows.schema.names}
     parts: list[Any] = [b"".join(VALUE + folder.encode() if folder else NULL for folder in (kind, day))]
     for name in (*TEXTS, "annotations", *BYTES):

@@ -17,6 +17,7 @@ from deltalake.transaction import CommitProperties, Transaction
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from penstock.landing import row_hashes
 from penstock.landing.requests.backfill_requests import write_request
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
@@ -140,6 +141,17 @@ def test_row_that_was_removed_or_is_there_twice_is_named(proved: Path, tmp_path:
     alter(layout, "message", offset, {}, times=times)
     (difference,) = differences(layout)
     assert (difference["partition"], difference["offset"], difference["rows"]) == (1, offset, times - 1)
+
+
+def test_rows_that_are_too_large_to_be_joined_at_once_have_the_same_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pa.RecordBatch.from_pylist(
+        [{"data": "x" * n, "payload": b"y" * n, "timestamp": AT, "annotations": [("n", str(n))]} for n in range(40)],
+        schema=FILE_SCHEMA,
+    )
+    expected = row_hashes.row_hashes(rows, "event", "2026-01-31").tolist()
+    monkeypatch.setattr(row_hashes, "MAX_JOINED_BYTES", 200)
+    assert row_hashes.row_hashes(rows, "event", "2026-01-31").tolist() == expected
+    assert len({*expected}) == 40
 
 
 def test_two_altered_rows_of_a_slice_are_found_and_not_named(proved: Path, tmp_path: Path) -> None:
