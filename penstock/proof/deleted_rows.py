@@ -161,12 +161,16 @@ def landed_offsets(layout: Layout, table: TableReader, before_version: int | Non
     land later. From the first to the last offset of a topic: damaged lines of the journal leave no hole.
     """
     commits = list(read_journal(layout))
+    if before_version is not None:
+        # A line for several batches, of which Spark has forgotten the plans, has the version of the newest: those
+        # before this version are in the log of the table.
+        commits = [commit for commit in commits if _is_before(commit, before_version)]
     since = table.log_since(commits[-1].batch if commits else -1)
     # The journal may be behind the table: the commits say the ranges of the batches that it does not have yet.
     # A commit without them was made while the plans of Spark were gone: then no row is taken for another program's.
     if not since.is_complete or not all(batch.description.get("ranges") for batch in since.batches):
         return None
-    spans = [commit.spans() for commit in commits if before_version is None or _is_before(commit, before_version)]
+    spans = [commit.spans() for commit in commits]
     spans += [
         {name: (int(begin), int(end)) for name, (begin, end) in batch.description["ranges"].items()}
         for batch in since.batches

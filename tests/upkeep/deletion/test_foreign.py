@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.landing.journal import Journal
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import (
     FOREIGN,
@@ -803,3 +804,20 @@ def test_deletions_and_returned_rows_in_an_object_store_are_found_from_the_first
     foreign.update_incremental()
     rows = pa.table(foreign.scan(columns=["uuid"]))["uuid"].to_pylist()
     assert sorted(map(str, rows)) == ["u0", "u1", "u3", "u4"]
+
+
+def test_deletion_between_batches_that_one_line_of_the_journal_names_is_counted(topics: Path, tmp_path: Path) -> None:
+    """Spark has forgotten the plan of the first one: the line has the version of the second, behind the deletion."""
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
+    append(topics, "t", [event(number) for number in range(4)])
+    table.commit({"t": 2}, [landed_event(number, f"u{number}") for number in range(2)])
+    deltalake.DeltaTable(str(table.layout.landed)).delete("uuid = 'u1'")
+    table.commit({"t": 4}, [landed_event(number, f"u{number}") for number in (2, 3)])
+    for folder in ("commits", "offsets"):
+        (table.layout.checkpoint / folder / "0").unlink()
+    (line,) = Journal(table.layout).update()
+    assert (line.batch, line.spans()) == (1, {"t": (0, 4)})
+    assert note_foreign_changes(table.layout) == 1
+    execute_deletions(table.layout, WINDOW)
+    record = DeletionRecord(table.layout)
+    assert [record.rows(deletion.number) for deletion in record.deletions] == [1]

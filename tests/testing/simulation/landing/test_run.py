@@ -12,7 +12,7 @@ import pytest
 from penstock.testing.simulation.landing.run import simulate_landing
 from tests.testing.simulation.landing.bugs import BUGS, Bug
 
-CASES: list[dict[str, Any]] = [{"seed": 12}, {"seed": 10}, {"seed": 4002}]
+CASES: list[dict[str, Any]] = [{"seed": 12}, {"seed": 10}, {"seed": 4002}, {"seed": 5002}]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
 
