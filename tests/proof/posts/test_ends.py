@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.kafka.broker import Broker
-from penstock.landing.from_kafka import partitions
+from penstock.kafka.client import administration
 from penstock.ledger.hosts import kafka_hosts
 from penstock.ledger.hosts.kafka_hosts import KafkaPost, KafkaReport
 from penstock.proof.posts import ends as ends_posts
@@ -34,13 +34,13 @@ def test_ends_are_posted_by_one_client_and_more_often_for_a_host(
     topic = topics.new()
     topics.plain(topic, [b"a", b"b", b"c"])
     clients: list[object] = []
-    make_client = partitions.AdminClient
+    make_client = administration.AdminClient
 
     def count_client(properties: dict[str, str]) -> object:
         clients.append(properties)
         return make_client(properties)
 
-    monkeypatch.setattr(partitions, "AdminClient", count_client)
+    monkeypatch.setattr(administration, "AdminClient", count_client)
     with daemon(tmp_path) as running:
         register, ledger = running.ledger.kafka_hosts, LedgerClient(running.http)
         posts = EndsPosts({"bootstrap.servers": kafka_broker.address}, [topic], tmp_path / "pipeline.json")
