@@ -40,7 +40,8 @@ class Administration:
     @contextmanager
     def requests(self, missing: str) -> Iterator[AdminClient]:
         """Yield the client. Raises KafkaAway for its errors, as "Kafka at ADDRESS ``missing``: why"."""
-        client = self._client or AdminClient(self._kafka)
+        # A client without messages that wait is false: it has a length.
+        client = AdminClient(self._kafka) if self._client is None else self._client
         # Order: errors of connections that were lost before these requests are not their cause.
         client.poll(0)
         self._errors.text = ""
