@@ -49,18 +49,23 @@ class Administration:
             yield client
             self._client = client
         except (KafkaException, TimeoutError) as error:
+            # The frames of its traceback hold the client, and a failed future, which holds the error: a cycle.
+            error.__traceback__ = None
             # Workaround: after a broker was stopped for long, a client fails for 10 s and more once it answers again
             # (librdkafka 2.x); a new one connects at once.
-            self._client = None
+            self._client = None if _is_unanswered(error) else client
             client.poll(0)
             address = self._kafka.get("bootstrap.servers")
             raise KafkaAway(f"Kafka at {address} {missing}: {self._cause(error)}") from None
 
     def _cause(self, error: Exception) -> str:
-        is_unanswered = not isinstance(error, KafkaException) or error.args[0].code() in _UNANSWERED
-        if is_unanswered and self._errors.text:
+        if _is_unanswered(error) and self._errors.text:
             return self._errors.text
         return str(error.args[0].str() if isinstance(error, KafkaException) else error) or "no answer in time"
+
+
+def _is_unanswered(error: Exception) -> bool:
+    return not isinstance(error, KafkaException) or error.args[0].code() in _UNANSWERED
 
 
 class _ConnectionErrors:
