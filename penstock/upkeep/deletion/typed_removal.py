@@ -94,25 +94,32 @@ def prepare_files(table: DeltaTable, listed: Callable[[], Sequence[TableFile]], 
     for file in [file for file in with_vectors if mask_of(table.folder, file).any()]:
         apply_vector(table, file)
     if table.has_change_feed:
-        for file in listed():
-            mask = mask_of(table.folder, file)
-            if mask.any() and not mask.all():
-                _isolate_rows(table, file, mask)
+        _isolate_rows(table, listed(), mask_of)
 
 
-def _isolate_rows(table: DeltaTable, file: TableFile, mask: Mask) -> None:
-    """Divide a file into one with the rows of a mask and one with all others.
+def _isolate_rows(table: DeltaTable, files: Sequence[TableFile], mask_of: MaskOf) -> None:
+    """Divide each file with rows to delete and others into a file with the first and a file with the others.
 
     Order: before the deletion, in a commit that changes no row. The deletion then removes whole files, which a change
     data feed shows as exactly their rows; a file that replaces another one is shown with all of its rows.
-    Crash: a file that was divided and whose rows are not deleted yet is divided already for the next attempt.
+    Crash: files that were divided and whose rows are not deleted yet are divided already for the next attempt.
     """
-    try:
-        with removed_on_failure(table) as written:
-            for part in (mask, ~mask):
-                written.append(copy_rows(table.folder, file, part, form=table.form))
-            table.replace([file], written)
-    except (pa.ArrowInvalid, OSError) as error:
-        # The deletion itself decides what happens to a damaged file.
-        if not is_missing_or_damaged(error):
-            raise
+    divided = list[TableFile]()
+    with removed_on_failure(table) as written:
+        for file in files:
+            mask = mask_of(table.folder, file)
+            if mask.any() and not mask.all():
+                try:
+                    with removed_on_failure(table) as parts:
+                        for part in (mask, ~mask):
+                            parts.append(copy_rows(table.folder, file, part, form=table.form))
+                except (pa.ArrowInvalid, OSError) as error:
+                    # The deletion itself decides what happens to a damaged file.
+                    if not is_missing_or_damaged(error):
+                        raise
+                    continue
+                written += parts
+                divided.append(file)
+        # One commit for all: each costs time in proportion to the files of the table.
+        if divided:
+            table.replace(divided, written)

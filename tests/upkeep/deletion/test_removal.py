@@ -197,6 +197,7 @@ def test_batch_that_lands_before_the_rows_are_read_stays(
     request_deletion(layout, REQUESTED, parse_conditions("host = 'x'"))
     execute_deletions(layout, WINDOW)
     assert read_offsets(layout) == [2, 3, 6, 7, 8, 9, 10]
+    assert table_of(layout).version() == first + len(["the rows in files of their own", "the batch", "the deletion"])
     feed = pa.table(deltalake.DeltaTable(str(layout.landed)).load_cdf(starting_version=first)).to_pylist()
     changes = sorted((row["_change_type"], row["offset"]) for row in feed)
     assert changes == [("delete", 0), ("delete", 1), ("delete", 5), ("insert", 9), ("insert", 10)]
