@@ -30,10 +30,11 @@ from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penstock.config import Settings
-    from penstock.proof.status import StatusSource
+    from penstock.proof.status import Status, StatusSource
 
 STATUS_RETRY_S = 3.0
 """Time to wait for a log daemon that does not answer."""
@@ -90,9 +91,8 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 
 @pipeline.command()
 def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
-    """Report lag, rate and proof of the pipeline."""
+    """Report lag, rate and proof of the pipeline; status 1 if Kafka does not answer."""
     from penstock.landing.daemon_connection import configured_connection
-    from penstock.landing.damaged_files import PUT_BACK
     from penstock.landing.table_paths import Layout
     from penstock.ledger.receipt import not_started_in
     from penstock.proof.kafka_records import kafka_partitions
@@ -118,7 +118,18 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     if as_json:
         others = {"silent": silent, "not_started": missing, "unreadable": unreadable}
         print(json.dumps(report.document() | others, indent=2))
-        return
+    else:
+        _show(report, silent, missing, unreadable)
+    if report.problem and not report.topics:
+        # Without an answer of Kafka the lag is unknown: a script must not take it for zero.
+        sys.exit(1)
+
+
+def _show(
+    report: Status, silent: Mapping[str, float], missing: Sequence[Mapping[str, str]], unreadable: Sequence[str]
+) -> None:
+    from penstock.landing.damaged_files import PUT_BACK
+
     running = ("failing" if report.failure else "running") if report.running else "not running"
     if report.stopped_pid:
         running = f"stopped (continue it: kill -CONT {report.stopped_pid})"

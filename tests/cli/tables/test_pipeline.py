@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -54,6 +55,17 @@ def test_status_imports_no_engine_that_it_does_not_need(topics: Path, table: Han
     assert shown.output.splitlines()[-1].split()[:5] == ["t", "4", "3", "3", "1"]
     unneeded = {"pyspark", "deltalake", "duckdb", "pyarrow.dataset", "grpc", "pandas", "confluent_kafka", "httpx"}
     assert not unneeded & shown.modules
+
+
+def test_status_without_an_answer_of_kafka_shows_why_and_fails(tmp_path: Path) -> None:
+    """A script that sums the lag must not read zero."""
+    (tmp_path / "penstock-data").mkdir()
+    options = ("-o", "pipeline.source=kafka", "-o", "pipeline.kafka.bootstrap.servers=127.0.0.1:1")
+    shown = run("pipeline", "status", "--json", *options, folder=tmp_path)
+    assert shown.status == 1
+    document = json.loads(shown.output)
+    assert (document["running"], document["topics"]) == (False, [])
+    assert document["problem"].startswith("Kafka at 127.0.0.1:1 does not answer")
 
 
 def test_syntax_error_of_query_is_one_error_line(tmp_path: Path) -> None:
