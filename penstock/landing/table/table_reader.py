@@ -29,6 +29,8 @@ from penstock.landing.table.table_file import Mask, TableFile, count_rows
 from penstock.landing.table_schema import LANDED
 
 DELTA_LOG = "_delta_log"
+MAX_COMMITS_AT_URL = 10_000
+"""Limit: each commit is a request, so that a first look at a table in a store takes minutes, not hours."""
 APPLICATION = "penstock"
 DELETIONS_APPLICATION = "penstock.deletions"
 DESCRIPTION_KEY = "penstock"
@@ -186,12 +188,13 @@ class TableReader:
     def first_version(self) -> int:
         """Return the oldest version whose commit is still in the log; the newest if it has none.
 
-        Limit: lists the log of a table at a URL, which is a request for each 1,000 files.
+        Of a table at a URL, one of the newest ``MAX_COMMITS_AT_URL``.
         """
-        log = self._log
+        log, newest = self._log, self.version()
         names = log.names() if isinstance(log, ObjectPath) else [path.name for path in list_commits(log)]
         numbers = filter(str.isdecimal, (name.removesuffix(".json") for name in names))
-        return min(map(int, numbers), default=self.version())
+        oldest = min(map(int, numbers), default=newest)
+        return max(oldest, newest - MAX_COMMITS_AT_URL) if isinstance(log, ObjectPath) else oldest
 
     def files(self, from_batch: int = 0) -> Iterator[tuple[int, list[str]]]:
         """Yield each batch with its files, ascending, as far back as ``batches``."""

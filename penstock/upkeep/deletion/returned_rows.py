@@ -74,7 +74,7 @@ def foreign_commits_since(table: TableReader, first: int, *, everything: bool) -
 
     ``everything``: also behind versions that the log no longer has.
     """
-    if everything and not _has_version(table, first):
+    if everything and not (first and _has_version(table, first)):
         # A table that was created again, or put back from a copy, has begun at lower versions.
         first = max(first if first <= table.version() + 1 else 0, table.first_version())
     commits, version = list[ForeignCommit](), first

@@ -821,3 +821,17 @@ def test_deletion_between_batches_that_one_line_of_the_journal_names_is_counted(
     execute_deletions(table.layout, WINDOW)
     record = DeletionRecord(table.layout)
     assert [record.rows(deletion.number) for deletion in record.deletions] == [1]
+
+
+def test_first_look_at_a_table_in_an_object_store_reads_a_limited_number_of_commits(
+    at_url: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert at_url.store is not None
+    table = HandWritten(at_url)
+    table.commit({"t": 5}, [landed_event(number, f"u{number}") for number in range(5)])
+    foreign = deltalake.DeltaTable(str(at_url.landed), storage_options=at_url.store.storage_options())
+    for number in range(3):
+        foreign.delete(f"uuid = 'u{number}'")
+    monkeypatch.setattr("penstock.landing.table.table_reader.MAX_COMMITS_AT_URL", 2)
+    assert note_foreign_changes(at_url) == 2
+    assert note_foreign_changes(at_url) == 0
