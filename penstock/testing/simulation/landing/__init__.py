@@ -4,3 +4,14 @@ Read ``run`` (``simulate_landing``), ``faults``, ``pipeline`` (the process), ``p
 ``programs`` (other writers), ``replacements``, ``tables_disk``, and ``promises`` (what is checked). Imports
 ``testing.crashes``, ``testing.simulation`` and any room before it.
 """
+
+__all__ = [  # noqa: RUF022 reading order
+    "run",
+    "faults",
+    "pipeline",
+    "planner",
+    "programs",
+    "replacements",
+    "tables_disk",
+    "promises",
+]
