@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.config import ListenerConfig
-from penstock.counts import Counts, Name, by_bucket
+from penstock.counts import BucketClock, Counts, Name, bucket_of, by_bucket
 from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain.drain import RECEIPTS, Drain
@@ -50,8 +50,14 @@ LISTENER = ListenerConfig.model_validate(
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the time after which a daemon counts as stopped."""
+    """Shorten the time after which a daemon counts as stopped, and stop the clock of the frames.
+
+    The tests claim a whole buffer, which is a term and no more: a daemon's group ends with a term. A minute that ends
+    among the frames would make those with its counts longer, and the claim longer than a term.
+    """
     monkeypatch.setattr(writer, "PATIENCE_S", 0.05)
+    now = time.time()
+    monkeypatch.setattr(BucketClock, "stamp", lambda clock: (bucket_of(now), int(now * 1_000_000)))
 
 
 @pytest.fixture
