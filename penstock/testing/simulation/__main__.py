@@ -12,8 +12,9 @@ import time
 from functools import partial
 from typing import Any
 
+from penstock.testing.simulation.outcome import Outcome
 from penstock.testing.simulation.promises import Broken
-from penstock.testing.simulation.run import MESSAGES, STEPS, Outcome, simulate
+from penstock.testing.simulation.run import MESSAGES, STEPS, simulate
 from penstock.testing.simulation.shrink import MAX_RUNS, Simulate, shrink
 
 TIMELINE_LINES = 60

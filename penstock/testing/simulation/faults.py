@@ -111,6 +111,11 @@ def draw_faults(seed: int, steps: int, only: Iterable[int] | None = None) -> lis
         step = claims.randint(*CLAIM_KILL_STEPS)
         faults.append(Fault(FIRST_OF_CLAIM_KILLS, step, Kind.CLAIM_KILL, CLAIM_KILL_FRAMES))
     faults += _draw_torn_index(seed)
+    return by_step(faults, only)
+
+
+def by_step(faults: Iterable[Fault], only: Iterable[int] | None) -> list[Fault]:
+    """Return the faults with the numbers ``only``, or all, by step."""
     chosen = None if only is None else set(only)
     return sorted((f for f in faults if chosen is None or f.number in chosen), key=lambda fault: fault.step)
 

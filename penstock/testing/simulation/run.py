@@ -5,13 +5,8 @@ Start at ``simulate``. Everything runs in the calling thread.
 
 from __future__ import annotations
 
-import hashlib
 import random
-import shutil
-import tempfile
-import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +22,7 @@ from penstock.slogd.errors import ApiError
 from penstock.testing.simulation.daemon import Daemon
 from penstock.testing.simulation.faults import FAILURES, Fault, Kind, draw_faults
 from penstock.testing.simulation.machine import Killed, Machine, another_process, killed_after
+from penstock.testing.simulation.outcome import Outcome, run_folder
 from penstock.testing.simulation.promises import Broken, Promises, offsets_in, rows_of
 from penstock.testing.simulation.readers import CursorReader, FolderReader, Lander, StreamReader
 from penstock.testing.simulation.receiver import Receiver
@@ -43,7 +39,6 @@ WRITEBACK_SHARE = 0.02
 """Share of steps before which the kernel writes all pages of log buffers to the disk."""
 QUIET_SHARE = 0.004
 """Share of steps before which everything comes to rest and is checked."""
-MEMORY = Path("/dev/shm")  # noqa: S108 - a run makes a folder of its own in it
 EXPIRING, STALE_AFTER_S = "short", 120.0
 TOPICS = ("orders", "bills", EXPIRING, "lines", "datagrams")
 DEFAULTS = TopicSettings(segment_size_limit=6_000, rotate_after=600, stale_after=1e9)
@@ -54,21 +49,6 @@ OVERRIDES = {
 }
 
 
-@dataclass(slots=True)
-class Outcome:
-    """The outcome of a run: its trace, and what was broken, which is empty after a good run."""
-
-    seed: int
-    trace: list[str] = field(default_factory=list)
-    broken: str = ""
-    faults: list[Fault] = field(default_factory=list)
-
-    @property
-    def digest(self) -> str:
-        """The hash of the trace."""
-        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()
-
-
 def simulate(
     seed: int,
     *,
@@ -77,14 +57,11 @@ def simulate(
     faults: Iterable[int] | None = None,
 ) -> Outcome:
     """Run a seed and return its outcome; ``faults`` selects faults by number. Files are in memory if possible."""
-    directory = Path(tempfile.mkdtemp(prefix="penstock-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        run = _Run(seed, directory, steps, messages, draw_faults(seed, steps, faults))
+    with run_folder() as folder:
+        run = _Run(seed, folder, steps, messages, draw_faults(seed, steps, faults))
         with run.machine.running():
             run.execute()
         return run.outcome
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _rows_at(path: Path, position: int) -> tuple[SegmentFiles, dict[int, bytes]] | None:
@@ -157,28 +134,19 @@ class _Run:
         ]
 
     def _record(self, who: str, text: str) -> None:
-        self.outcome.trace.append(f"{self._step:4} {self.machine.clock.monotonic():10.3f} s  {who}: {text}")
+        self.outcome.record(self._step, self.machine, who, text)
 
     def execute(self) -> None:
         """Run all steps and the checks."""
         try:
-            for step in range(self._steps):
-                self._step = step
-                self._inject_faults()
-                if self._dice.random() < QUIET_SHARE:
-                    self._come_to_rest()
-                self._take_step()
-            self._come_to_rest(is_last=True)
-        except Broken as error:
-            self.outcome.broken = str(error)
-        except Killed:
-            # Otherwise it would end the pool's process, and `make simulate` would wait for this seed forever.
-            self.outcome.broken = "a process died outside of its steps"
-        except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
-            where = traceback.extract_tb(error.__traceback__)
-            self.outcome.broken = f"{type(error).__name__}: {error}, in " + " < ".join(
-                f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(where[-6:])
-            )
+            with self.outcome.ending():
+                for step in range(self._steps):
+                    self._step = step
+                    self._inject_faults()
+                    if self._dice.random() < QUIET_SHARE:
+                        self._come_to_rest()
+                    self._take_step()
+                self._come_to_rest(is_last=True)
         finally:
             self._daemon.die()
             for receiver in self._receivers:

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from penstock.testing.simulation.run import MESSAGES, STEPS, Outcome, simulate
+from penstock.testing.simulation.outcome import Outcome
+from penstock.testing.simulation.run import MESSAGES, STEPS, simulate
 
 MAX_RUNS = 150
 """Limit for the runs of one shrinking; each takes a second or two of CPU."""

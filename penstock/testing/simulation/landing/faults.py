@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from enum import StrEnum
 
-from penstock.testing.simulation.faults import Fault
+from penstock.testing.simulation.faults import Fault, by_step
 
 
 class LandingKind(StrEnum):
@@ -59,9 +59,7 @@ def draw_landing_faults(seed: int, steps: int, only: Iterable[int] | None = None
     dice = random.Random(f"{seed} lost ledger")
     if dice.random() < LOST_LEDGER_SHARE:
         faults.append(Fault(FIRST_OF_LOST_LEDGERS, dice.randrange(steps), LandingKind.LOST_LEDGER, 1))
-    faults.sort(key=lambda fault: fault.step)
-    chosen = None if only is None else set(only)
-    return [fault for fault in faults if chosen is None or fault.number in chosen]
+    return by_step(faults, only)
 
 
 def _draw_amount(kind: LandingKind, dice: random.Random) -> int:

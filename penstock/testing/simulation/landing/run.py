@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import tempfile
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -50,8 +48,8 @@ from penstock.testing.simulation.landing.promises import (
 from penstock.testing.simulation.landing.replacements import virtual_landing
 from penstock.testing.simulation.landing.tables_disk import TablesDisk
 from penstock.testing.simulation.machine import Killed, Machine, killed_after
+from penstock.testing.simulation.outcome import Outcome, run_folder
 from penstock.testing.simulation.promises import Broken
-from penstock.testing.simulation.run import MEMORY, Outcome
 from penstock.upkeep.maintenance import Upkeep
 
 LANDING_STEPS, LANDING_MESSAGES = 120, 150
@@ -73,14 +71,11 @@ def simulate_landing(
     faults: Iterable[int] | None = None,
 ) -> Outcome:
     """Run a seed and return its outcome; ``faults`` selects faults by number."""
-    directory = Path(tempfile.mkdtemp(prefix="penstock-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
-    try:
-        run = _LandingRun(seed, directory, steps, messages, faults)
+    with run_folder() as folder:
+        run = _LandingRun(seed, folder, steps, messages, faults)
         with run.running():
             run.execute()
         return run.outcome
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 class _LandingRun:
@@ -148,7 +143,7 @@ class _LandingRun:
         return None
 
     def _record(self, who: str, text: str) -> None:
-        self.outcome.trace.append(f"{self._step:4} {self.machine.clock.monotonic():10.3f} s  {who}: {text}")
+        self.outcome.record(self._step, self.machine, who, text)
 
     def _end_process(self) -> None:
         self._disk.is_dead = True
@@ -156,23 +151,15 @@ class _LandingRun:
     def execute(self) -> None:
         """Run all steps and the checks."""
         try:
-            self._daemon.start()
-            for step in range(self._steps):
-                self._step = step
-                self._inject_faults()
-                self._take_step()
-                if self._dice.random() < QUIET_SHARE:
-                    self._come_to_rest()
-            self._come_to_rest()
-        except Broken as error:
-            self.outcome.broken = str(error)
-        except Killed:
-            self.outcome.broken = "a process died outside of its steps"
-        except Exception as error:  # noqa: BLE001 - an unexpected error is a finding
-            where = traceback.extract_tb(error.__traceback__)
-            self.outcome.broken = f"{type(error).__name__}: {error}, in " + " < ".join(
-                f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(where[-6:])
-            )
+            with self.outcome.ending():
+                self._daemon.start()
+                for step in range(self._steps):
+                    self._step = step
+                    self._inject_faults()
+                    self._take_step()
+                    if self._dice.random() < QUIET_SHARE:
+                        self._come_to_rest()
+                self._come_to_rest()
         finally:
             self._pipeline.die()
             self._daemon.die()

@@ -1,0 +1,31 @@
+"""The error that ends a run is its outcome, and its folder goes with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.testing.simulation.machine import Killed
+from penstock.testing.simulation.outcome import Outcome, run_folder
+from penstock.testing.simulation.promises import Broken
+
+
+@pytest.mark.parametrize(
+    ("error", "broken"),
+    [
+        (Broken("a row is lost"), "a row is lost"),
+        (Killed(), "a process died outside of its steps"),
+        (ValueError("odd"), "ValueError: odd, in test_outcome.py:"),
+    ],
+)
+def test_what_ends_a_run_is_what_is_broken(error: BaseException, broken: str) -> None:
+    outcome = Outcome(7)
+    with outcome.ending():
+        raise error
+    assert outcome.broken.startswith(broken)
+
+
+def test_folder_of_a_run_is_removed_also_if_it_fails() -> None:
+    with Outcome(7).ending(), run_folder() as folder:
+        (folder / "file").write_bytes(b"x")
+        raise Broken
+    assert not folder.exists()
