@@ -54,7 +54,7 @@ RELEASE_TIMEOUT_S = 5.0
 """Time limit for systemd to close sockets that were removed from its store; it does so in a thread of its own."""
 STOP_EVENT_TIMEOUT_S = 1.0
 """Time limit for the daemon to store the event of the stop."""
-DELIVERY_POLL_S = 0.01
+POLL_INTERVAL_S = 0.01
 ALL_LISTENERS = "*"
 """Place of losses in the timeline that may concern every listener."""
 _LOGGER = logging.getLogger(__name__)
@@ -279,8 +279,20 @@ class Supervisor:
             self._has_unsent_settings = True
             self._send_settings(tick)
         self._replace_relays(current)
+        self._wait_until_accepting(tick)
         self._write_endpoints()
         return Reloaded(applied, waiting)
+
+    def _wait_until_accepting(self, tick: Callable[[], None]) -> None:
+        """Wait for receivers that have just started: senders that follow the reload would be refused."""
+        deadline = time.monotonic() + self._settings.shutdown_time
+        for intake in self._intakes.values():
+            while intake.receiver.pid and not intake.is_accepting():
+                if time.monotonic() > deadline:
+                    _LOGGER.warning("%s does not accept messages yet", intake.receiver.name)
+                    break
+                tick()
+                time.sleep(POLL_INTERVAL_S)
 
     def _replace_relays(self, previous: Settings) -> None:
         """Start added and changed relays, and end removed and changed ones, since ``previous``."""
@@ -386,7 +398,7 @@ class Supervisor:
         deadline = time.monotonic() + STOP_EVENT_TIMEOUT_S
         while self._daemon.pid and not self.timeline.is_delivered and time.monotonic() < deadline:
             self.timeline.deliver(self._daemon.pid)
-            time.sleep(DELIVERY_POLL_S)
+            time.sleep(POLL_INTERVAL_S)
 
     def _close(self) -> None:
         for intake in self._intakes.values():

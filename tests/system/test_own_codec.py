@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
 
 from penstock.config import ListenerConfig
+from penstock.supervise.reload import request_reload
 from penstock.testing.pipe import wait_until
 from tests.system.configured_pipe import SMALL, configured_pipe, listener
 from tests.system.topic_files import entries
@@ -51,3 +53,14 @@ def test_codec_of_the_page(site: Path, tmp_path: Path) -> None:
         assert annotations_by_payload[b"roof,-3,F"] == {"sensor": "roof", "value": "-3", "unit": "F"}
         wait_until(lambda: pipe.counts("sensors-udp")["refused.damaged"] == 1)
         assert pipe.settled()["unaccounted"] == 0
+
+
+def test_reload_ends_once_a_receiver_that_starts_slowly_accepts(site: Path, tmp_path: Path) -> None:
+    module = site / "sensors.py"
+    module.write_text(module.read_text() + "\nimport time\n\ntime.sleep(1)\n")
+    with configured_pipe(tmp_path, SMALL + listener("other", "tcp")) as pipe:
+        pipe.configure(LISTENERS)
+        assert "listener 'sensors-tcp' is added" in request_reload(pipe.data_dir, timeout_s=60).applied
+        with socket.create_connection(pipe.address("sensors-tcp")) as sender:
+            sender.sendall(b"roof,-3,F\n")
+        wait_until(lambda: len(entries(pipe, "sensors")) == 1)

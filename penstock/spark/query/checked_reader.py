@@ -5,7 +5,7 @@ Order: before reading, reading, after reading, then the commit. What is read in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from penstock.errors import PenstockError
@@ -47,12 +47,13 @@ class CheckedReader:
         """Run the tasks of a batch. Raises OffsetsRestarted, PositionForgotten, KafkaAway."""
         checkpoint = self._layout.checkpoint
         plan = find_plan(checkpoint, batch) or Planned({}, 0, 0)
+        forgotten = self._forgotten_partitions(plan.end, find_plan(checkpoint, batch - 1))
         try:
             ends = {name: end for name, (_, end) in planned_ranges(checkpoint, batch).items()}
             # Order: first, because Spark also forgets the position of a topic that is created again, if it plans a
-            # batch in between.
-            self._continuity.before_reading(ends)
-            self._check_partitions(plan.end, find_plan(checkpoint, batch - 1))
+            # batch in between. Without messages yet, the topic has no planned range.
+            self._continuity.before_reading({name: plan.end[name] for name in forgotten} | ends)
+            self._check_partitions(plan.end, forgotten)
             answer = run()
             self._continuity.after_reading(ends)
         except (OffsetsRestarted, PositionForgotten, KafkaAway) as error:
@@ -61,9 +62,12 @@ class CheckedReader:
         self._landed |= {name: end for name, end in plan.end.items() if is_partition(name)}
         return answer
 
-    def _check_partitions(self, ends: Mapping[str, int], previous: Planned | None) -> None:
+    def _forgotten_partitions(self, ends: Mapping[str, int], previous: Planned | None) -> list[str]:
         begins = previous.end if previous else {}
-        if forgotten := sorted(name for name in ends if name in self._landed and name not in begins):
+        return sorted(name for name in ends if name in self._landed and name not in begins)
+
+    def _check_partitions(self, ends: Mapping[str, int], forgotten: Sequence[str]) -> None:
+        if forgotten:
             raise PositionForgotten(
                 f"Spark began partition {forgotten[0]} of Kafka at its first offset again: it is planned again from "
                 f"{self._landed[forgotten[0]]}"

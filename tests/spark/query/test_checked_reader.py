@@ -129,9 +129,9 @@ def test_topic_of_kafka_that_is_created_again_stops_the_landing(
         land(spark, landing)
 
 
-@pytest.mark.parametrize("is_planned_without", [False, True])
+@pytest.mark.parametrize(("is_planned_without", "sent"), [(False, 150), (True, 150), (True, 0)])
 def test_topic_that_is_created_again_stops_a_running_landing(
-    spark: SparkSession, landing: Landing, is_planned_without: bool
+    spark: SparkSession, landing: Landing, is_planned_without: bool, sent: int
 ) -> None:
     first, second = names(landing)
     send(landing, first, texts(0, 100))
@@ -143,7 +143,7 @@ def test_topic_that_is_created_again_stops_a_running_landing(
             send(landing, second, texts(100, 110))
             wait_until(lambda: len(landed(landing)) == 110, 60)
         create(landing, first)
-        send(landing, first, texts(1000, 1150))
+        send(landing, first, texts(1000, 1000 + sent))
         wait_until_refused(running)
     finally:
         running.stop()
