@@ -103,6 +103,40 @@ LINES: list[tuple[str, list[bytes], list[tuple[bytes, str | None]]]] = [
         [docker(rb"first part\n", b"stderr"), docker(rb"second part\n", b"stderr")],
         [(b"first part", "stderr"), (b"second part", "stderr")],
     ),
+    (
+        "elastic/beats#8257 (the format before tags, and further tags: the first word of a text is no tag)",
+        [
+            f"{TIME} stdout The content".encode(),
+            f"{TIME} stdout Failed".encode(),
+            cri("stderr", "P:a", b"one, "),
+            cri("stderr", "F:b:c", b"two"),
+        ],
+        [
+            (f"{TIME} stdout The content".encode(), None),
+            (f"{TIME} stdout Failed".encode(), None),
+            (b"one, two", "stderr"),
+        ],
+    ),
+    (
+        "moby/moby#53631, #29511, docker/for-linux#140 (power failed: half an entry and NULs in front of the next)",
+        [docker(rb"a\n"), b'{"log":"b\\n","str' + b"\0" * 9 + docker(rb"c\n"), docker(rb"d\n")],
+        [(b"a", "stdout"), (b'{"log":"b\\n","str' + b"\0" * 9 + docker(rb"c\n"), None), (b"d", "stdout")],
+    ),
+    (
+        "kubernetes/enhancements#4643 (a last piece of the other stream ends nothing)",
+        [
+            cri("stdout", "P", b"one "),
+            cri("stdout", "P", b"two "),
+            cri("stderr", "F", b"other"),
+            cri("stdout", "F", b"3"),
+        ],
+        [(b"other", "stderr"), (b"one two 3", "stdout")],
+    ),
+    (
+        "elastic/beats#37741, grafana/loki#2920, #4392 (entries without a newline are pieces of one line)",
+        [docker(b"This is a log"), docker(b"z" * 20000), docker(rb"{\"a\":null}\n")],
+        [(b"This is a log" + b"z" * 20000 + b'{"a":null}', "stdout")],
+    ),
 ]
 
 

@@ -35,8 +35,9 @@ MAX_CONFIG_BYTES = 1 << 20
 STREAMS = ("stdout", "stderr")
 _CRI = (
     r"(?s)\A(?P<time>[0-9]+-[0-9]+-[0-9]+T[!-~]+) (?P<stream>stdout|stderr) "
-    r"(?P<tag>[^ :]+)(?P<tags>(?::[^ ]*)?)(?: (?P<text>.*))?\z"
+    r"(?P<tag>[PF])(?P<tags>(?::[^ ]*)?)(?: (?P<text>.*))?\z"
 )
+"""Any other word there is the text of a line without tags, as containerd wrote them until 2018: it must not be lost."""
 _DOCKER = pa.struct([("log", pa.string()), ("stream", pa.string()), ("time", pa.string())])
 _NEXT_OBJECT = re.compile(rb"\}[ \t\r]*,[ \t\r]*\{")
 _POD = re.compile(r"/pods/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<pod_uid>[^/_]+)/(?P<container_name>[^/]+)/[^/]+\Z")
