@@ -36,6 +36,7 @@ from penstock.handover.sender_table import (
     Ints,
     Sections,
 )
+from penstock.wire.source_annotations import plain_address
 
 _MAX_READS = 100
 """Limit: reads of rows that the writer changes at the same time."""
@@ -85,7 +86,7 @@ class Senders:
             case kind if kind == RAW_IPV4:
                 return socket.inet_ntoa(raw[:4])
             case kind if kind == RAW_IPV6:
-                return socket.inet_ntop(socket.AF_INET6, raw[:16])
+                return plain_address(socket.inet_ntop(socket.AF_INET6, raw[:16]))
             case kind if kind == TEXT:
                 text = str(raw.rstrip(b"\0"), "utf-8", "replace")
                 return text if text != OTHERS else HOST_OTHERS

@@ -32,6 +32,7 @@ from penstock.ingest.sockets import listen
 from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
 from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.wire.codecs import codec_of
+from penstock.wire.source_annotations import plain_address
 
 if TYPE_CHECKING:
     from penstock.ingest.tls import TlsSockets
@@ -200,7 +201,7 @@ class TcpReceiver:
             if self._listener.is_local:
                 self._add(sock, "")
             elif self._networks.contain(str(address[0])):
-                self._add(sock, str(address[0]))
+                self._add(sock, plain_address(str(address[0])))
             else:
                 self._count_closed("network")
                 sock.close()

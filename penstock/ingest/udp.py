@@ -52,7 +52,13 @@ from penstock.wire.datagrams import Datagrams
 from penstock.wire.decoded import Decoded
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
-from penstock.wire.source_annotations import NO_HOST, annotate_credentials, annotate_sources, messages_by_host
+from penstock.wire.source_annotations import (
+    NO_HOST,
+    annotate_credentials,
+    annotate_sources,
+    messages_by_host,
+    plain_address,
+)
 
 FILL_TIME_S = 0.002
 """Time that a batch may take to fill on a busy socket: a round costs 0.2 ms, for one datagram or for fifty."""
@@ -264,7 +270,7 @@ class UdpReceiver:
             )
         # One text per distinct sender of the round, not per message.
         _, first, sender_indices = np.unique(datagrams.addresses[decoded.rows], return_index=True, return_inverse=True)
-        names = [self._slots.sender(start + int(row))[0] for row in decoded.rows[first]]
+        names = [plain_address(self._slots.sender(start + int(row))[0]) for row in decoded.rows[first]]
         return annotate_sources(decoded.body, names, sender_indices)
 
     def _count_senders(

@@ -197,6 +197,17 @@ def test_lines_get_the_address_they_came_from_where_asked(tmp_path: Path, sock: 
     assert len(published) > 1
 
 
+def test_ipv4_sender_has_its_own_address_on_a_dual_stack_socket(tmp_path: Path) -> None:
+    """syslog-ng/syslog-ng#4674, fluent/fluent-bit#11560: one host had two addresses, depending on the listener."""
+    with open_socket(LISTENER.model_copy(update={"host": "::"})) as sock:
+        receiving = Receiving(tmp_path, sock, annotate_source=True)
+        with socket.create_connection(("127.0.0.1", sock.getsockname()[1])) as connection:
+            connection.sendall(b"by IPv4\n")
+            receiving.rounds()
+    assert [row["annotations"] for row in receiving.life.rows()] == [[("source_address", "127.0.0.1")]]
+    assert list(receiving.life.senders()) == ["127.0.0.1"]
+
+
 def test_more_than_a_frame_holds_becomes_several_frames(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock)
     sent = [b"%d" % number for number in range(3000)]

@@ -239,6 +239,20 @@ def test_stat_counts_all_that_came_before_it_but_not_itself(tmp_path: Path, sock
     assert [stat["udp_simple_messages"] for stat in stats] == [2, 2]
 
 
+def test_ipv4_sender_has_its_own_address_on_a_dual_stack_socket(tmp_path: Path) -> None:
+    """syslog-ng/syslog-ng#4674, fluent/fluent-bit#11560: one host had two addresses, depending on the listener."""
+    listener = LISTENER.model_copy(update={"host": "::"})
+    with open_socket(listener) as sock, socket.socket(type=socket.SOCK_DGRAM) as sender:
+        receiving = Receiving(tmp_path, sock, annotate_source=True)
+        sender.sendto(b"by IPv4", ("127.0.0.1", sock.getsockname()[1]))
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as other:
+            other.sendto(b"by IPv6", ("::1", sock.getsockname()[1]))
+        receiving.receiver.receive(1)
+    annotations = [dict(row["annotations"]) for row in receiving.life.rows()]
+    assert annotations == [{"source_address": "127.0.0.1"}, {"source_address": "::1"}]
+    assert sorted(receiving.life.senders()) == ["127.0.0.1", "::1"]
+
+
 def test_messages_get_the_address_they_came_from_where_asked(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, annotate_source=True)
     published = []

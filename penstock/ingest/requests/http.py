@@ -50,6 +50,7 @@ from penstock.wire.requests import (
     is_open,
     json_answer,
 )
+from penstock.wire.source_annotations import plain_address
 from penstock.wire.unpacking import content_encoding
 
 FINISH_TIME_S = 3.0
@@ -167,7 +168,7 @@ def admitting_protocol(
                 count_refusal("network" if name is not None else "name")
                 transport.abort()
             # The sender is fixed per connection, so that it is looked up once and not per request.
-            self.app_state = {**self.app_state, "sender": Sender(address, name or "")}
+            self.app_state = {**self.app_state, "sender": Sender(plain_address(address), name or "")}
 
     Admitting.limits = limits
     return Admitting

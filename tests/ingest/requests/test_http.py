@@ -55,6 +55,13 @@ def test_each_path_is_handled_by_its_protocol_and_messages_name_it(web: tuple[Re
     assert client.head("/").headers["x-elastic-product"] == "Elasticsearch"
 
 
+def test_ipv4_sender_has_its_own_address_on_a_dual_stack_socket(tmp_path: Path) -> None:
+    with requests_to(tmp_path, "http", host="::", annotate_source=True) as (running, port):
+        assert httpx.post(f"http://127.0.0.1:{port}/", content=DOCUMENT).status_code == 200
+        assert running.rows[0]["annotations"] == {"source_address": "127.0.0.1"}
+        assert list(running.life.senders()) == ["127.0.0.1"]
+
+
 def test_encoded_slash_of_a_path_does_not_separate_its_parts(web: tuple[Requests, httpx.Client]) -> None:
     running, client = web
     assert client.post("/%3Ca-%7Bnow%2Fd%7D%3E//_bulk/", content=b'{"index":{}}\n{"b":1}\n').status_code == 200
