@@ -30,6 +30,7 @@ from penstock.wire.gelf.splitter import GelfSplitter
 from penstock.wire.otlp.protocol import logs_of
 from penstock.wire.request_protocols import REQUEST_PROTOCOLS
 from penstock.wire.requests import Answer, Refused, find_protocol
+from penstock.wire.syslog.codec import SyslogDecoder
 from tests.wire.sample_requests import make_request
 
 RECEIVED_AT = datetime(2026, 2, 3, tzinfo=UTC)
@@ -787,6 +788,44 @@ def test_items_of_a_bulk_request_are_answered_in_order() -> None:
         ("4", 201),
     ]
     assert [row["payload"] for row in rows] == [b'{"a":1}', b'{"b":1}']
+
+
+RFC3339_TIMES = [
+    ("ethlo/itu#4, ThreeTen/threeten#303 (a leap second)", "2016-12-31T23:59:60Z", "2017-01-01T00:00:00"),
+    ("time-rs/time#404, #406 (with a zone and a fraction)", "1990-12-31T15:59:60.25-08:00", "1991-01-01T00:00:00.250"),
+    ("time-rs/time#674 (a formatter that rounds up)", "2023-12-11T11:31:60.000Z", "2023-12-11T11:32:00"),
+    (
+        "rsyslog/rsyslog#5469, luigiberrettini/NLog.Targets.Syslog#224 (any number of digits)",
+        "2024-10-16T18:00:00.12345678910+09:00",
+        "2024-10-16T09:00:00.123456",
+    ),
+    ("RFC 3339, section 5.6 (small letters)", "2024-10-16t18:00:00.5z", "2024-10-16T18:00:00.500"),
+    (
+        "util-linux/util-linux#159 (a zone without a colon)",
+        "2015-03-04T15:02:02.566782+0100",
+        "2015-03-04T14:02:02.566782",
+    ),
+    ("no such day", "2015-02-29T23:59:60Z", None),
+    ("no such second", "2016-12-31T23:59:61Z", None),
+]
+
+
+@pytest.mark.parametrize(("reference", "text", "time"), RFC3339_TIMES, ids=[row[0] for row in RFC3339_TIMES])
+def test_time_of_rfc_3339_is_read_in_every_form(reference: str, text: str, time: str | None) -> None:
+    events = [json.dumps({"time": each, "event": "x"}) for each in (text, "2020-01-01T00:00:00Z", "-")]
+    _, _, rows, codec = received(Report(reference, HEC, "".join(events), []))
+    assert event_times(rows, codec) == [time and in_utc(time), in_utc("2020-01-01T00:00:00"), None]
+    line = loki(json.dumps([text.replace("+0100", "+01:00"), "x"]))
+    status, _, rows, codec = received(Report(reference, LOKI, line, []))
+    assert (status, event_times(rows, codec)) == ((204, [in_utc(time)]) if time else (400, []))
+
+
+@pytest.mark.parametrize(("reference", "text", "time"), RFC3339_TIMES[:4], ids=[row[0] for row in RFC3339_TIMES[:4]])
+def test_time_of_a_syslog_header_is_the_time_of_its_event(reference: str, text: str, time: str) -> None:
+    sent = [f"<134>{begin}{text} h app{end} text".encode() for begin, end in (("1 ", " - - -"), ("", ":"))]
+    rows = SyslogDecoder().decode(Datagrams.from_bytes(sent), 0.0).body.to_pylist()
+    assert [dict(row["annotations"])["hostname"] for row in rows] == ["h", "h"], reference
+    assert event_times(rows, "syslog") == [in_utc(time)] * 2
 
 
 def gelf(**fields: Any) -> bytes:

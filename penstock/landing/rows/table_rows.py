@@ -27,7 +27,16 @@ from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.table_schema import FILE_SCHEMA, FOREIGN_COLUMNS, MICROS, SYSLOG_COLUMNS
 from penstock.wire.syslog.columns import syslog_messages
 
-RFC3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+RFC3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+_RARE_RFC3339 = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:([0-5][0-9]|60)(\.[0-9]+)?([Zz]|[+-][0-9]{2}:?[0-9]{2})$"
+)
+"""Times that DuckDB does not read: in a leap second, with more than nine digits, in small letters."""
+_RARE_MICROS = """
+    epoch_us(try_cast(upper(text[:17]) || replace(text[18:19], '60', '59')
+        || regexp_replace(upper(text[20:]), '([.][0-9]{6})[0-9]+', '\\1') AS TIMESTAMPTZ))
+    + if(text[18:19] = '60', 1000000, 0)
+"""
 Columns: TypeAlias = "dict[str, pa.Array[Any]]"
 
 
@@ -205,10 +214,20 @@ def _epoch_times(texts: pa.Array[Any]) -> pa.Array[Any]:
 
 
 def _times(texts: pa.Array[Any]) -> pa.Array[Any]:
-    """Convert texts with year and zone (RFC 3339, as in RFC 5424) to times, else null."""
-    is_complete = pc.fill_null(pc.match_substring_regex(texts, RFC3339), pa.scalar(False))
-    texts = pc.if_else(is_complete, texts, pa.scalar(None, pa.string()))
-    micros = compute({"micros": "epoch_us(try_cast(text AS TIMESTAMPTZ))"}, text=texts)["micros"]
+    """Convert texts with year and zone (RFC 3339, as in RFC 5424) to times, else null.
+
+    A leap second is the first one of the next minute, as a clock without leap seconds has it.
+    """
+    none = pa.scalar(None, pa.string())
+    is_usual = pc.fill_null(pc.match_substring_regex(texts, RFC3339), pa.scalar(False))
+    usual_texts = pc.if_else(is_usual, texts, none)
+    micros = compute({"micros": "epoch_us(try_cast(text AS TIMESTAMPTZ))"}, text=usual_texts)["micros"]
+    # Fast path: few texts are no time, or one that is rarely written so.
+    if usual_texts.null_count > texts.null_count:
+        is_rare = pc.and_not(pc.fill_null(pc.match_substring_regex(texts, _RARE_RFC3339), pa.scalar(False)), is_usual)
+        if is_rare.true_count:
+            rare_texts = pc.if_else(is_rare, texts, none)
+            micros = pc.coalesce(micros, compute({"micros": _RARE_MICROS}, text=rare_texts)["micros"])
     bounds = (pa.scalar(MIN_TIMESTAMP * 1000), pa.scalar(MAX_TIMESTAMP * 1000))
     is_in_range = pc.and_(pc.greater_equal(micros, bounds[0]), pc.less_equal(micros, bounds[1]))
     times: pa.Array[Any] = pc.if_else(is_in_range, micros, pa.scalar(None, pa.int64())).cast(MICROS)

@@ -156,11 +156,15 @@ def _nanoseconds(time: Any) -> str:
     match = _RFC3339.fullmatch(time) if isinstance(time, str) else None
     if match is None:
         raise NotJson("its time is not a number of nanoseconds")
+    # A leap second is the first one of the next minute, as in the tables.
+    is_leap = match[1].endswith("60")
+    clock = match[1].removesuffix("60") + "59" if is_leap else match[1]
     try:
-        moment = datetime.fromisoformat(match[1].upper() + match[3].upper().replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(clock.upper() + match[3].upper().replace("Z", "+00:00"))
     except ValueError as error:
         raise NotJson(f"its time is not valid: {error}") from None
-    return str((moment - _EPOCH) // timedelta(seconds=1) * 10**9 + int((match[2] or "0").ljust(9, "0")))
+    seconds = (moment - _EPOCH) // timedelta(seconds=1) + is_leap
+    return str(seconds * 10**9 + int((match[2] or "0").ljust(9, "0")))
 
 
 def _parse_entry(entry: Any) -> tuple[bytes, str, dict[str, str]]:
