@@ -31,7 +31,7 @@ PARTS = (
     "history",
     "typed",
 )
-LARGE = ("sql", "deletion", "sustained", "growth", "landing_kafka", "large_events", "hosts", "fleet")
+LARGE = ("topics", "sql", "deletion", "sustained", "growth", "landing_kafka", "large_events", "hosts", "fleet")
 """Only where they are named."""
 
 

@@ -4,7 +4,7 @@
 SIZE bytes. ``COUNT`` and ``RATE`` (a second, 0 for as fast as possible) are of these. All is laid out beforehand, and
 the kernel cuts datagrams out of larger sends (UDP_SEGMENT, Linux 4.18): sender and receiver share the machine.
 ``separate`` are datagrams that nobody cuts, many of them in a call (sendmmsg); ``syslog`` and ``separate_syslog``
-are the same with the head of a syslog message.
+are the same with the head of a syslog message (RFC 3164); ``syslog_lines`` are lines with one of RFC 5424.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SOL_UDP, UDP_SEGMENT = 17, 103
 FRAGMENT_SIZE = 1400
 SYSLOG_HEAD = b"<134>Nov 26 12:00:00 web-17 shop[4711]: "
 """Head of a syslog message: without a PRI, rsyslog and Penstock skip most of their parsing."""
+SYSLOG_5424_HEAD = b'<134>1 2026-11-26T12:00:00.123456Z web-17 shop 4711 ID47 [order@32473 region="eu" id="77"] '
 LINES = 2000
 
 
@@ -92,12 +93,12 @@ class Fragments:
 
 
 class Lines:
-    """Equal lines."""
+    """Equal lines that begin with ``head``."""
 
     units = LINES
 
-    def __init__(self, size: int) -> None:
-        self._data = (b"m" * size + b"\n") * LINES
+    def __init__(self, size: int, head: bytes = b"") -> None:
+        self._data = (head.ljust(size, b"m") + b"\n") * LINES
 
     def send(self, sock: socket.socket) -> None:
         """Send them."""
@@ -140,6 +141,7 @@ LOADS: dict[str, Callable[[int], Load]] = {
     "separate_syslog": partial(Separate, head=SYSLOG_HEAD),
     "fragments": Fragments,
     "lines": Lines,
+    "syslog_lines": partial(Lines, head=SYSLOG_5424_HEAD),
 }
 
 
@@ -147,7 +149,7 @@ def main() -> None:
     """Send what the command line asks for."""
     kind, host, *numbers = sys.argv[1:]
     port, size, count, rate = map(int, numbers)
-    sock = socket.create_connection((host, port)) if kind == "lines" else udp_socket(host, port)
+    sock = socket.create_connection((host, port)) if kind.endswith("lines") else udp_socket(host, port)
     with sock:
         print(json.dumps(send(LOADS[kind](size), sock, count, rate)))
 

@@ -6,12 +6,13 @@ import os
 import socket
 import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import bench.__main__
 from bench import compare, peers, readme, request_load
-from bench.peers import appends, datagrams, kafka, rsyslog
+from bench.peers import appends, datagrams, kafka, lines, rsyslog
 from bench.peers.nats import Nats
 from bench.peers.peer import Peer
 from bench.results import load, machine, save
@@ -185,6 +186,22 @@ Nov 26 19:17:52: { "name": "imudp(w0)", "origin": "imudp", "msgs.received": 2003
 Nov 26 19:17:52: { "name": "main Q", "origin": "core.queue", "size": 5, "discarded.full": 3, "discarded.nf": 4 }
 Nov 26 19:17:52: { "name": "other", "origin": "core.queue", "size": 2, "discarded.full": 0, "discarded.nf": 1 }
 Nov 26 19:17:53: { "name": "other", "origin": "core.queue", "si"""
+
+
+def test_lines_that_a_peer_does_not_write_are_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Losing(IdlePeer):
+        name = "losing"
+        tcp = ("127.0.0.1", 1)
+        lines: ClassVar[list[int]] = [7, 7 + 2000, 7, 7 + 1999]
+
+        def stored(self, expected: int = 0) -> int:
+            return self.lines.pop(0)
+
+    monkeypatch.setattr(lines, "told", lambda *words: {"sent": 2000})
+    peer = Losing.__new__(Losing)
+    assert set(lines.parsed(peer, 1.0)) == {"tcp_parsed_cpu_us", "tcp_parsed_per_s"}
+    with pytest.raises(AssertionError, match="losing wrote 1999 of 2000 lines"):
+        lines.parsed(peer, 1.0)
 
 
 def test_queues_of_rsyslog_are_read_from_its_newest_statistics() -> None:

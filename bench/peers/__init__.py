@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.peers import appends, datagrams, kafka
+from bench.peers import appends, datagrams, kafka, lines
 from bench.peers.exports import Collector, PenstockRequests, exports
 from bench.peers.nats import Nats, NatsUnsynced
 from bench.peers.peer import Peer
-from bench.peers.penstock import Penstock, PenstockReceiving, PenstockSyslog
-from bench.peers.rsyslog import Rsyslog
+from bench.peers.penstock import Penstock, PenstockReceiving, PenstockSyslog, PenstockSyslogTcp
+from bench.peers.rsyslog import Rsyslog, RsyslogParsed
 from bench.peers.slogd import Slogd
 from penstock.testing.pipe import wait_until
 
@@ -66,6 +66,7 @@ def measure(names: list[str], rounds: int = 3, seconds: float = 2.0) -> dict[str
         for sender, name in (("syslog", "udp_"), ("separate_syslog", "udp_separate_")):
             work = datagrams.lossless(sender, name, seconds)
             figures |= in_turn([PenstockReceiving, PenstockSyslog, Rsyslog], rounds, work, name)
+        figures |= in_turn([PenstockSyslogTcp, RsyslogParsed], rounds, lambda peer: lines.parsed(peer, seconds), "tcp_")
     if "collector" in names:
         figures |= in_turn([PenstockRequests, Collector], rounds, lambda peer: exports(peer, seconds), "requests_")
     if "kafka" in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench.peers.peer import Peer
-from penstock.testing.pipe import Pipe
+from penstock.testing.pipe import Pipe, wait_until
 
 SETTLE_S = 60.0
 LOG_ALONE = "listener = []\n"
@@ -68,3 +68,28 @@ class PenstockSyslog(PenstockReceiving):
 
     name = "penstock_syslog"
     listeners = RECEIVER.format(codec="syslog")
+
+
+class PenstockSyslogTcp(Penstock):
+    """With a receiver of lines that parses each as syslog; senders wait while the log is behind."""
+
+    name = "penstock_syslog_tcp"
+    listeners = """
+[[listener]]
+name = "lines"
+protocol = "tcp"
+port = 0
+codec = "syslog"
+handlers = [{ type = "log", overflow = "block" }]
+"""
+
+    def stored(self, expected: int = 0) -> int:
+        """Return the lines in the log, once there are ``expected`` ones."""
+        wait_until(lambda: self._pipe.counts("lines")["accepted"] >= expected, SETTLE_S, "all lines are accepted")
+        self._pipe.settled(SETTLE_S)
+        return self._pipe.counts("lines")["accepted"]
+
+    @property
+    def tcp(self) -> tuple[str, int]:
+        """Where it takes lines."""
+        return self._pipe.address("lines")

@@ -21,16 +21,36 @@ input(type="imudp" address="127.0.0.1" port="{port}" rcvbufSize="16m")
 main_queue(queue.size="1000000" queue.dequeueBatchSize="{batch}")
 *.* action(type="omfile" file="{folder}/messages" sync="on" ioBufferSize="{buffer}")
 """
+PARSED_CONFIG = """
+module(load="imtcp")
+input(type="imtcp" address="127.0.0.1" port="{port}")
+main_queue(queue.size="1000000" queue.dequeueBatchSize="{batch}")
+template(name="fields" type="list" option.jsonf="on") {{
+  property(outname="time" name="timereported" dateFormat="rfc3339" format="jsonf")
+  property(outname="severity" name="syslogseverity" format="jsonf")
+  property(outname="facility" name="syslogfacility" format="jsonf")
+  property(outname="host" name="hostname" format="jsonf")
+  property(outname="app" name="app-name" format="jsonf")
+  property(outname="pid" name="procid" format="jsonf")
+  property(outname="id" name="msgid" format="jsonf")
+  property(outname="data" name="structured-data" format="jsonf")
+  property(outname="message" name="msg" format="jsonf")
+}}
+if $inputname == "imtcp" then
+  action(type="omfile" file="{folder}/messages" template="fields" sync="on" ioBufferSize="{buffer}")
+"""
+"""Each line as JSON with the fields of RFC 5424; Penstock reads the parameters one by one, too."""
 
 
 class Rsyslog(Started):
     """From UDP to a file that is synced after each batch."""
 
     name, program = "rsyslog", "rsyslogd"
+    config = CONFIG
 
     def command(self) -> list[str]:
         config = self.folder / "rsyslog.conf"
-        config.write_text(CONFIG.format(folder=self.folder, port=self.port, batch=BATCH, buffer=BUFFER))
+        config.write_text(self.config.format(folder=self.folder, port=self.port, batch=BATCH, buffer=BUFFER))
         return [str(self.path()), "-n", "-f", str(config), "-i", str(self.folder / "pid")]
 
     @property
@@ -51,6 +71,36 @@ class Rsyslog(Started):
     def _queues(self) -> Queues:
         statistics = self.folder / "statistics"
         return queues(statistics.read_text().splitlines() if statistics.exists() else [])
+
+
+class RsyslogParsed(Rsyslog):
+    """From TCP to a synced file of JSON, each line parsed."""
+
+    name, config = "rsyslog_tcp", PARSED_CONFIG
+
+    @property
+    def tcp(self) -> tuple[str, int]:
+        """Return the address at which it takes lines."""
+        return "127.0.0.1", self.port
+
+    def listens(self) -> bool:
+        return Started.listens(self)
+
+    def stored(self, expected: int = 0) -> int:
+        """Return the lines in its file, once there are ``expected`` ones."""
+        file, counted, read = self.folder / "messages", 0, 0
+
+        def count() -> int:
+            nonlocal counted, read
+            if file.exists():
+                with file.open("rb") as opened:
+                    opened.seek(read)
+                    while part := opened.read(1 << 20):
+                        counted, read = counted + part.count(b"\n"), read + len(part)
+            return counted
+
+        wait_until(lambda: count() >= expected, SETTLE_S, "all lines are written")
+        return counted
 
 
 class Queues(NamedTuple):
