@@ -69,10 +69,6 @@ PEER_ROWS = {
         "as above",
         "{penstock_syslog_udp_separate_lossless_cpu_us:.1f} us, {penstock_syslog_udp_separate_lossless_per_s:,.0f}/s",
     ),
-    "TCP, RFC 5424 parsed into fields, synced": (
-        "rsyslog to JSON {rsyslog_tcp_tcp_parsed_cpu_us:.1f} us",
-        "{penstock_syslog_tcp_tcp_parsed_cpu_us:.1f} us",
-    ),
 } | {
     f"OTLP over {transport}, {what}": (
         f"Collector {{collector_{protocol}_{load}_cpu_us_per_record:,.1f}} us",
