@@ -6,6 +6,7 @@ proof finds no difference, until a row is altered.
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Callable
@@ -23,12 +24,15 @@ from pyiceberg.table import Table
 
 from penstock.landing.requests.deletions import load_deletions
 from penstock.landing.table.landed_table import table_of
+from penstock.landing.table.table_reader import APPLICATION
 from penstock.landing.table_paths import Layout
 from tests.proof.proof_sql import differences, documented_sql, offsets_never_proved, run_sql
 from tests.upkeep.export.exported import postgresql_server
 from tests.upkeep.killed_life import killed_lives
 from tests.upkeep.whole_life import BATCH_ROWS, WholeLife, uuid_of
 
+CLICKHOUSE_EVERY = 15
+"""Kills of which one is of a process that exports to ClickHouse most of its time."""
 Rows = list[tuple[int, str]]
 """Offset and uuid of each row."""
 
@@ -72,17 +76,34 @@ def _pairs(rows: Any) -> Rows:
 def expected_rows(layout: Layout) -> Rows:
     """Return the rows of all batches without rows that were deleted, on request or by another program."""
     table = table_of(layout)
-    deleted = {
+    requested = {
         uuid
         for deletion in load_deletions(layout)
         if deletion.number <= table.last_deletion() and deletion.conditions
         for uuid in deletion.conditions[0].values
     }
-    for commit in deltalake.DeltaTable(str(layout.landed)).history():
-        if commit["operation"] == "DELETE":
-            deleted.update(re.findall(r"u\d+", str(commit["operationParameters"]["predicate"])))
+    gone = offsets_gone(layout)
     offsets = range((table.newest() + 1) * BATCH_ROWS)
-    return [(offset, uuid_of(offset)) for offset in offsets if uuid_of(offset) not in deleted]
+    return [(offset, uuid_of(offset)) for offset in offsets if offset not in gone and uuid_of(offset) not in requested]
+
+
+def offsets_gone(layout: Layout) -> frozenset[int]:
+    """Return the offsets that other programs took away, from the commits of the table's log."""
+    gone, batches = [frozenset[int]()], [-1]
+    """After each version: the offsets, and the newest batch."""
+    for path in sorted((layout.landed / "_delta_log").glob("*.json"))[1:]:  # type: ignore[arg-type]
+        actions = [json.loads(line) for line in path.read_text().splitlines()]
+        info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
+        numbers = [action["txn"]["version"] for action in actions if action.get("txn", {}).get("appId") == APPLICATION]
+        missing, parameters = gone[-1], info.get("operationParameters", {})
+        if info.get("operation") == "DELETE":
+            missing |= {int(uuid) for uuid in re.findall(r"u(\d+)", parameters["predicate"])}
+        elif info.get("operation") == "RESTORE":
+            version = int(parameters["version"])
+            missing = gone[version] | {*range((batches[version] + 1) * BATCH_ROWS, (batches[-1] + 1) * BATCH_ROWS)}
+        gone.append(missing)
+        batches.append(max([batches[-1], *numbers]))
+    return gone[-1]
 
 
 def check(life: WholeLife) -> None:
@@ -90,7 +111,8 @@ def check(life: WholeLife) -> None:
     life.catch_up()
     expected = expected_rows(life.layout)
     copies = {reader.__name__: reader(life.layout) for reader in READERS}
-    copies |= {e.config.scheme: [(offset, uuid) for _, offset, uuid in e.read()] for e in life.exports}
+    exports = [*life.exports, life.clickhouse]
+    copies |= {e.config.scheme: [(offset, uuid) for _, offset, uuid in e.read()] for e in exports}
     assert {name: sorted(rows) for name, rows in copies.items()} == dict.fromkeys(copies, expected)
     assert differences(life.layout) == offsets_never_proved(life.layout) == differences_in_iceberg(life.layout) == []
 
@@ -110,7 +132,10 @@ def campaign(folder: Path, kills: int, check_every: int, server: str = "") -> No
     chance = random.Random(20261127)
     with killed_lives("tests.upkeep.whole_life") as lives:
         for kill in range(kills):
-            lives.kill(chance.uniform(0.02, 0.3), str(folder), server, kill)
+            # ClickHouse takes 0.25 s to load.
+            with_clickhouse = kill % CLICKHOUSE_EVERY == 0
+            cpu_s = chance.uniform(0.02, 0.3) + with_clickhouse * 0.3
+            lives.kill(cpu_s, str(folder), server, kill, with_clickhouse)
             if kill % check_every == check_every - 1:
                 check(WholeLife(folder, server))
     layout = Layout.for_tables(folder / "tables")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import deltalake
@@ -11,6 +12,7 @@ import deltalake
 # Loaded before the fork: the mirror and the exports import what they need late.
 import psycopg  # noqa: F401
 import pyiceberg.catalog.sql
+from deltalake.exceptions import DeltaError
 
 from penstock.landing.requests.conditions import IN, Condition
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
@@ -34,6 +36,8 @@ from tests.upkeep.export.exported import Exported, exported
 from tests.upkeep.iceberg.mirror_life import mirror_of
 
 TOPIC, BATCH_ROWS, WINDOW = "t", 10, 600_000_000
+RESTORED_VERSIONS = 10
+"""Limit: versions that another program goes back; older files may be gone."""
 del pyiceberg
 
 
@@ -66,6 +70,7 @@ class WholeLife:
         self.table.batch = begin_table(self.layout).newest()
         self.appender = ProofAppender(self.layout)
         self.exports = exports_of(folder, server)
+        self.clickhouse = exported("clickhouse", self.layout, folder, name="clickhouse", source="landed")
         self.mirror = mirror_of(self.layout.tables)
 
     def land(self) -> None:
@@ -103,6 +108,16 @@ class WholeLife:
     def optimize_as_another_program(self) -> None:
         deltalake.DeltaTable(str(self.layout.landed)).optimize.compact()
 
+    def restore_as_another_program(self, chance: random.Random) -> None:
+        """Go back to an earlier version, but not behind another program's change: its deleted rows would be back."""
+        table = deltalake.DeltaTable(str(self.layout.landed))
+        changes = [commit["version"] for commit in table.history() if commit["operation"] in ("DELETE", "RESTORE")]
+        oldest = max([1, table.version() - RESTORED_VERSIONS, *changes])
+        if oldest < table.version():
+            # Files of the version may have been removed.
+            with suppress(DeltaError):
+                table.restore(chance.randrange(oldest, table.version()))
+
     def export(self) -> None:
         for export in self.exports:
             try:
@@ -117,8 +132,9 @@ class WholeLife:
         assert self.worker.stop(0)
         self.mirror.step()
         self.export()
+        self.clickhouse.step()
 
-    def live(self, chance: random.Random) -> None:
+    def live(self, chance: random.Random, *, with_clickhouse: bool) -> None:
         work: dict[Callable[[], object], int] = {
             self.land: 6,
             lambda: compact_table(self.layout.landed): 2,
@@ -130,13 +146,15 @@ class WholeLife:
             self.export: 2,
             lambda: self.delete_as_another_program(chance): 1,
             self.optimize_as_another_program: 1,
+            lambda: self.restore_as_another_program(chance): 1,
+            self.clickhouse.step: 20 * with_clickhouse,
         }
         self.land()
         while True:
             chance.choices([*work], [*work.values()])[0]()
 
 
-def main(folder: str, server: str, seed: int) -> None:
-    """Live until the end of the process."""
+def main(folder: str, server: str, seed: int, with_clickhouse: bool) -> None:
+    """Live until the end of the process; with ClickHouse, which is loaded with its first export, mostly exporting."""
     proofs_table.ROLL_AT_FILES = 4
-    WholeLife(Path(folder), server).live(random.Random(seed))
+    WholeLife(Path(folder), server).live(random.Random(seed), with_clickhouse=with_clickhouse)
