@@ -2,10 +2,10 @@
 
 Read ``paths`` (names of the shared files), ``frames`` (the unit of the handover), ``positions`` and ``state_page``
 (small mapped files that outlive their writers), ``buffer`` (opens an existing buffer), ``writer`` with
-``dropped_frames`` and ``sender_table`` (the receiver's side), ``sender_reading`` (what the ledger reads of that table)
-and ``stored_waits`` (acknowledgements of senders), ``reader`` (a reader's side), then ``drain`` (the log daemon's
-reader); ``held_frames`` saves claimed frames of a stopped daemon, ``heartbeat`` shows that a process is stopped,
-``landing_failure`` why nothing lands; ``disk_id`` identifies the data directory.
+``missed_frames``, ``dropped_frames`` and ``sender_table`` (the receiver's side), ``sender_reading`` (what the ledger
+reads of that table) and ``stored_waits`` (acknowledgements of senders), ``reader`` (a reader's side), then ``drain``
+(the log daemon's reader); ``held_frames`` saves claimed frames of a stopped daemon, ``heartbeat`` shows that a process
+is stopped, ``landing_failure`` why nothing lands; ``disk_id`` identifies the data directory.
 Imports ``records``, ``errors``, ``config``, ``counts``, ``process``, ``files``, ``wire``, ``logbuffer`` and ``log``;
 every room of the pipe after it imports it.
 
@@ -35,7 +35,8 @@ buffer's file is created or the machine is restarted, because positions may then
 frame's metadata contains it, and the log stores batches under (listener, epoch, position), and skips duplicates.
 After a restart of the machine readers wait for the epoch: the writer repairs the buffer first, and restores floors
 that a power failure took back, from the moves on this page and from the frames that carry the counts. A frame names
-the lost frames that were to carry a part of its counts; the log enters it only if it has stored none of these.
+the lost frames that were to carry a part of its counts; the log enters it only if it has stored none of these. The
+frame after it repeats its counts in the same way, because it may be damaged.
 The page also contains *routes* (the topic of frames, by position), the counts of *missed* frames (``dropped_frames``),
 the refused *topic requests*, and the listener's statistics.
 """
@@ -47,6 +48,7 @@ __all__ = [  # noqa: RUF022 reading order
     "state_page",
     "buffer",
     "writer",
+    "missed_frames",
     "dropped_frames",
     "sender_table",
     "sender_reading",

@@ -13,6 +13,9 @@ A power failure may take back this text or the floor, and spare the frame. The f
 It may also take the frame after the log has stored it, and the reader's position with it: only the topics tell. Each
 text with counts therefore names the frame that will carry them, before that frame is written. Counts that are attached
 again name the lost frames that were to carry them (``LostCounts``), also if the frame that carries them now is missed.
+
+Damage may hit the frame that carries counts. The next frame therefore repeats them (``repeated``); the log enters them
+if it has not stored the frame before.
 """
 
 from __future__ import annotations
@@ -99,9 +102,11 @@ class DroppedFrameCounts:
         self._frame: Carrier | None = None
         self._is_attached = False
         self.carried = Move()
-        """The last move of the log whose counts the last ``attach`` returned; an empty one without counts."""
+        """The last move of the log whose counts the last ``attach`` returned, or ``repeated`` has; or an empty one."""
         self.lost_counts: tuple[LostCounts, ...] = ()
         """The part of these counts that lost frames were to carry."""
+        self.repeated: tuple[LostCounts, ...] = ()
+        """The counts that the previous frame carries and the next one repeats; empty if it has counts of its own."""
         self._skip: dict[str, Any] | None = None
         if saved:
             self._write()
@@ -133,6 +138,8 @@ class DroppedFrameCounts:
         which must carry the counts.
         """
         self._frame = frame
+        if self.repeated and reader == LOG and move.to > self.repeated[0].carriers[0].begin:
+            self.repeated = ()  # the frame that carries them is missed as well
         missed: OwedCounts = {(): Counts(counts)}
         for carriers, repeated in lost:
             missed[()].subtract(repeated)
@@ -167,9 +174,12 @@ class DroppedFrameCounts:
 
     def attach(self, epoch: str = "", begin: int = 0, topic: str | None = None) -> dict[str, int]:
         """Return the counts for the next frame, under a new ``number``; see ``Carrier`` for what identifies it."""
-        self.carried, self.lost_counts, self._is_attached = self.owed_move, (), bool(self)
+        self.lost_counts, self._is_attached = (), bool(self)
+        if self or not self.repeated:
+            self.carried = self.owed_move
         if not self:
             return {}
+        self.repeated = ()  # Limit: a frame's document has no room for both
         attached: OwedCounts = {}
         for carriers, counts in self._owed.items():
             # A frame of this epoch was never written: no power failure has taken it.
@@ -184,7 +194,10 @@ class DroppedFrameCounts:
 
     def confirm_attached(self) -> None:
         """Record that this frame is in the log buffer."""
+        self.repeated = ()
         if self._is_attached:
+            frame = (self._frame,) if self._frame else ()
+            self.repeated = tuple(LostCounts((*frame, *earlier), counts) for earlier, counts in self._owed.items())
             self._number, self._is_attached, self._owed = self.number, False, {}
             self._write()
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from penstock.counts import BucketClock, Counts, Name, Origin, by_bucket, prefix_with_bucket
+from penstock.counts import BucketClock, Counts, Name, Origin
 from penstock.errors import PenstockError
 from penstock.handover.buffer import (
     HandlerPosition,
@@ -23,12 +22,12 @@ from penstock.handover.buffer import (
     last_total,
     was_restarted,
 )
-from penstock.handover.dropped_frames import Carrier, DroppedFrameCounts, LostCounts, Move, last_move
+from penstock.handover.dropped_frames import Carrier, DroppedFrameCounts, Move, last_move
 from penstock.handover.frames.frame import encode_frame, intact_metadata, published
 from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import saved_end
+from penstock.handover.missed_frames import missed_counts, poll_with_repeated
 from penstock.handover.paths import LOG, held_file
-from penstock.handover.positions.accounts import CORRUPT, DROPPED
 from penstock.handover.positions.lock_holder import end_holder
 from penstock.handover.positions.lost_position import carried_floor, frames_between, restore_floor, save_frames
 from penstock.handover.positions.position import UNKNOWN
@@ -114,13 +113,13 @@ class FrameWriter:
         for reader in self._readers:
             position, move = reader.position, last_move(page, reader.name)
             floor, mark = move.to, move.mark
+            held = held_file(position.path.parent, self._source)
             if reader.name == LOG:
                 owed = self._missed.owed_move
                 frames = frames_between(self._publication, position.position, self._publication.position)
-                floor, mark = max((owed.to, owed.mark), carried_floor(frames))
+                floor, mark = max((owed.to, owed.mark), carried_floor(held, frames))
             restore_floor(position, floor, mark)
-            is_held = held_file(position.path.parent, self._source).exists()
-            if reader.name == LOG and position.was_advanced and position.mark != UNKNOWN and not is_held:
+            if reader.name == LOG and position.was_advanced and position.mark != UNKNOWN and not held.exists():
                 # Order: the mark before the position, and both before the epoch, for which the daemon waits. If its
                 # frames are saved, the floor mark is replaced, and the dropped messages would be corrupt as well.
                 position.mark, position.position = position.reached_mark, position.floor
@@ -180,6 +179,7 @@ class FrameWriter:
                 self._missed.carried.to,
                 self._missed.carried.mark,
                 self._missed.lost_counts,
+                self._missed.repeated,
             )
             return encode_frame(messages, metadata)
 
@@ -314,12 +314,12 @@ class FrameWriter:
             return  # the reader has moved by itself
         with Subscription(self._publication.path, start, in_order=True) as frames:
             try:
-                missed_frames = frames.poll(min(self._publication.window // 4, MAX_SKIP_BYTES))
+                missed_frames = poll_with_repeated(frames, min(self._publication.window // 4, MAX_SKIP_BYTES))
                 end = frames.position
             except Lapped:  # overwritten already; the total shows the number of messages
                 missed_frames, end = [], frames.oldest() or self._publication.position
             mark = reader.mark if self._knows_its_frames(reader) else self._held_mark
-            missed = missed_counts(missed_frames, reader, mark)
+            missed = missed_counts(missed_frames, reader, mark, self._is_damaged)
             # Order: counts, then the floor mark, then the floor. A crash in between leaves counts that the floor
             # confirms.
             move = Move(start, end, missed.mark)
@@ -328,6 +328,9 @@ class FrameWriter:
             reader.position.floor = end
         self._missed.confirm_skip()
         self.on_skip(reader.name, start, end)
+
+    def _is_damaged(self, begin: int, end: int) -> bool:
+        return not any(map(intact_metadata, frames_between(self._publication, begin, end)))
 
     def _knows_its_frames(self, reader: HandlerPosition) -> bool:
         """Report whether the reader's position says which frames it has handled.
@@ -348,46 +351,3 @@ def _published(frame: Frame) -> tuple[int, int]:
     """Return round and slot end of a frame: from its metadata, or from its header if the checksum does not match."""
     metadata = intact_metadata(frame)
     return metadata.slots if metadata and metadata.slots else published(frame.reserved_value)
-
-
-class MissedCounts(NamedTuple):
-    """Counts of missed frames, named by bucket, and the total after them; ``lost`` is a part of the log's."""
-
-    counts: Counts
-    mark: int
-    lost: list[LostCounts]
-
-
-def missed_counts(frames: Iterable[Frame], reader: HandlerPosition, before: int | None = None) -> MissedCounts:
-    """Return the counts of frames that ``reader`` misses.
-
-    ``before`` is the total before them if the reader is further than its stored position. Messages of unreadable frames
-    show in the total of the next readable frame, and are corrupt.
-    """
-    lost_counts: list[LostCounts] = []
-    counts, mark = Counts(), reader.mark if before is None else before
-    for frame in frames:
-        metadata = intact_metadata(frame)
-        if metadata is None:
-            continue
-        accepted = metadata.origin.counts.get(Name.ACCEPTED, 0)
-        lost = max(metadata.total - accepted - mark, 0) if mark != UNKNOWN else 0
-        mark = metadata.total
-        if reader.name == LOG:
-            counts.absorb(_counts_for_log(metadata, accepted, lost, reader))
-            lost_counts += metadata.lost_counts
-        else:
-            counts.absorb(prefix_with_bucket(metadata.origin.bucket, {DROPPED: accepted, CORRUPT: lost}))
-    return MissedCounts(counts, mark, lost_counts)
-
-
-def _counts_for_log(metadata: FrameMetadata, accepted: int, lost: int, reader: HandlerPosition) -> dict[str, int]:
-    """Return the counts that the log misses: it enters the listener's own counts, so these are included."""
-    named_counts: dict[str, int] = {}
-    for bucket, counts in by_bucket(metadata.origin.bucket, metadata.origin.counts).items():
-        if bucket == metadata.origin.bucket:
-            # Only the frame's own messages: counts of earlier missed frames, which it carries, are dropped already.
-            counts[f"{Name.POLICY_DROP}{LOG}" if reader.routed else f"{Name.NOT_ROUTED}{LOG}"] += accepted
-            counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
-        named_counts.update(prefix_with_bucket(bucket, counts))
-    return named_counts

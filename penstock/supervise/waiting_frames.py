@@ -8,12 +8,12 @@ from pathlib import Path
 
 from penstock.handover.buffer import HandlerPosition, newest_frame_metadata
 from penstock.handover.dropped_frames import DroppedFrameCounts, Move, dropped, last_move
+from penstock.handover.missed_frames import missed_counts
 from penstock.handover.paths import buffer_file, handlers_in, position_file, state_file
 from penstock.handover.positions.accounts import Accounts
 from penstock.handover.positions.lost_position import restore_floor
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.state_page import StatePage
-from penstock.handover.writer import missed_counts
 from penstock.logbuffer import Frame, Lapped, LogBufferError, Subscription
 
 _LOGGER = logging.getLogger(__name__)

@@ -95,15 +95,19 @@ def test_older_text_does_not_repeat_counts_that_a_later_frame_carries(page: Stat
     assert not DroppedFrameCounts(page, carried_number=2, floors={"log": 200})
 
 
-def test_ride_names_the_move_that_it_carries(page: StatePage) -> None:
+def test_frame_and_the_one_that_repeats_its_counts_name_their_move(page: StatePage) -> None:
     missed = DroppedFrameCounts(page)
     missed.skip("log", Move(to=100, mark=5), COUNTS)
     missed.confirm_skip()
     missed.attach()
     assert missed.carried == Move(to=100, mark=5)
     missed.confirm_attached()
+    assert missed.attach() == {}
+    assert missed.carried == Move(to=100, mark=5)
+    assert [counts for _, counts in missed.repeated] == [COUNTS]
+    missed.confirm_attached()
     missed.attach()
-    assert missed.carried == Move()
+    assert (missed.carried, missed.repeated) == (Move(), ())
 
 
 def test_frame_carries_counts_that_are_missed_before_it_is_written(page: StatePage) -> None:

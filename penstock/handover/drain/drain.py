@@ -26,7 +26,13 @@ from penstock.files.file_system import OS
 from penstock.handover.buffer import TopicByPosition, was_restarted
 from penstock.handover.drain.splitter import MessagesByTopic, TopicSplitter
 from penstock.handover.dropped_frames import LostCounts
-from penstock.handover.frames.frame import decode_small_frame, frame_head, is_intact, read_frame_metadata
+from penstock.handover.frames.frame import (
+    decode_small_frame,
+    frame_head,
+    intact_metadata,
+    is_intact,
+    read_frame_metadata,
+)
 from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import PassedFrames, read_held_frames, remove_held_frames
 from penstock.handover.paths import LOG, held_file, state_file
@@ -112,7 +118,7 @@ class Drain(FrameReader):
         if self._leaving and was_restarted(self._page):
             # Crash: the listener is removed, so that no writer restores a floor that a power failure took. Counts that
             # no frame carries are never entered, and their frames are stored instead.
-            restore_floor(position, *carried_floor(frames_in_file(path, position.position)))
+            restore_floor(position, *carried_floor(self._held_file, frames_in_file(path, position.position)))
         if self.must_resume(position):
             self._store_held(position)
         if position.floor:
@@ -134,18 +140,24 @@ class Drain(FrameReader):
     def _store_held(self, position: ReaderPosition) -> None:
         inode = self._held_file.stat().st_ino
         saved, number = read_held_frames(self._held_file)
-        passed = 0
+        passed, total = 0, UNKNOWN
         _LOGGER.warning("listener %r: storing the saved frames of the previous daemon", self.listener)
         # Crash: each group moves the position past itself, so that a successor continues with the next.
         for group in _grouped(saved, self._group_bytes):
             if isinstance(group, PassedFrames):
                 passed += group.messages
+                # Between saved frames the total is behind by the damaged ones, which the next one shows. Crash: the
+                # position's mark may have these passed frames already, so the total of the file comes first.
+                before = position.mark if total == UNKNOWN else total
+                if group.is_first:
+                    total = group.after
+                elif before != UNKNOWN:
+                    total = min(before + group.messages, group.after)
                 if group.begin > position.stored and position.mark != UNKNOWN:
-                    # Between saved frames the mark may be behind by those that are damaged, which the next one shows.
-                    mark = group.after if group.is_first else min(position.mark + group.messages, group.after)
                     # Order: the mark before the position.
-                    position.mark, position.position = max(position.mark, mark), group.begin
+                    position.mark, position.position = max(position.mark, total), group.begin
                 continue
+            total = next((metadata.total for f in reversed(group) if (metadata := intact_metadata(f))), total)
             parts = [frame._replace(data=self.copied_part(frame)) for frame in group if frame.begin >= position.stored]
             if parts:
                 self.handle(FrameGroup(parts, parts[0].begin, parts[-1].end, position.mark), position)
@@ -314,16 +326,17 @@ class Drain(FrameReader):
         return topics
 
     def _without_entered(self, origin: Origin, metadata: FrameMetadata) -> Origin:
-        """Return the origin without the counts that lost frames have carried into the log.
+        """Return the origin with repeated counts, and without the counts that lost frames have carried into the log.
 
         Order: called once the frames before it in its group are stored, because saved ones may be the lost ones.
         """
-        if not metadata.lost_counts:
+        lost = (*metadata.lost_counts, *metadata.repeated)
+        if not lost:
             return origin
-        topics = {carrier.topic or RECEIPTS for carriers, _ in metadata.lost_counts for carrier in carriers}
-        self._recovered(topics)
-        entered = entered_counts(metadata.lost_counts, self.listener, self._log.buffer_position)
-        return replace(origin, counts=summed([origin.counts, {name: -entered[name] for name in entered}]))
+        self._recovered({carrier.topic or RECEIPTS for carriers, _ in lost for carrier in carriers})
+        entered = entered_counts(lost, self.listener, self._log.buffer_position)
+        repeated = [counts for _, counts in metadata.repeated]
+        return replace(origin, counts=summed([origin.counts, *repeated, {name: -entered[name] for name in entered}]))
 
     def _append(
         self, own_topic: str | None, messages: MessagesByTopic, origin: Origin, commits: list[Work]

@@ -22,7 +22,8 @@ class FrameMetadata:
     reused. ``slots``: the round, and the slot before which it is published; None without slots. ``floor`` and
     ``floor_mark``: a frame that carries counts of frames that the log missed names the floor behind them, and the total
     there; 0 in other frames. ``lost_counts`` is the part of the counts that lost frames were to carry; the log does not
-    enter again what it has stored with these.
+    enter again what it has stored with these. ``repeated``: the counts that the frame before carries, for the case that
+    it is damaged.
     """
 
     origin: Origin
@@ -38,6 +39,7 @@ class FrameMetadata:
     floor: int = 0
     floor_mark: int = 0
     lost_counts: tuple[LostCounts, ...] = ()
+    repeated: tuple[LostCounts, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """Return a mapping for JSON."""
@@ -54,7 +56,11 @@ class FrameMetadata:
         }
         if self.floor:
             document["floor"] = [self.floor, self.floor_mark]
-        return document | {"lost": self.lost_counts} if self.lost_counts else document
+        if self.lost_counts:
+            document["lost"] = self.lost_counts
+        if self.repeated:
+            document["repeated"] = self.repeated
+        return document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> FrameMetadata:
@@ -77,13 +83,15 @@ class FrameMetadata:
                 (int(slots[0]), int(slots[1])) if slots else None,
                 int(floor),
                 int(floor_mark),
-                tuple(
-                    LostCounts(tuple(map(_carrier, carriers)), Counts(counts))
-                    for carriers, counts in document.get("lost", ())
-                ),
+                _lost_counts(document.get("lost", ())),
+                _lost_counts(document.get("repeated", ())),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadBatch(f"invalid frame metadata: {error!r}") from None
+
+
+def _lost_counts(entries: Sequence[Any]) -> tuple[LostCounts, ...]:
+    return tuple(LostCounts(tuple(map(_carrier, carriers)), Counts(counts)) for carriers, counts in entries)
 
 
 def _carrier(entry: Sequence[Any]) -> Carrier:

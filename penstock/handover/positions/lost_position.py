@@ -5,6 +5,7 @@ Invariant: dropped frames are not delivered later, and handled frames are not dr
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import logging
 import sys
@@ -148,8 +149,18 @@ def frames_in_file(path: Path, begin: int, end: int = sys.maxsize) -> Iterator[F
             frames.release()
 
 
-def carried_floor(frames: Iterable[Frame]) -> tuple[int, int]:
-    """Return the last floor, and the total there, of frames that carry counts of missed frames; (0, 0) without one."""
+def carried_floor(held: Path, frames: Iterable[Frame]) -> tuple[int, int]:
+    """Return the last floor, and the total there, of frames that carry counts of missed frames; (0, 0) without one.
+
+    ``frames`` are in the log buffer. Crash: a power failure may spare only the copy in the file ``held``.
+    """
+    floor = _last_floor(frames)
+    with contextlib.suppress(OSError):
+        floor = max(floor, _last_floor(entry for entry in read_held_frames(held)[0] if isinstance(entry, Frame)))
+    return floor
+
+
+def _last_floor(frames: Iterable[Frame]) -> tuple[int, int]:
     carriers = (metadata for frame in frames if (metadata := intact_metadata(frame)))
     return max(((metadata.floor, metadata.floor_mark) for metadata in carriers), default=(0, 0))
 

@@ -14,9 +14,10 @@ from penstock.counts import Counts
 from penstock.handover import writer
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.drain.drain import Drain
+from penstock.handover.missed_frames import MissedCounts, missed_counts
 from penstock.handover.positions.position import ReaderPosition
 from penstock.handover.reader import FrameReader
-from penstock.handover.writer import FrameWriter, MissedCounts, missed_counts
+from penstock.handover.writer import FrameWriter
 from penstock.ledger.ledger import Ledger
 from penstock.log import Topic
 from penstock.log.commit.writer import Writer
@@ -90,7 +91,7 @@ def skip_groups_of_dropping_listener(patch: pytest.MonkeyPatch) -> None:
 def forget_dropped_frames(patch: pytest.MonkeyPatch) -> None:
     """Move the log past frames of the listener that drops, and count none of their messages."""
 
-    def without_counts(frames: Sequence[Frame], handler: HandlerPosition, before: int | None = None) -> Any:
+    def without_counts(frames: Sequence[Frame], handler: HandlerPosition, before: int, _: Any) -> Any:
         return MissedCounts(Counts(), missed_counts(frames, handler, before).mark, [])
 
     patch.setattr(writer, "missed_counts", without_counts)
