@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import BadBaseline, judge, mutants
+from tests.mutants import BadBaseline, Checks, choose, judge, mutants
 from tests.own_coverage import PACKAGE
 
 SOURCE = """
@@ -25,6 +25,7 @@ def store(file, name, size):
 
 def test_each_tagged_statement_is_weakened_in_every_way_that_applies() -> None:
     changes = {(mutant.line, mutant.change): mutant.source for mutant in mutants(SOURCE)}
+    assert [mutant.tag for mutant in mutants(SOURCE)] == ["Order", "Order", "Limit", "Limit", "Invariant"]
     assert sorted(changes) == [
         (5, "remove"),
         (5, "swap"),
@@ -41,4 +42,14 @@ def test_each_tagged_statement_is_weakened_in_every_way_that_applies() -> None:
 def test_mutants_of_a_module_whose_tests_fail_unchanged_are_not_judged(tmp_path: Path) -> None:
     """The copy has no tests that could pass."""
     with pytest.raises(BadBaseline, match=r"log/store/scan.py: noticed by tests without any change"):
-        next(judge(tmp_path, PACKAGE / "log" / "store" / "scan.py", 1))
+        next(judge(Checks(tmp_path, seeds=1, with_room=True), PACKAGE / "log" / "store" / "scan.py", []))
+
+
+def test_sample_is_drawn_from_the_chosen_tags_and_repeats_with_its_seed() -> None:
+    orders = choose(["log"], ["Order"], 0, 0)
+    sample = choose(["log"], ["Order"], 5, 1)
+    drawn = [(path, mutant) for path, mutants_of_module in sample.items() for mutant in mutants_of_module]
+    assert len(drawn) == 5
+    assert all(mutant.tag == "Order" and mutant in orders[path] for path, mutant in drawn)
+    assert sample == choose(["log"], ["Order"], 5, 1)
+    assert sample != choose(["log"], ["Order"], 5, 2)
