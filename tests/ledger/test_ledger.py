@@ -193,6 +193,18 @@ def test_corrupt_batch_is_a_gap_in_the_balance_after_a_restart(log: Log, tmp_pat
     reopened.close()
 
 
+def test_rows_of_a_writer_that_was_killed_before_it_published_them_are_in_the_first_balance(tmp_path: Path) -> None:
+    log = Log(tmp_path / "topics")
+    append(log)
+    files = SegmentFiles(log.topic("events").path, 0)
+    log.close()
+    write_synced(OS, files, 0, 0)
+    log = Log(tmp_path / "topics")
+    result = Ledger(log, tmp_path, ["events-udp"]).balance()
+    assert (result.unaccounted, result.routes[0].accepted, result.routes[0].delivered) == (0, 3, 3)
+    log.close()
+
+
 def test_losses_follow_the_balance(log: Log, tmp_path: Path) -> None:
     ledger = Ledger(log, tmp_path, ["events-udp"])
     steps: list[tuple[Callable[[], object], dict[str, Counts]]] = [

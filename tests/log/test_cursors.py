@@ -10,7 +10,7 @@ from hypothesis import given
 from penstock.log import Gap, Lag, LogFull, TopicSettings, UnknownFormat, WriteFailed
 from penstock.log.cursors import LAST_OFFSET, Cursors
 from penstock.log.store.batch_format import PREAMBLE
-from penstock.testing import CrashingFileSystem, FakeClock
+from penstock.testing import Crashed, CrashingFileSystem, FakeClock
 from tests.fuzzed import documents
 from tests.log.log_helpers import UNSYNCED, fill, opened
 
@@ -95,6 +95,32 @@ def test_power_cut_leaves_the_old_or_the_new_offset(tmp_path):
             fs.crash()
         with opened(tmp_path, fs=fs) as topic:
             assert topic.cursors.offsets()["a"] in ((2,) if written else (1, 2))
+
+
+def test_removed_cursor_does_not_come_back_after_a_power_cut(tmp_path):
+    for seed in range(8):
+        fs = CrashingFileSystem(tmp_path, seed)
+        with opened(tmp_path, fs=fs) as topic:
+            topic.cursors.commit("a", 1)
+            topic.cursors.commit("b", 2)
+            topic.cursors.remove("a")
+            fs.crash()
+        with opened(tmp_path, fs=fs) as topic:
+            assert topic.cursors.offsets() == {"b": 2}
+
+
+def test_interrupted_removal_leaves_the_synced_file_and_not_its_copy(tmp_path):
+    for seed in range(40):
+        fs = CrashingFileSystem(tmp_path, seed)
+        with opened(tmp_path, fs=fs) as topic:
+            topic.cursors.commit("a", 1)
+            topic.cursors.commit("a", 2)
+            fs.stop_after = 1
+            with pytest.raises(Crashed):
+                topic.cursors.remove("a")
+            fs.crash()
+        with opened(tmp_path, fs=fs) as topic:
+            assert topic.cursors.offsets() == {"a": 2}
 
 
 @pytest.mark.survives("cursors", "full disk")

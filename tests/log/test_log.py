@@ -235,6 +235,30 @@ def test_deleted_topic_is_absent_after_a_restart_and_can_be_created_again(tmp_pa
     log.close()
 
 
+def test_topic_created_again_has_no_rows_or_settings_that_its_deletion_could_not_remove(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    log = Log(tmp_path, fs=fs)
+    fill(log.create("t", {"stale_after": 4.5}), [b"a"])
+    fs.failures["remove"] = 5
+    log.delete("t")
+    fs.failures.clear()
+    topic = log.create("t")
+    assert topic.settings == TopicSettings()
+    assert sorted(path.name for path in topic.path.glob("*.arrows")) == [f"{1:020}.arrows"]
+    fill(topic, [b"b"])
+    assert (payloads(topic), offsets(topic)) == ([b"b"], [1])
+    log.close()
+
+
+def test_closed_log_leaves_no_committer_thread(tmp_path):
+    threads_before = {*threading.enumerate()}
+    log = Log(tmp_path, fs=UNSYNCED, committers=2)
+    assert len({*threading.enumerate()} - threads_before) == 2
+    fill(log.create("t"), [b"a"])
+    log.close()
+    assert {*threading.enumerate()} <= threads_before
+
+
 def test_appends_that_wait_during_a_deletion_are_deleted_or_refused(log):
     topic = log.create("t")
     answers = [topic.append(rows(b"%d" % n), origin()) for n in range(50)]

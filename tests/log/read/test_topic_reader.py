@@ -16,7 +16,7 @@ from penstock.files.file_system import OS
 from penstock.log import CorruptBatch, Gap, Log, TopicReader, TopicSettings, UnknownFormat
 from penstock.log.read.segment_view import SegmentView
 from penstock.log.retention import compaction
-from penstock.log.store import batch_format, segment_files
+from penstock.log.store import batch_format, index, segment_files
 from penstock.testing import FakeClock
 from tests.fuzzed import RAW
 from tests.log.log_helpers import UNSYNCED, fill, flip, last_files, offsets, opened, origin, payloads, rows
@@ -133,6 +133,18 @@ def test_reader_keeps_its_rows_while_the_synced_length_is_unknown(stored_words, 
     assert TopicReader(files.directory).end == 0
     files.synced.write_bytes(after)
     assert reader.end == 3
+
+
+def test_batches_behind_an_older_synced_length_are_not_lost_if_the_index_is_damaged(stored_words):
+    files, (oldest, _, after) = stored_words
+    files.synced.write_bytes(oldest)
+    flip(files.index, index.HEADER_SIZE)
+    reader, view = TopicReader(files.directory), SegmentView(files.directory, files.first)
+    view.refresh(sealed=False)
+    assert (view.end, len(view.records)) == (1, 1)
+    assert (payloads(reader), reader.end) == ([b"x"], 1)
+    files.synced.write_bytes(after)
+    assert (payloads(reader), reader.end) == ([b"x"] * 3, 3)
 
 
 def test_damaged_batch_is_an_error_until_it_is_a_gap(topic):
