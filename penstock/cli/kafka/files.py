@@ -69,22 +69,22 @@ def send_files(
 ) -> Iterator[Transfer]:
     """Send each file as a message and yield it once it is acknowledged. Raises KafkaException.
 
-    Limit: one file is in memory at a time, as its size is unlimited.
+    Limit: at most two files are in flight or being read at a time, as their size is unlimited.
     """
     transfers: list[Transfer] = []
     with Producer(config) as producer:
         # Order: a broker that does not answer is reported before the first file is read.
         producer.list_topics(timeout=ANSWER_TIMEOUT_S)
         for file in files:
+            # Limit: a file is read only when at most one other is still in flight.
+            while len(producer) > 1:
+                producer.poll(POLL_TIMEOUT_S)
             name = "-" if str(file) == "-" else file.name
             try:
                 payload = _read_file(file)
             except OSError as error:
                 transfers.append(Transfer(name, topic, -1, -1, 0, f"cannot be read: {error.strerror}"))
                 continue
-            # Limit: a file is read only when at most one other is still in flight.
-            while len(producer) > 1:
-                producer.poll(POLL_TIMEOUT_S)
             _send(producer, topic, payload, key, partition, name, transfers)
             yield from _drain(transfers)
         while producer.flush(POLL_TIMEOUT_S):

@@ -121,8 +121,6 @@ class FlightStore:
             stop = min(part.end, offset + FILTERED_ROWS_PER_STREAM) if filter_text else part.end
             try:
                 for batch in self._stream(flight_ticket(part.topic, offset, stop, filter_text or None, columns)):
-                    # Order: the offset moves before the batch is handed on, so that a stream opened later cannot
-                    # repeat it.
                     offset = batch.column("offset")[-1].as_py() + 1
                     backoff.reset()
                     yield batch

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
+from penstock.cli.kafka import files
 from penstock.cli.kafka.files import ReadRequest, parse_start, receive_files, send_files
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.broker import Broker
@@ -77,6 +79,31 @@ def test_written_files_stay_in_the_folder_and_overwrite_nothing(kafka_broker: Br
     assert sorted(path.name for path in out.iterdir()) == sorted(entry.file for entry in transfers)
     assert [(out / entry.file).read_text() for entry in transfers] == [*map(str, range(8)), "no name"]
     assert [path.name for path in tmp_path.rglob("*") if path.is_dir()] == ["deep", "out"]
+
+
+def test_file_is_read_while_at_most_one_other_is_in_flight(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"bootstrap.servers": kafka_broker.address, "linger.ms": 200}
+    producers: list[Producer] = []
+    in_flight: list[int] = []
+
+    def create(config: dict[str, Any]) -> Producer:
+        producers.append(Producer(config))
+        return producers[0]
+
+    def read(file: Path) -> bytes:
+        in_flight.append(len(producers[0]))
+        return file.read_bytes()
+
+    monkeypatch.setattr(files, "Producer", create)
+    monkeypatch.setattr(files, "_read_file", read)
+    for number in range(4):
+        (tmp_path / f"{number}").write_bytes(b"x")
+    sent = list(send_files(config, "cli-in-flight", [tmp_path / f"{n}" for n in range(4)]))
+    assert [transfer.error for transfer in sent] == [None] * 4
+    assert len(in_flight) == 4
+    assert max(in_flight) == 1
 
 
 def test_group_continues_behind_written_files(kafka_broker: Broker, tmp_path: Path) -> None:
