@@ -217,7 +217,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/proof/commit_faults.py": "tests/upkeep/deletion/test_foreign.py",
     "penstock/proof/commit_notes.py": "tests/upkeep/deletion/test_foreign.py",
     "penstock/proof/kafka_records.py": "tests/spark/test_kafka_balance.py",
-    "penstock/proof/posts/moved_topics.py": "tests/upkeep/promote/test_promotion.py",
     "penstock/proof/proofs.py": "tests/proof/test_prover.py",
     "penstock/proof/reread/messages.py": "tests/proof/reread/test_flight.py",
     "penstock/proof/rows_of_batches.py": "tests/engines/test_foreign_writers.py",

@@ -33,6 +33,9 @@ from penstock.log import (
     UnknownTransaction,
     WriteFailed,
 )
+from penstock.log.documents import encode
+from penstock.log.store import index
+from penstock.log.store.segment_files import SegmentFiles
 from penstock.log.transactions.atomic_commit import SUFFIX, undo_undecided
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.fuzzed import documents
@@ -537,6 +540,34 @@ def test_concurrent_commits_over_the_same_topics_succeed(log):
     assert a == payloads(log.topic("b"))
     assert len(set(a)) == 40
     assert offsets(log.topic("a")) == list(range(80))
+
+
+def test_intent_remains_until_the_rows_are_cut_in_all_topics(tmp_path):
+    """Power cuts at each step of a rollback."""
+    length = index.HEADER_SIZE + 2 * index.RECORD.itemsize
+    finished = set()
+    for stop, seed in product(range(16), range(6)):
+        folder = tmp_path / f"{stop}-{seed}"
+        files = [SegmentFiles(folder / name, 0) for name in "ab"]
+        for topic in files:
+            topic.directory.mkdir(parents=True)
+            topic.data.write_bytes(b"x" * 100)
+            topic.index.write_bytes(b"x" * length)
+        intent = folder / f"TRANSACTION{SUFFIX}"
+        intent.write_bytes(encode({"places": {"a": [0, 40, 1], "b": [0, 60, 0]}}))
+        fs = CrashingFileSystem(folder, seed)
+        fs.stop_after = stop
+        with suppress(OSError):
+            undo_undecided(fs, intent, folder)
+        fs.crash()
+        finished.add(not intent.exists())
+        if not intent.exists():
+            assert [topic.data.stat().st_size for topic in files] == [40, 60]
+            assert [topic.index.stat().st_size for topic in files] == [
+                length - index.RECORD.itemsize,
+                index.HEADER_SIZE,
+            ]
+    assert finished == {False, True}
 
 
 @given(documents("places"))
