@@ -44,9 +44,9 @@ class TopicStatus:
 class Status:
     """The state of the pipeline. ``last_batch`` is -1 and its age None before the first batch.
 
-    ``problem``: why the pipeline cannot continue, or why Kafka gives no ends of its partitions, without which
-    ``topics`` is empty; else empty. ``rate``: rows per second over the batches of the
-    last minute. The sums are over all proved batches.
+    ``problem``: why the pipeline cannot continue, why Kafka gives no ends of its partitions, without which ``topics``
+    is empty, or which selected topics Kafka does not show; else empty. ``rate``: rows per second over the batches of
+    the last minute. The sums are over all proved batches.
     """
 
     running: bool
@@ -101,6 +101,7 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
     problem, views = "", dict[str, View]()
     try:
         views = dict(store.views(patterns))
+        problem = str(getattr(store, "problem", ""))  # only partitions of Kafka have it
     except KafkaAway as error:
         problem = str(error)
     lost_batch = -1 if last or rolled.batch >= 0 else _newest_of_lost_position(layout)

@@ -105,6 +105,23 @@ def tables(settings: Settings) -> Iterator[Finding]:
     yield from (Finding("tables", "bad", line, PUT_BACK) for line in lines)
 
 
+def kafka_topics(settings: Settings) -> Iterator[Finding]:
+    """Check that Kafka answers and shows the topics that the pipeline lands."""
+    from penstock.proof.kafka_records import kafka_partitions
+
+    if (partitions := kafka_partitions(settings)) is None:
+        return
+    try:
+        views = partitions.views(settings.pipeline.topics)
+    except PenstockError as error:
+        yield Finding("kafka", "bad", str(error), "check pipeline.kafka, and that the brokers run")
+        return
+    if partitions.problem:
+        yield Finding("kafka", "bad", partitions.problem, "")
+    else:
+        yield Finding("kafka", "good", f"shows {len(views):,} partitions of the pipeline's topics")
+
+
 async def _poll(settings: Settings) -> Daemon:
     access = Access(settings)
     daemon = Daemon(access.http_url, access.headers, access.verify)
@@ -114,4 +131,4 @@ async def _poll(settings: Settings) -> Daemon:
     return daemon
 
 
-CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE_CHECKS, tables, last_hour)
+CHECKS: tuple[Check, ...] = (receive_buffers, *MACHINE_CHECKS, kafka_topics, tables, last_hour)

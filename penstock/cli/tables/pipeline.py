@@ -91,7 +91,7 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 
 @pipeline.command()
 def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
-    """Report lag, rate and proof of the pipeline; status 1 if Kafka does not answer."""
+    """Report lag, rate and proof of the pipeline; status 1 if Kafka does not answer or shows none of the topics."""
     from penstock.landing.daemon_connection import configured_connection
     from penstock.landing.table_paths import Layout
     from penstock.ledger.receipt import not_started_in

@@ -68,6 +68,10 @@ class KafkaContinuity:
         views = KafkaPartitions(self._kafka).views(self._patterns)
         self._read_ids({*map(topic_of, views), *self._selected(self._ids)}, max_wait_s=0)
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """Return the ids of existing topics; NO_ID for brokers that give none. Raises KafkaAway."""
+        return self._wait_for_ids(sorted(topics), MAX_WAIT_S)
+
     def before_reading(self, ends: Mapping[str, int]) -> None:
         """Note the ids of new topics. Raises OffsetsRestarted, KafkaAway."""
         ids = self._read_ids({topic_of(name) for name in ends})
@@ -131,13 +135,16 @@ class KafkaContinuity:
 
     def _read_ids(self, topics: Iterable[str], max_wait_s: float | None = None) -> dict[str, str]:
         """Return the ids of existing topics; None waits ``MAX_WAIT_S``. Raises KafkaAway."""
-        max_wait_s = MAX_WAIT_S if max_wait_s is None else max_wait_s
-        names, began_at = sorted(topics), time.monotonic()
+        ids = self._wait_for_ids(sorted(topics), MAX_WAIT_S if max_wait_s is None else max_wait_s)
+        return {name: topic_id for name, topic_id in ids.items() if topic_id != NO_ID}
+
+    def _wait_for_ids(self, names: Sequence[str], max_wait_s: float) -> dict[str, str]:
+        began_at = time.monotonic()
         while names:
             try:
                 ids, waited_s = self._describe(names), time.monotonic() - began_at
                 if len(ids) == len(names) or waited_s > min(max_wait_s, UNKNOWN_WAIT_S):
-                    return {name: topic_id for name, topic_id in ids.items() if topic_id != NO_ID}
+                    return ids
                 time.sleep(RETRY_INTERVAL_S)
             except KafkaAway:
                 if time.monotonic() > began_at + max_wait_s:

@@ -40,8 +40,9 @@ class Move:
 class OffsetMap:
     """The offset map of one promoted topic. One process at a time writes it.
 
-    ``kafka_topic`` is its name in Kafka. ``begins`` holds the ends of its partitions before the first row was copied.
-    All rows before log offset ``end`` are copied, or were already gone from the log.
+    ``kafka_topic`` is its name in Kafka, ``topic_id`` its id there (empty if unknown). ``begins`` holds the ends of its
+    partitions before the first row was copied. All rows before log offset ``end`` are copied, or were already gone from
+    the log.
     """
 
     path: Path
@@ -51,6 +52,7 @@ class OffsetMap:
     end: int = 0
     runs: list[CopiedRange] = field(default_factory=list)
     move: Move | None = None
+    topic_id: str = ""
 
     @classmethod
     def load(cls, path: Path) -> OffsetMap | None:
@@ -64,7 +66,7 @@ class OffsetMap:
             return None
         if not isinstance(header := lines[0], _Header):
             raise DamagedFile(f"{path}: the first line is damaged; it holds the Kafka offsets where the copy begins")
-        offset_map = cls(path, header.topic, header.kafka_topic, header.begins)
+        offset_map = cls(path, header.topic, header.kafka_topic, header.begins, topic_id=header.topic_id)
         for line in lines[1:]:
             if isinstance(line, Move):
                 offset_map.move = line
@@ -74,11 +76,11 @@ class OffsetMap:
         return offset_map
 
     @classmethod
-    def begin(cls, path: Path, topic: str, kafka_topic: str, begins: dict[int, int]) -> OffsetMap:
+    def begin(cls, path: Path, topic: str, kafka_topic: str, begins: dict[int, int], topic_id: str = "") -> OffsetMap:
         """Create the file of a new map and return the map."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        append_lines(path, [{"topic": topic, "kafka": kafka_topic, "begins": begins}])
-        return cls(path, topic, kafka_topic, begins)
+        append_lines(path, [{"topic": topic, "kafka": kafka_topic, "begins": begins, "id": topic_id}])
+        return cls(path, topic, kafka_topic, begins, topic_id=topic_id)
 
     def add(self, offsets: Sequence[int], positions: Sequence[PartitionOffset], end: int) -> None:
         """Add copied rows and their positions in Kafka; all rows before ``end`` are now copied."""
@@ -124,6 +126,7 @@ class _Header:
     topic: str
     kafka_topic: str
     begins: dict[int, int]
+    topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,9 @@ class _CopiedBatch:
 
 def _parse_line(document: Mapping[str, Any]) -> _Header | Move | _CopiedBatch:
     if "kafka" in document:
-        return _Header(document["topic"], document["kafka"], _by_partition(document["begins"]))
+        # Compatibility: an earlier version wrote no id.
+        topic_id = str(document.get("id", ""))
+        return _Header(document["topic"], document["kafka"], _by_partition(document["begins"]), topic_id)
     if "move" in document:
         move = document["move"]
         return Move(int(move["landed"]), _by_partition(move["begins"]), int(move["bucket"]))

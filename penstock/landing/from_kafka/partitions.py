@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # documented there
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented there
 
 from penstock.kafka.client.administration import Administration
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.log.topic_patterns import is_selected
 from penstock.qualified_names import partition_name, split_partition
 
+TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
+CREATE_OR_GRANT = "create one, correct pipeline.topics, or grant this user Describe and Read"
 ANSWER_TIMEOUT_S = 10.0
 """Limit: a command that shows a status waits no longer for metadata and ends of partitions."""
 RECORD_TIMEOUT_S = 2.0
@@ -35,6 +38,8 @@ class KafkaPartitions:
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._kafka = dict(kafka)
         self._deadline = 0.0
+        self.problem = ""
+        """The selected topics that the last ``views`` did not see, with the next step; empty if it saw all."""
 
     @functools.cached_property
     def _administration(self) -> Administration:
@@ -48,6 +53,7 @@ class KafkaPartitions:
         timeout_s = ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
         with self._administration.requests("does not answer") as admin:
             topics = admin.list_topics(timeout=timeout_s).topics
+            self.problem = self._unseen(admin, list(topics), patterns, timeout_s)
             partitions = [
                 TopicPartition(name, number)
                 for name in sorted(topics)
@@ -74,6 +80,29 @@ class KafkaPartitions:
             partition_name(partition.topic, partition.partition): PartitionView(int(ends[partition]))
             for partition in partitions
         }
+
+    def _unseen(self, admin: AdminClient, topics: Sequence[str], patterns: Sequence[str], timeout_s: float) -> str:
+        """Return the patterns that select none of ``topics``, and why; Kafka hides topics without the right Describe.
+
+        Raises KafkaException and TimeoutError.
+        """
+        unseen = [pattern for pattern in patterns if not any(is_selected(name, [pattern]) for name in topics)]
+        names = [pattern for pattern in unseen if TOPIC_NAME.fullmatch(pattern)]
+        lines = [f"no topic matches {pattern!r}: {CREATE_OR_GRANT}" for pattern in unseen if pattern not in names]
+        requests: Mapping[str, Any] = (
+            admin.describe_topics(TopicCollection(names), request_timeout=timeout_s) if names else {}
+        )
+        for name, request in requests.items():
+            try:
+                request.result(timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    lines.append(f"topic {name!r} may not be described: grant Describe and Read on it to this user")
+                elif error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                    lines.append(f"topic {name!r} does not exist: create it, or correct pipeline.topics")
+                else:
+                    raise
+        return f"Kafka at {self._kafka.get('bootstrap.servers')}: {'; '.join(lines)}" if lines else ""
 
     def waiting_since(self, topic: str, offset: int) -> int | None:
         """Return the time of the first record from ``offset`` on, in microseconds; None if it is not known in time."""

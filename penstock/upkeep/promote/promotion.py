@@ -7,7 +7,7 @@ from the log's to Kafka's. The uuids of the duplicate window stay, so no row is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.files.checked_lines import append_lines
 from penstock.kafka.client.broker_answers import end_offset, partition_numbers
 from penstock.kafka.origin_header import LOG_OFFSET_HEADER, ORIGIN_HEADER
-from penstock.landing.from_kafka.continuity import KafkaContinuity
+from penstock.landing.from_kafka.continuity import REMEDY, KafkaContinuity
 from penstock.landing.from_kafka.offset_map import Move, OffsetMap, load_maps, map_path
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.landing.from_kafka.rows import CODEC_HEADER
@@ -63,10 +63,15 @@ class Promotion:
     ) -> None:
         self._reader, self._kafka = TopicReader(topics / topic), dict(kafka)
         self._out = KafkaWriter(kafka, f"penstock-promote-{layout.tables}-{topic}")
-        path = map_path(layout, topic)
-        self.map = OffsetMap.load(path) or OffsetMap.begin(path, topic, name, self._partition_ends(name, partitions))
-        if self.map.kafka_topic != name:
-            raise CannotMove(f"{topic} is already copied to {self.map.kafka_topic}, not to {name}")
+        path, continuity = map_path(layout, topic), KafkaContinuity(kafka, ["*"], layout.continuity)
+        offset_map = OffsetMap.load(path)
+        if offset_map and offset_map.kafka_topic != name:
+            raise CannotMove(f"{topic} is already copied to {offset_map.kafka_topic}, not to {name}")
+        if offset_map:
+            _check_copies([offset_map], continuity)
+        self.map = offset_map or OffsetMap.begin(
+            path, topic, name, self._partition_ends(name, partitions), continuity.topic_ids([name]).get(name, "")
+        )
 
     def copy(self, report: ReportProgress = lambda copied, total: None) -> int:
         """Copy all rows of the log that are not in Kafka and return their number. Raises CannotSend."""
@@ -125,6 +130,19 @@ class Promotion:
             raise CannotSend(f"topic {name}: {error.args[0].str()}") from error
 
 
+def _check_copies(maps: Collection[OffsetMap], continuity: KafkaContinuity) -> None:
+    """Check that the topics of Kafka are those to which rows were copied. Raises CannotMove, KafkaAway."""
+    ids = continuity.topic_ids({offset_map.kafka_topic for offset_map in maps})
+    for offset_map in maps:
+        name, topic = offset_map.kafka_topic, offset_map.topic
+        if name in ids and offset_map.topic_id in ("", ids[name]):
+            continue
+        step = f"delete {offset_map.path} and run `penstock promote {topic}` again: it copies what the log still has"
+        if offset_map.move:
+            step = REMEDY
+        raise CannotMove(f"topic {name} of Kafka was deleted or created again since {topic} was copied to it: {step}")
+
+
 def _parts(stored: StoredBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     size = max(1, min(MAX_TRANSACTION_ROWS, MAX_TRANSACTION_BYTES * stored.rows // max(stored.batch.nbytes, 1)))
     for begin in range(0, stored.rows, size):
@@ -171,6 +189,7 @@ def move_pipeline(layout: Layout, kafka: Mapping[str, str]) -> dict[str, Move]:
     bucket = read_plan(layout.checkpoint, last_batch).landed_at // 1000 // BUCKET_SECONDS * BUCKET_SECONDS
     moves = {topic: Move(end, maps[topic].kafka_ends_before(end), bucket) for topic, end in landed.items()}
     continuity = KafkaContinuity(kafka, ["*"], layout.continuity)
+    _check_copies([maps[topic] for topic in moves], continuity)
     # Order: the ids before the move, so that a topic that is created again after it is recognized by the first batch.
     # They are stored once the position is Kafka's: the file has the marks of the log's topics until then.
     continuity.before_reading(

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
+from penstock.java.jars import CannotFetch
+from penstock.java.runtime import NoJava
 from penstock.kafka.broker import Broker
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.partitions import KafkaPartitions
 from penstock.landing.journal import Journal
 from penstock.proof.status import status
-from penstock.testing.pipe import wait_until
+from penstock.testing.pipe import free_ports, wait_until
+from tests.cli.command_line import run
 from tests.kafka.kafka_helpers import Topics
 from tests.spark.spark_helpers import HandWritten, landed_event
 
@@ -62,3 +73,73 @@ def test_a_cluster_that_does_not_answer_is_reported_with_the_rest(
     shown = status(source, table.layout, ["*"])
     assert (shown.topics, shown.last_batch) == ([], 0)
     assert shown.problem.startswith("Kafka at 127.0.0.1:1 does not answer")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, dict[str, str]]]:
+    """A broker with access control, and the properties of a client that logs in as ``limited``."""
+    port, guarded_port, control_port = free_ports(3)
+    addresses = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{guarded_port}"
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_limited="secret";'
+    settings = {
+        "listeners": f"{addresses},CONTROLLER://127.0.0.1:{control_port}",
+        "advertised.listeners": addresses,
+        "controller.quorum.voters": f"1@127.0.0.1:{control_port}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": login,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    broker = Broker(tmp_path_factory.mktemp("guarded") / "broker", port=port, memory="256m", settings=settings)
+    try:
+        broker.start()
+    except (NoJava, CannotFetch) as error:
+        pytest.skip(str(error))
+    limited = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    limited |= {"sasl.username": "limited", "sasl.password": "secret"}
+    yield broker, {"bootstrap.servers": f"127.0.0.1:{guarded_port}", **limited}
+    broker.stop()
+
+
+def test_selected_topics_that_kafka_does_not_show_are_named_with_the_next_step(
+    guarded: tuple[Broker, dict[str, str]], table: HandWritten, tmp_path: Path
+) -> None:
+    broker, limited = guarded
+    topics = Topics(broker, "guarded")
+    seen, hidden = topics.new(), topics.new()
+    source, address = KafkaPartitions(limited), limited["bootstrap.servers"]
+    denied = f"topic {hidden!r} may not be described: grant Describe and Read on it to this user"
+    for patterns, problem in (
+        ([hidden], denied),
+        (["*"], "no topic matches '*': create one, correct pipeline.topics, or grant this user Describe and Read"),
+    ):
+        state = status(source, table.layout, patterns)
+        assert (state.problem, state.topics) == (f"Kafka at {address}: {problem}", [])
+    options = [part for name, text in limited.items() for part in ("-o", f"pipeline.kafka.{name}={text}")]
+    options += ["-o", "pipeline.source=kafka", "-o", f"pipeline.topics=[{hidden!r}]"]
+    (tmp_path / "penstock-data").mkdir()
+    shown = run("pipeline", "status", *options, folder=tmp_path)
+    assert (shown.status, denied in shown.output) == (1, True), shown.text
+    assert denied in run("doctor", *options, folder=tmp_path).output
+    rule = AclBinding(
+        *(ResourceType.TOPIC, seen, ResourcePatternType.LITERAL, "User:limited", "*"),
+        *(AclOperation.DESCRIBE, AclPermissionType.ALLOW),
+    )
+    (granted,) = topics.admin.create_acls([rule]).values()
+    granted.result(30)
+
+    def sees_topic() -> bool:
+        return f"{seen}/0" in source.views([seen, hidden])
+
+    wait_until(sees_topic, 30)
+    assert source.problem == f"Kafka at {address}: {denied}"
+    source.views([seen[:-1] + "?"])
+    assert source.problem == ""
+    topics.close()
+
+
+def test_topic_that_does_not_exist_is_named(cluster: Topics) -> None:
+    source, topic = KafkaPartitions({"bootstrap.servers": cluster.address}), cluster.new()
+    assert f"{topic}/0" in source.views([topic, f"{topic}-typo"])
+    assert source.problem.endswith(f"topic '{topic}-typo' does not exist: create it, or correct pipeline.topics")

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from penstock.client.relay.tally import relayed_origin
@@ -22,6 +24,7 @@ from penstock.kafka.broker import Broker
 from penstock.kafka.origin_header import LOG_OFFSET_HEADER, ORIGIN_HEADER, OriginReader
 from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
 from penstock.landing.from_kafka.rows import HEADERS
+from penstock.proof.kafka_records import group_offsets
 from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.posts.moved_topics import post_moves
 from penstock.records import SCHEMA
@@ -33,7 +36,7 @@ from penstock.upkeep.promote.promotion import CannotMove, Promotion, move_pipeli
 from penstock.upkeep.repair.checkpoint_repair import SourceDiffers
 from penstock.upkeep.trace.tracer import Tracer
 from tests.spark.spark_daemon import daemon
-from tests.spark.spark_helpers import append, event
+from tests.spark.spark_helpers import HandWritten, append, event, landed_event
 
 ROWS = 12_000
 
@@ -126,6 +129,33 @@ def test_killed_copy_resumes_and_copies_each_row_once(kafka_broker: Broker, tmp_
         Promotion(landing.topics, landing.layout, "t", kafka, "other")
 
 
+def test_topic_that_is_created_again_after_the_copy_is_refused(kafka_broker: Broker, tmp_path: Path) -> None:
+    append(tmp_path / "topics", "t", [event(0), event(1)])
+    layout, name = Landing(tmp_path / "topics", tmp_path / "tables").layout, f"p{uuid.uuid4().hex[:8]}"
+    HandWritten(layout).commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u1")])
+    kafka = {"bootstrap.servers": kafka_broker.address}
+
+    def copy() -> int:
+        promotion = Promotion(tmp_path / "topics", layout, "t", kafka, name)
+        copied = promotion.copy()
+        promotion.close()
+        return copied
+
+    assert (copy(), copy()) == (2, 0)
+    admin = AdminClient(kafka)
+    admin.delete_topics([name])[name].result(30)
+    admin.create_topics([NewTopic(name, 1)])[name].result(30)
+    for refused in (copy, lambda: move_pipeline(layout, kafka)):
+        with pytest.raises(
+            CannotMove, match=f"{name} of Kafka was deleted or created again since t was copied"
+        ) as error:
+            refused()
+        assert f"delete {map_path(layout, 't')} and run `penstock promote t` again" in str(error.value)
+    map_path(layout, "t").unlink()
+    assert copy() == 2
+    assert move_pipeline(layout, kafka)["t"].begins == {0: 2}
+
+
 @pytest.mark.spark
 def test_pipeline_continues_in_kafka_at_its_offset(
     spark: SparkSession, kafka_broker: Broker, topics: Path, tmp_path: Path
@@ -155,8 +185,13 @@ def test_pipeline_continues_in_kafka_at_its_offset(
             post_moves(topics, landing.layout, ledger)
         with pytest.raises(SourceDiffers, match="landed from Kafka"):
             start_landing(spark, landing)
-        later = replace(landing, topic=name, kafka=kafka)
-        land(spark, later, ledger)
+        # The group of lag tools has the proved ends; without a group nothing is committed.
+        assert group_offsets(kafka, "") is None
+        later = replace(landing, topic=name, kafka=kafka, kafka_group=f"lag-{name}")
+        start_landing(spark, later, available_now=True).wait(240)
+        assert ProofWorker(later, ledger).stop(0)
+        committed = Consumer({**kafka, "group.id": f"lag-{name}"}).committed([TopicPartition(name, 0)], 30)
+        assert committed[0].offset == Consumer({**kafka, "group.id": "x"}).get_watermark_offsets(committed[0], 30)[1]
         balance = running.ledger.balance()
         assert balance.unaccounted == 0, balance.document()["topics"]
         assert {topic.topic: topic.fates for topic in balance.topics}[name]["promoted"] == 9
