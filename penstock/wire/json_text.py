@@ -23,6 +23,8 @@ from penstock.errors import PenstockError
 
 MAX_DEPTH = 999
 """Limit of nesting: that of Spark's JSON parser."""
+MAX_COLUMN = 1 << 16
+"""Limit: the column of an error is counted from the beginning of its line if that is not further away."""
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 _BLANKS = re.compile(r"[ \t\n\r]*")
 _BLANK = re.compile(r"[ \t\n\r]")
@@ -66,15 +68,20 @@ class Members(list[tuple[str, Any]]):
 
 
 class _Body(str):
-    """A text whose lines are not counted.
+    """A text whose lines are not counted, and searched only near an error.
 
-    Workaround: json.JSONDecodeError counts the lines before the error, which makes many bad documents quadratic.
+    Workaround: json.JSONDecodeError counts the lines before the error and searches for the beginning of its line, which
+    makes many bad documents quadratic.
     """
 
     __slots__ = ()
 
     def count(self, *_: Any) -> int:
         return 0
+
+    def rfind(self, part: str, *bounds: Any) -> int:
+        begin, end = bounds
+        return super().rfind(part, max(begin, end - MAX_COLUMN), end)
 
 
 class Span(NamedTuple):
@@ -164,6 +171,12 @@ def describe_error(error: ValueError) -> str:
     return f"not valid JSON: {error}"
 
 
+def is_unfinished(data: bytes) -> bool:
+    """Return whether a text has more opening than closing brackets outside of strings: its last value does not end."""
+    tokens = _LEVELS.finditer(data.decode("utf-8", "replace"))
+    return sum(_STEP.get(token[0], 0) for token in tokens) > 0
+
+
 def find_error(data: bytes) -> str:
     """Return where and why ``data`` is not JSON; "" if it is."""
     try:
@@ -250,6 +263,7 @@ class Scanner:
     def __init__(self, text: str) -> None:
         self.text, self.end = _Body(text), 0
         self._budget = len(text)
+        self._next_line = -1  # where the next line begins with a brace, once it is searched for
 
     def documents(self) -> Iterator[Span]:
         """Yield concatenated documents, with or without blanks between them; of an array its elements.
@@ -265,11 +279,19 @@ class Scanner:
                 continue
             span = self.span(position)
             if span.error:
-                line = text.find("\n{", position)
-                end = line if line >= 0 and self._budget > 0 else self._closed(position)[0]
+                line = self._object_line(position)
+                end = line if line < len(text) and self._budget > 0 else self._closed(position)[0]
                 span = span._replace(end=max(end, position + 1))
             yield span
             position = skip(text, span.end)
+
+    def _object_line(self, position: int) -> int:
+        """Return the next line end whose next line begins with a brace, or the end of the text."""
+        if self._next_line < position:
+            # Limit: each byte is searched once, also if each of many bad documents asks for a line that is not there.
+            line = self.text.find("\n{", position)
+            self._next_line = line if line >= 0 else len(self.text)
+        return self._next_line
 
     def elements(self, begin: int) -> Iterator[Span]:
         """Yield the elements of the array at ``begin``; the last one is bad if the array does not end.

@@ -458,6 +458,20 @@ REQUESTS = [
         ['{"3":3}'],
         text='"refused":1',
     ),
+    Report(
+        "tomnomnom/gron#23, ndjson/ndjson-spec#1 (documents of several lines: no line within them is a message)",
+        PLAIN,
+        '{\n "m": [\n  1,\n  {}\n ]\n}\n{\n "m": [\n  2.0\n ]\n}\n{"b":2}',
+        ['{\n "m": [\n  1,\n  {}\n ]\n}', '{\n "m": [\n  2.0\n ]\n}', '{"b":2}'],
+        text='"refused":0',
+    ),
+    Report(
+        "reubenmiller/go-c8y-cli#345 (its kind: a bad document among them, and one that is not UTF-8)",
+        PLAIN,
+        b'{\n"a":\n1\n}\n{\n"a":\nnope\n}\n{\n"b":"\xff"\n}{\n"b":"\xc3\xa9"\n}\n',
+        ['{\n"a":\n1\n}', '{\n"b":"\u00e9"\n}'],
+        text='"refused":2',
+    ),
     *(
         Report(
             f"FantasticFiasco/serilog-sinks-http#188, vectordotdev/vrl#1303 ({path})",

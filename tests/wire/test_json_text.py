@@ -117,7 +117,10 @@ def test_halves_of_surrogate_pairs_become_one_character_each() -> None:
     assert readable("a\U0001f4a9é") == "a\U0001f4a9é"
 
 
-@pytest.mark.parametrize("piece", ['{"a":[', '{"a":"\n', '{"a" 1}\n', "{{\n", "[{", '{"a":[1,1,1,1,\n'])
+PIECES = ['{"a":[', '{"a":"\n', '{"a" 1}\n', "{{\n", "[{", '{"a":[1,1,1,1,\n', "x[]", "x[]" + " " * 100]
+
+
+@pytest.mark.parametrize("piece", PIECES)
 def test_bad_documents_take_linear_time(piece: str) -> None:
     def seconds(count: int) -> float:
         text, began = piece * count, time.process_time()

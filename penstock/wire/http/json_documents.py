@@ -1,6 +1,7 @@
 """JSON as agents send it: ``POST /`` with one document per line, an array of documents, or a single document.
 
-Invariant: the elements of an array are messages wherever the array is, as in Fluent Bit, Vector and Logstash.
+Invariant: the elements of an array are messages wherever the array is, as in Fluent Bit, Vector and Logstash; a line
+within a document of several lines is none.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from collections.abc import Iterable
 
 import orjson
 
-from penstock.wire.json_text import Scanner, describe_error, find_error, is_json, is_unchanged, without_blanks
+from penstock.wire.json_text import (
+    Scanner,
+    describe_error,
+    find_error,
+    is_json,
+    is_unchanged,
+    is_unfinished,
+    without_blanks,
+)
 from penstock.wire.requests import (
     SYNTAX,
     Answer,
@@ -26,6 +35,7 @@ from penstock.wire.requests import (
 )
 
 _BETWEEN_OBJECTS = re.compile(rb"\}\s*\{")
+_SURROGATE = re.compile("[\udc80-\udcff]")
 MAX_REPORTED = 10
 """Limit: refused documents that an answer names."""
 
@@ -101,8 +111,8 @@ def _add_elements(data: bytes, messages: Messages, limits: Request) -> list[tupl
 
 
 def _add_lines(data: bytes, messages: Messages, limits: Request) -> list[tuple[int, str, str]]:
-    """Add one document per line, objects behind each other in one line, or a single document of several lines; return
-    the index of the line, reason and text of refused ones.
+    """Add one document per line, objects behind each other in one line, or documents of several lines; return the index
+    of the line (of documents of several lines: of the document), reason and text of refused ones.
     """
     refused: list[tuple[int, str, str]] = []
     for number, line in enumerate(split_lines(data), 1):
@@ -121,6 +131,8 @@ def _add_lines(data: bytes, messages: Messages, limits: Request) -> list[tuple[i
         elif number == 1 and not messages.is_undecodable(data) and is_json(data):
             reason = messages.add(data)
             return [(1, reason, messages.oversize_text)] if reason else []
+        elif number == 1 and len(line) <= limits.max_message_bytes and is_unfinished(line):
+            return _add_documents(data, messages, limits)
         elif _BETWEEN_OBJECTS.search(line) and (documents := _split_objects(line, limits.max_messages)):
             reasons = [messages.add(document) for document in documents]
             refused += [(number, reason, messages.oversize_text) for reason in reasons if reason]
@@ -132,6 +144,25 @@ def _add_lines(data: bytes, messages: Messages, limits: Request) -> list[tuple[i
             is_reported = reason == SYNTAX and len(refused) < MAX_REPORTED
             text = find_error(line) if is_reported else messages.oversize_text
             refused.append((number, reason, text or "not valid JSON"))
+    return refused
+
+
+def _add_documents(data: bytes, messages: Messages, limits: Request) -> list[tuple[int, str, str]]:
+    """Add documents behind each other, some of several lines; return index, reason and text of refused ones.
+
+    Line by line, a number or a list within a document would be taken for a message, and the rest would be lost.
+    """
+    check_value_count(data, limits.max_values)
+    refused: list[tuple[int, str, str]] = []
+    # Bytes that are not UTF-8 refuse their document alone.
+    text = data.decode("utf-8", "surrogateescape")
+    has_bytes = not text.isascii() and _SURROGATE.search(text) is not None
+    for number, span in enumerate(Scanner(text).documents(), 1):
+        document = text[span.begin : span.end].encode("utf-8", "surrogateescape")
+        if error := span.error or (find_error(document) if has_bytes else ""):
+            refused.append((number, messages.refuse(SYNTAX), error))
+        elif reason := messages.add(document):
+            refused.append((number, reason, messages.oversize_text))
     return refused
 
 
