@@ -57,6 +57,10 @@ def otlp(*records: str) -> str:
     return '{{"resourceLogs":[{{"scopeLogs":[{{"logRecords":[{}]}}]}}]}}'.format(",".join(records))
 
 
+def with_severity(*severities: str) -> list[str]:
+    return [f'{{"severityNumber":{severity},"body":{{"stringValue":"x"}}}}' for severity in severities]
+
+
 def loki(*entries: str, stream: str = '{"app":"x"}') -> str:
     return '{{"streams":[{{"stream":{},"values":[{}]}}]}}'.format(stream, ",".join(entries))
 
@@ -457,6 +461,17 @@ REQUESTS = [
         '{"1":1}{"2":}\n{"3":3}',
         ['{"3":3}'],
         text='"refused":1',
+    ),
+    Report(
+        "vectordotdev/vector#24891 (severities as name, digits and number; none loses a fraction or high bits)",
+        OTLP,
+        otlp(
+            *with_severity('"SEVERITY_NUMBER_ERROR"', '"17"', "17", "1.7e1", "17.0"),
+            *with_severity("17.5", "true", "4294967313", '"4294967313"', "1e400", '"17.5"'),
+        ),
+        ["x"] * 5,
+        text='"rejectedLogRecords": "6"',
+        annotations={"severity_number": "17"},
     ),
     Report(
         "tomnomnom/gron#23, ndjson/ndjson-spec#1 (documents of several lines: no line within them is a message)",

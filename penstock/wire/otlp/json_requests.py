@@ -191,11 +191,21 @@ def _field(name: str, content: Any) -> Any:
         return _id(name, content)
     if name in _TIMES and isinstance(content, str):
         return _convert_time(content)
-    is_name = name == "severityNumber" and type(content) is str and not _INTEGER.fullmatch(content)
-    if is_name and content not in SeverityNumber.keys():  # noqa: SIM118 an enum is not a dict
-        # json_format would leave it out without an error.
-        raise NotJson(f"{name} {content[:40]!r} is neither a number nor a name of OTLP")
-    return _plain(content)
+    return _severity(content) if name == "severityNumber" else _plain(content)
+
+
+def _severity(content: Any) -> Any:
+    """Convert a severity: a name of OTLP, or a number, of which json_format would drop a fraction and high bits."""
+    if type(content) is str and content in SeverityNumber.keys():  # noqa: SIM118 an enum is not a dict
+        return content
+    is_digits = type(content) is str and len(content) < 30 and _INTEGER.fullmatch(content)
+    number = int(content) if is_digits else _plain(content)
+    if not isinstance(number, int | float) or isinstance(number, bool):
+        # json_format would leave an unknown name out without an error.
+        raise NotJson(f"severityNumber {str(content)[:40]!r} is neither a number nor a name of OTLP")
+    if number != number // 1 or not -(1 << 31) <= number < 1 << 31:
+        raise NotJson(f"severityNumber {content[:40]} is not an integer of 32 bits")
+    return int(number)
 
 
 def _convert_time(digits: str) -> Any:
