@@ -21,7 +21,7 @@ from penstock.handover.writer import FrameWriter
 from penstock.ingest.networks import networks_of
 from penstock.ingest.requests.body_decompression import decompress, decompress_if_small
 from penstock.ingest.requests.large_requests import INLINE_BYTES, LEFT, ClientLeft, LargeRequests
-from penstock.ingest.requests.request_writer import Sender
+from penstock.ingest.requests.request_writer import INCOMPLETE, Sender
 from penstock.ingest.requests.submissions import Submissions
 from penstock.ingest.requests.tokens import check_token
 from penstock.ingest.sockets import listen
@@ -40,6 +40,7 @@ from penstock.process.servers.http_limits import (
 from penstock.wire.request_protocols import PATHS, REQUEST_PROTOCOLS
 from penstock.wire.requests import (
     JSON,
+    SYNTAX,
     Answer,
     Received,
     Refused,
@@ -170,6 +171,12 @@ def admitting_protocol(
             # The sender is fixed per connection, so that it is looked up once and not per request.
             self.app_state = {**self.app_state, "sender": Sender(plain_address(address), name or "")}
 
+        def send_400_response(self, msg: str) -> None:
+            # A request whose body is not HTTP ends as one whose client disconnects, and is counted there.
+            if self.is_idle:
+                count_refusal(SYNTAX)
+            super().send_400_response(msg)
+
     Admitting.limits = limits
     return Admitting
 
@@ -218,6 +225,7 @@ class RequestApp:
                 raise Refused(404, "path", f"there is no endpoint for {request.method} {request.path}: {known}")
             body = await _read_body(receive, request.headers, self._listener.max_body)
             if body is None:
+                self._submissions.count_refusal(INCOMPLETE)
                 return None
             received = await self._parse(protocol, replace(request, body=body), receive)
             if isinstance(received, Answer):

@@ -11,7 +11,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 
 from penstock.handover.stored_waits import Fate
 from penstock.ingest.requests.large_requests import LEFT
-from penstock.ingest.requests.request_writer import BUSY, LATE, Sender, refusal_of
+from penstock.ingest.requests.request_writer import BUSY, INCOMPLETE, LATE, Sender, refusal_of
 from penstock.process.servers.bounded_calls import BoundedCalls
 from penstock.process.servers.calls import Call
 from penstock.wire.otlp.protocol import logs_of, response, status_of
@@ -20,8 +20,6 @@ from penstock.wire.requests import Refused
 
 MAX_READS = 256
 """Limit: requests being read at once, of all connections; about 30 KB each while no byte arrives."""
-INCOMPLETE = "incomplete"
-"""Reason of a refusal: the message did not arrive; it is larger than max_body, or its client has disconnected."""
 QUICK_S = 2.0
 """Time after which a request being read counts as slow."""
 _STATUS_DETAILS = "grpc-status-details-bin"

@@ -28,6 +28,8 @@ from penstock.wire.requests import Received, Refused
 from penstock.wire.source_annotations import CERTIFICATE_NAME, SOURCE_ADDRESS, annotate
 
 BUSY, LATE = "busy", "late"
+INCOMPLETE = "incomplete"
+"""Reason of a refusal: the request did not arrive: its client has disconnected; gRPC: or it is over max_body."""
 FULL_PATIENCE_S = 1.0
 """Time that a written request waits on a full disk: a shortage that ends by then costs no repeated request."""
 FULL_RETRY_S = 5

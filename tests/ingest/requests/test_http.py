@@ -315,6 +315,24 @@ def test_client_that_stops_in_the_middle_is_disconnected(tmp_path: Path) -> None
         assert len(running.rows) == 1
 
 
+def test_requests_that_do_not_arrive_or_are_not_http_are_counted_once_each(tmp_path: Path) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\n"
+    incomplete = [head + b"Content-Length: 9\r\n\r\n" + DOCUMENT, head + b"Transfer-Encoding: chunked\r\n\r\n7\r\n{"]
+    invalid = [head + b"Content-Length: +7\r\n\r\n" + DOCUMENT, b"POST / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\r\n\r\n"]
+    bad_chunk = head + b"Transfer-Encoding: chunked\r\n\r\nx\r\n"
+    with requests_to(tmp_path, "http") as (running, port):
+        for data in (*incomplete, *invalid, bad_chunk):
+            with socket.create_connection(("127.0.0.1", port), 20) as client:
+                client.sendall(data)
+                client.shutdown(socket.SHUT_WR)
+                answer = client.recv(1000)
+                assert answer.startswith(b"HTTP/1.1 400 " if data not in incomplete else b"")
+        expected = {"request_refused.syntax": len(invalid), "request_refused.incomplete": len(incomplete) + 1}
+        wait_until(lambda: {name: running.counts[name] for name in expected} == expected)
+        assert httpx.post(f"http://127.0.0.1:{port}/", content=DOCUMENT).status_code == 200
+        assert running.counts["accepted"] == len(running.rows) == 1
+
+
 def test_large_request_whose_client_has_left_is_not_parsed(tmp_path: Path) -> None:
     """A sender that gives up and repeats its request must not double the work of a receiver that is late."""
     body = DOCUMENT + b"\n" + DOCUMENT * 10_000
