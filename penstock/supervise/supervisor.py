@@ -218,8 +218,8 @@ class Supervisor:
             _start_when_ended([intake.receiver], deadline)
             while not intake.is_accepting() and time.monotonic() < deadline:
                 time.sleep(SUCCESSION_POLL_S)
-        # Order: loaded before its predecessor ends, because clients are refused from then on; it is most of the start.
         report_step(self._settings.data_dir, "loading the new log daemon")
+        # Order: loaded before its predecessor ends, because clients are refused from then on; it is most of the start.
         self._daemon.prepare(time.monotonic() + self._settings.shutdown_time)
         report_step(self._settings.data_dir, "replacing forwarders and log daemon")
         for child in self._readers:

@@ -546,9 +546,9 @@ def _remove_torn_files(log: Path) -> None:
             pq.read_metadata(path)
         except (pa.ArrowInvalid, OSError):
             # Crash: the commits before the checkpoint still exist, because they are removed only after its sync.
-            _LOGGER.warning("removed %s, which was torn", path)
             path.unlink()
             (log / LAST_CHECKPOINT).unlink(missing_ok=True)
+            _LOGGER.warning("removed %s, which was torn", path)
     for path in reversed(list_commits(log)):
         try:
             if parse_actions(path.read_text()):
@@ -556,8 +556,8 @@ def _remove_torn_files(log: Path) -> None:
         except ValueError:
             pass
         # Crash: Spark does the batch of a torn commit again (upkeep.repair.checkpoint_repair).
-        _LOGGER.warning("removed %s, which was torn", path)
         path.unlink()
+        _LOGGER.warning("removed %s, which was torn", path)
 
 
 def _add_actions(files: Sequence[NewFile], now_ms: int, *, changed: bool = True) -> list[AddAction | RemoveAction]:
