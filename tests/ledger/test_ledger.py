@@ -368,3 +368,21 @@ def test_events_that_wait_for_space_are_limited_to_the_newest(log: Log, tmp_path
     ledger.post({**event, "id": ids[2], "place": "in", "version": 1})
     log.topic("_ledger", internal=True).settle()
     assert {held.id for held in ledger.events()} == {*ids[4:], ids[2], "supervisor 1.new"}
+
+
+def test_event_waits_for_space_until_it_is_stored(tmp_path: Path) -> None:
+    fs = CrashingFileSystem(tmp_path)
+    event = {"tier": "event", "version": 0, "kind": "restart", "at": 1, "what": "receiver in", "cause": "cannot start"}
+    event |= {"id": "supervisor 1.1", "place": "in"}
+    with contextlib.closing(Log(tmp_path / "topics", fs=fs)) as log:
+        ledger = Ledger(log, tmp_path, ["events-udp"])
+        append(log)
+        ledger.post(LANDED)
+        ledger.hold_event(event)
+        fs.free = 0
+        with pytest.raises(LogFull):
+            ledger.post(event)
+        assert [held.id for held in ledger.events()] == [event["id"]]
+        fs.free = None
+        assert ledger.post(event)
+        assert [held.id for held in ledger.events()] == [event["id"]]

@@ -194,6 +194,42 @@ def test_messages_after_closing_are_counted_separately() -> None:
     assert auditor.unrecorded == 3
 
 
+class RecordedAtClose(CountingAuditStats):
+    """Stats in which a recorder counts a message when they have just been closed."""
+
+    def __init__(self, auditor: Adding) -> None:
+        super().__init__()
+        self.auditor, self.attempts = auditor, 0
+
+    def update(self, key: Hashable, messages: int, size: int) -> None:
+        self.attempts += 1
+        if self.attempts > 5:
+            raise RuntimeError("the recorder tries closed stats again and again")
+        super().update(key, messages, size)
+
+    def close(self) -> None:
+        super().close()
+        self.auditor.record(None, "topic", 0, 1, 10, AuditType.SUCCESS)
+
+
+class RecordedWhileClosing(Adding):
+    def create_stats(self) -> CountingAuditStats:
+        return RecordedAtClose(self)
+
+
+def test_message_recorded_while_stats_close_is_counted_once_in_the_next_interval_or_separately() -> None:
+    auditor = RecordedWhileClosing(FakeClock(0))
+    auditor.configure(SETTINGS)
+    auditor.start()
+    auditor.tick()
+    assert auditor.total == {}
+    auditor.tick()
+    assert auditor.total == {("topic", AuditType.SUCCESS): Count(1, 10)}
+    auditor.close()
+    assert auditor.total == {("topic", AuditType.SUCCESS): Count(2, 20)}
+    assert auditor.unrecorded == 2
+
+
 def test_auditor_that_is_not_started_raises() -> None:
     auditor = Adding()
     auditor.configure({})

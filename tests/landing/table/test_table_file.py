@@ -128,6 +128,24 @@ def test_replace_refuses_file_that_got_a_vector(life: Life) -> None:
     assert len(uuids_by_scan(life.layout.tables / "landed")) == 37
 
 
+def test_replace_refuses_file_that_gets_a_vector_before_the_commit(life: Life, monkeypatch: pytest.MonkeyPatch) -> None:
+    from penstock.landing.table.delta_table import TableChanged
+
+    table = life.table
+    (plain,) = [file for file in table.active() if file.live is None]
+    write, pending = table._write, [0]  # type: ignore[attr-defined]
+
+    def write_after_another_program(*arguments: Any, **more: Any) -> None:
+        if pending:
+            delete_by_vector(life.layout.tables / "landed", plain, [pending.pop()])
+        write(*arguments, **more)
+
+    monkeypatch.setattr(table, "_write", write_after_another_program)
+    with pytest.raises(TableChanged, match="another program"):
+        table.replace([plain], [])  # type: ignore[attr-defined]
+    assert len(uuids_by_scan(life.layout.tables / "landed")) == 37
+
+
 def test_files_of_deletion_vectors_in_use_are_not_removed(life: Life) -> None:
     landed = life.layout.tables / "landed"
     vector = landed / "deletion_vector_1.bin"
