@@ -117,6 +117,23 @@ def test_claimed_frames_are_saved_and_the_writer_continues(life: Life, held: Pat
     assert life.position.floor > claim
 
 
+def test_mark_is_stored_before_the_floor_that_it_belongs_to(
+    life: Life, held: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between the two stores: a floor with an older mark would count the saved messages as lost."""
+    floor, marks = ReaderPosition.floor, []
+
+    def store(position: ReaderPosition, value: int) -> None:
+        marks.append(position.floor_mark)
+        floor.__set__(position, value)
+
+    monkeypatch.setattr(ReaderPosition, "floor", property(floor.__get__, store))
+    overflow(life)
+    assert saved_frames(held)
+    assert marks[0] == 3
+    assert marks[-1] == life.position.floor_mark
+
+
 def test_successor_stores_saved_frames_and_the_rest_is_dropped(tmp_path: Path, life: Life, log: Log) -> None:
     overflow(life)
     drain(tmp_path, log)
