@@ -436,6 +436,19 @@ def test_listeners_are_called_after_assignment_and_before_revocation(topics: Top
     assert raw_committed(topics, topic, "listeners") == (10, "10,")
 
 
+def test_offsets_that_the_revocation_listener_stores_are_committed(topics: Topics) -> None:
+    topic = topics.synthetic()
+    consumer = topics.consumer(group_id="stored-last", enable_auto_commit=True, enable_auto_offset_store=False)
+
+    def on_revoke(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.store_offsets(message=records[-1])
+
+    consumer.subscribe([topic], on_revoke=on_revoke)
+    records = read(consumer, 6)
+    consumer.close()
+    assert raw_committed(topics, topic, "stored-last")[0] == 10
+
+
 def test_offsets_are_committed_with_a_transaction(topics: Topics) -> None:
     source, target = topics.synthetic(), topics.new()
     consumer = topics.consumer(group_id="transactions")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock.landing.typed.columns import TypedTable
 from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, read_starts
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.deletion.removal import execute_deletions
+from penstock.upkeep.typed import fill as fill_module
 from penstock.upkeep.typed.fill import CannotRestore, NotBegun, fill, restore_file
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event, read, uuids
 from tests.landing.writing.messages import AT, DAY, source
@@ -44,6 +46,27 @@ def test_fill_adds_each_earlier_row_once(layout: Layout) -> None:
     assert fill(layout, CLICK) == 0
     Life(layout).land(4, [source([(7, event("u4"))])])
     assert uuids(layout.typed("click")) == uuids(layout.landed)
+
+
+def test_row_that_lands_between_the_two_reads_is_not_filled_as_well(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life, reads = Life(layout), []
+
+    def landing_at_last(read: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            reads.append(read)
+            if len(reads) == 3:  # the first one asks whether the typed table exists
+                life.land(4, [source([(7, event("u4"))])])
+            return read(*arguments)
+
+        return call
+
+    monkeypatch.setattr(fill_module, "table_of", landing_at_last(fill_module.table_of))
+    monkeypatch.setattr(TypedDelta, "configured", landing_at_last(TypedDelta.configured))
+    assert fill(layout, CLICK) == 3
+    assert len(reads) == 3
+    assert sorted(uuids(layout.typed("click"))) == ["u0", "u1", "u2", "u3", "u4"]
 
 
 def test_filled_rows_of_nested_fields_are_as_landed_ones(tmp_path: Path) -> None:
