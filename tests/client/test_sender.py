@@ -169,6 +169,8 @@ def test_refused_report_is_an_error_with_the_reason(receiver: socket.socket, led
     sender.send(b"one")
     with pytest.raises(ReportFailed, match="answers 400: there is no listener"):
         sender.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        sender.send(b"the socket is closed all the same")
     with pytest.raises(ReportFailed, match="no ledger answers"):
         LedgerReport("127.0.0.1:1", "events").post("me", 1, {})
     with UdpSender(*receiver.getsockname()) as silent, pytest.raises(ValueError, match="no report"):

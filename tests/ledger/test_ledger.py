@@ -370,6 +370,20 @@ def test_events_that_wait_for_space_are_limited_to_the_newest(log: Log, tmp_path
     assert {held.id for held in ledger.events()} == {*ids[4:], ids[2], "supervisor 1.new"}
 
 
+def test_checkpoint_is_written_only_if_anything_is_new(log: Log, tmp_path: Path) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    ledger.write_checkpoint()
+    file = log.directory / checkpoint.FILE
+    assert checkpoint.read(log.directory).covered["events"].end == 3
+    file.unlink()
+    ledger.write_checkpoint()
+    assert not file.exists()
+    append(log)
+    ledger.write_checkpoint()
+    assert checkpoint.read(log.directory).covered["events"].end == 6
+
+
 def test_event_waits_for_space_until_it_is_stored(tmp_path: Path) -> None:
     fs = CrashingFileSystem(tmp_path)
     event = {"tier": "event", "version": 0, "kind": "restart", "at": 1, "what": "receiver in", "cause": "cannot start"}
