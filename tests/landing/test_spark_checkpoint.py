@@ -21,6 +21,7 @@ from penstock.landing.spark_checkpoint import (
     planned_batches,
     planned_ranges,
     read_plan,
+    remove_commit,
     remove_torn_commits,
     remove_torn_plans,
     write_commit,
@@ -201,6 +202,21 @@ def test_replaced_plan_loses_the_checksum_of_the_one_before(tmp_path: Path) -> N
     (tmp_path / "offsets" / ".3.crc").write_bytes(b"crc\x00")
     write_plan(tmp_path, 3, Planned({"a": 1}, 0, 0))
     assert not (tmp_path / "offsets" / ".3.crc").exists()
+
+
+def test_checksum_is_removed_before_its_entry(tmp_path: Path) -> None:
+    """An entry without a checksum is read; a checksum without its entry would refuse the next one of this number."""
+    write_commit(tmp_path, 3)
+    entry, checksum = tmp_path / "commits" / "3", tmp_path / "commits" / ".3.crc"
+    checksum.mkdir()
+    with pytest.raises(OSError, match=r"\.3\.crc"):
+        remove_commit(tmp_path, 3)
+    assert entry.exists()
+    checksum.rmdir()
+    checksum.write_bytes(b"crc\x00")
+    assert remove_commit(tmp_path, 3) == str(entry)
+    assert not entry.exists()
+    assert not checksum.exists()
 
 
 def test_torn_entries_are_removed_down_to_the_newest_whole_one(tmp_path: Path) -> None:
