@@ -23,6 +23,7 @@ from penstock.config import ListenerConfig
 from penstock.counts import BucketClock, Counts, Name, bucket_of, by_bucket
 from penstock.handover import buffer, held_frames, reader, writer
 from penstock.handover.buffer import HandlerPosition
+from penstock.handover.drain import drain as drain_module
 from penstock.handover.drain.drain import RECEIPTS, Drain
 from penstock.handover.dropped_frames import Carrier, DroppedFrameCounts, LostCounts, Move
 from penstock.handover.frames.frame import intact_metadata
@@ -142,6 +143,18 @@ def test_successor_stores_saved_frames_and_the_rest_is_dropped(tmp_path: Path, l
     assert (total["accepted"], total["policy_drop.log"], total["corrupt"]) == (153, 153 - len(collected), 0)
     assert total["policy_drop.log"] > 50
     assert not held_file(tmp_path, "events").exists()
+
+
+def test_removal_of_saved_frames_is_synced_by_the_next_start_if_it_was_killed_before(
+    tmp_path: Path, life: Life, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overflow(life)
+    drain(tmp_path, log)
+    assert not held_file(tmp_path, "events").exists()
+    synced: list[Path] = []
+    monkeypatch.setattr(drain_module.OS, "sync_directory", synced.append)
+    drain(tmp_path, log)
+    assert synced == [tmp_path]
 
 
 def test_frames_dropped_between_saved_ones_are_not_corrupt_as_well(tmp_path: Path, life: Life, log: Log) -> None:
