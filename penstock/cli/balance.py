@@ -18,7 +18,7 @@ import typer
 
 from penstock.cli.common import fail, query_daemon, terminal_width
 from penstock.cli.host_balance import by_host_listener, differing_hosts, differing_over_kafka, has_missing
-from penstock.cli.options import AsJson, DaemonConfigured
+from penstock.cli.options import AsJson, DaemonConfigured, require_data
 from penstock.cli.tables.wait import parse_moment
 from penstock.config import parse_time
 from penstock.config.daemon_access import Access
@@ -216,6 +216,7 @@ class BalanceQuery:
         from penstock.upkeep.repair.scrub import find_damaged_files
 
         settings = self._keys.load_all()
+        require_data(settings)
         listeners = [listener.name for listener in settings.listener]
         posts = table_posts(settings)
         document = rebuild_balance(

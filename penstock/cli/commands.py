@@ -20,6 +20,30 @@ class Command(NamedTuple):
     examples: list[str] | dict[str, list[str] | Command]
 
 
+OTHER_NAMES = {
+    **dict.fromkeys(
+        ("start", "run"), "`penstock up` starts everything, `penstock serve` all but Spark and the console"
+    ),
+    **dict.fromkeys(("stop", "kill", "down"), "press Ctrl-C where `penstock up` runs, or send SIGTERM to its process"),
+    "status": "`penstock balance`, `penstock pipeline status` and `penstock doctor` show how it runs",
+    **dict.fromkeys(("init", "setup"), "`penstock config init` writes a configuration file"),
+    **dict.fromkeys(("check", "validate"), "`penstock config check` and `penstock doctor` check this machine"),
+    "help": "`penstock --help` lists the commands",
+    **dict.fromkeys(("list", "ls"), "`penstock topics` lists topics"),
+    **dict.fromkeys(
+        ("logs", "read", "cat"), "`penstock consume TOPIC` prints messages, `penstock events` what happened"
+    ),
+    **dict.fromkeys(("query", "select"), "`penstock sql QUERY` needs no Spark, `penstock pipeline query` asks Spark"),
+    **dict.fromkeys(
+        ("write", "publish", "append"), "`penstock produce TOPIC` appends lines, `penstock send` sends them"
+    ),
+    **dict.fromkeys(("delete", "forget"), "`penstock tables delete` deletes rows, `penstock topic delete` a topic"),
+    "restore": "`penstock backup FOLDER --restore NEW` restores a backup",
+    **dict.fromkeys(("upgrade", "update"), "install the new version, then `penstock restart` loses no datagram"),
+    "quarantine": "`penstock pipeline quarantine` lists and repairs invalid events",
+}
+"""The next step for a word that is no command, but is one in other programs."""
+
 SECTIONS: dict[str, dict[str, Command]] = {
     "Run": {
         "up": Command("run.up", ["penstock up", "penstock up --no-spark -o log.http=127.0.0.1:9000"]),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shutil
 import sys
@@ -76,8 +77,9 @@ def query_daemon(
     return parse_answer(*request_daemon(keys, path, method, document, **parameters))
 
 
+@functools.lru_cache
 def name_instance_elsewhere(data_dir: Path, address: str) -> None:
-    """Say on standard error if the instance at ``address`` has another data directory than ``data_dir``."""
+    """Say on standard error, once, if the instance at ``address`` has another data directory than ``data_dir``."""
     from penstock.supervise.instances import instance_elsewhere
 
     instance = None
@@ -86,7 +88,8 @@ def name_instance_elsewhere(data_dir: Path, address: str) -> None:
         instance = instance_elsewhere(data_dir, address)
     if instance:
         print(
-            f"penstock: no penstock runs on {data_dir.absolute()} (data_dir): {address} is that of {instance.text}",
+            f"penstock: no penstock runs on {data_dir.absolute()} (data_dir): {address} is that of process "
+            f"{instance.pid} on {instance.data_dir}",
             file=sys.stderr,
         )
 

@@ -23,6 +23,7 @@ from penstock.cli.commands import COMMANDS, Command
 from penstock.cli.completion import typed_words
 from penstock.cli.options import Commands
 from penstock.errors import PenstockError
+from penstock.process.process_end import INTERRUPTED
 from penstock.process.terminal import tolerate_encoding
 
 EXTRAS = {
@@ -170,6 +171,9 @@ def main() -> None:
     try:
         typed = typed_words()
         build(sys.argv[1:] if typed is None else typed)(prog_name="penstock")
+    except KeyboardInterrupt:
+        # Ctrl-C during the imports of a command, which has begun nothing.
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader, such as `head`, has enough. Python would report a second error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

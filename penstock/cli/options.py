@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ import typer
 from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from typer.core import TyperCommand, TyperGroup
 
-from penstock.cli.commands import SECTIONS, examples_of
+from penstock.cli.commands import OTHER_NAMES, SECTIONS, examples_of
 from penstock.config import ConfigError
 from penstock.config.daemon_keys import DaemonKeys, daemon_keys
 
@@ -58,6 +59,7 @@ class OptionsOf:
     maker: Callable[..., Any]
 
 
+_NO_COMMAND = re.compile(r"No such command '([^']*)'")
 LIST_ITEMS: dict[Any, type] = {list[str]: str, list[Path]: Path}
 PLAIN_TYPES = (str, Path)
 
@@ -103,7 +105,10 @@ def _usage_errors(command_path: str) -> Iterator[None]:
 
         path = error.ctx.command_path if error.ctx else command_path
         # A message of pydantic may have several lines.
-        message = " ".join(error.format_message().split()).rstrip(".")
+        message = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
+        word = _NO_COMMAND.match(message)
+        if word and path == "penstock" and word[1] in OTHER_NAMES:
+            fail(f"{word[0]}: {OTHER_NAMES[word[1]]}", error.exit_code)
         fail(f"{message}; `{path} --help` shows what it takes", error.exit_code)
 
 
@@ -225,6 +230,12 @@ def load_settings_with_data(config: Config = None, override: Override = None) ->
     Without this, a command in the wrong folder would answer from an empty pipe: 0 rows, exit status 0.
     """
     settings = load_settings(config, override)
+    require_data(settings)
+    return settings
+
+
+def require_data(settings: Settings) -> None:
+    """End the command if there is no data directory."""
     if isinstance(settings.tables, Path) and _is_absent(settings.tables) and _is_absent(settings.data_dir):
         from penstock.cli.common import fail
         from penstock.supervise.instances import describe_instances
@@ -234,7 +245,6 @@ def load_settings_with_data(config: Config = None, override: Override = None) ->
             f"penstock.toml, or name the file with --config; {describe_instances()}",
             2,
         )
-    return settings
 
 
 def _is_absent(folder: Path) -> bool:

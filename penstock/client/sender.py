@@ -5,6 +5,7 @@ If every sender of a listener has a ``LedgerReport``, the balance also shows wha
 
 from __future__ import annotations
 
+import errno
 import socket
 import time
 import uuid
@@ -101,6 +102,14 @@ class UdpSender(Sender):
                 self._send(waiting, messages, size)
                 waiting, messages, size = [], 0, 0
         self._send(waiting, messages, size)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the other machine has reported since the last send that its port is closed: datagrams are lost.
+
+        A machine on the network may report it later, or never.
+        """
+        return self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
 
     def _datagrams(self, payload: bytes, tags: Sequence[str]) -> list[bytes]:
         # An unboxed message has no header: its first byte must not look like a version of plog's header.

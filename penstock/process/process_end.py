@@ -10,6 +10,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+INTERRUPTED = 130
+"""Exit status of a process that Ctrl-C ended, as shells report it."""
+
 
 def end_process(status: int) -> NoReturn:
     """End the process now, after flushing its output.
@@ -33,11 +36,16 @@ def stop_thread(thread: threading.Thread, stop: threading.Event, timeout: float)
 
 
 def exit_status(main: Callable[[], object]) -> int:
-    """Return the status with which ``sys.exit(main())`` would end the process; an exception is printed."""
+    """Return the status with which ``sys.exit(main())`` would end the process; an exception is printed.
+
+    Not that of Ctrl-C, which a terminal sends to all processes: one that has no handler yet has begun nothing.
+    """
     try:
         return _exit_code(main())
     except SystemExit as end:
         return _exit_code(end.code)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except BaseException:  # noqa: BLE001 - as the interpreter does
         traceback.print_exc()
         return 1

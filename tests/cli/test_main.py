@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
@@ -12,10 +13,12 @@ import pytest
 import typer
 
 from penstock import __version__
-from penstock.cli.commands import COMMANDS, Command
+from penstock.cli.commands import COMMANDS, OTHER_NAMES, SECTIONS, Command
 from penstock.cli.main import LINUX_COMMANDS, build, platform_problem, read_summary
 from penstock.counts import Origin
+from penstock.process.process_end import INTERRUPTED
 from penstock.records import body
+from penstock.testing.pipe import free_ports
 from tests.cli.command_line import run
 from tests.server.running import Running
 from tests.spark.spark_daemon import daemon
@@ -70,6 +73,13 @@ def test_short_commands_import_nothing_slow(
             ["topicz"],
             "No such command 'topicz'. Did you mean 'topic', 'topics'?; `penstock --help` shows what it takes",
         ),
+        (["status"], "No such command 'status': `penstock balance`, `penstock pipeline status` and `penstock doctor` "),
+        (["stop"], "No such command 'stop': press Ctrl-C where `penstock up` runs, or send SIGTERM to its process"),
+        (["tables", "list"], "No such command 'list'; `penstock tables --help` shows what it takes"),
+        (
+            [*["config", "add", "listener", "--name", "web", "--port", "1", "--protocol", "htp"]],
+            "Invalid value for '--protocol': 'htp' is not one of 'udp', 'tcp', 'http', ",
+        ),
         (["balance", "--bogus"], "No such option: --bogus; `penstock balance --help` shows what it takes"),
         (["sql"], "Missing argument 'query'; `penstock sql --help` shows what it takes"),
         (["consume", "t", "-n"], "Option '-n' requires an argument; `penstock consume --help` shows what it takes"),
@@ -86,6 +96,61 @@ def test_wrong_option_or_argument_is_one_line_with_the_next_step(
     completed = run(*arguments, folder=tmp_path)
     assert (completed.status, completed.output, completed.errors.count("\n")) == (2, "", 1)
     assert completed.errors.startswith(f"penstock: {line}")
+
+
+def test_next_steps_for_words_of_other_programs_name_commands() -> None:
+    commands = {name for section in SECTIONS.values() for name in section}
+    assert not commands & OTHER_NAMES.keys()
+    named = re.findall(r"`penstock (\w+)", " ".join(OTHER_NAMES.values()))
+    assert {*named} <= commands
+    assert len(named) > 10
+
+
+def test_balance_from_files_in_a_folder_without_data_is_refused(tmp_path: Path) -> None:
+    """A receipt of nothing would look as if no message had ever arrived."""
+    shown = run("balance", "--rebuild", folder=tmp_path)
+    assert (shown.status, shown.output) == (2, "")
+    assert shown.errors.startswith(f"penstock: no data directory at {tmp_path}/penstock-data")
+
+
+@pytest.mark.parametrize("command", ["reload", "restart"])
+def test_command_for_a_running_penstock_names_what_runs_instead(command: str, tmp_path: Path) -> None:
+    shown = run(command, folder=tmp_path)
+    assert shown.status == 1
+    assert re.match(
+        "penstock: no penstock runs on penstock-data; (running|no penstock runs) on this machine", shown.errors
+    )
+
+
+def test_lines_sent_to_a_port_without_a_listener_fail(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("one\n")
+    (port,) = free_ports(1)
+    shown = run("send", "lines", "-o", f"listener.events-udp.port={port}", folder=tmp_path)
+    reason = f"nobody listens at 127.0.0.1:{port} (`penstock up` starts listeners)"
+    assert (shown.status, shown.errors) == (
+        1,
+        f"penstock: sending failed: {reason}; sent 1 message, 1 datagram, 3 bytes\n",
+    )
+
+
+INTERRUPTED_IMPORT = """
+import sys
+from penstock.cli import main
+
+class Interrupted:
+    def find_spec(self, name, path, target=None):
+        if name == "penstock.cli.log.topic_list":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+sys.argv = ["penstock", "topics"]
+main.main()
+"""
+
+
+def test_interrupt_while_a_command_is_imported_ends_it_without_a_traceback() -> None:
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--bogus"], []])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.process.process_end import exit_status, flush_output, stop_thread
+from penstock.process.process_end import INTERRUPTED, exit_status, flush_output, stop_thread
 
 BUFFERED = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 BUSY = """
@@ -85,3 +85,11 @@ def test_stop_thread_waits_only_in_the_first_call() -> None:
     release.set()
     thread.join(20)
     assert stop_thread(thread, stop, 0)
+
+
+def test_interrupt_before_a_process_has_a_handler_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    assert exit_status(interrupted) == INTERRUPTED
+    assert capsys.readouterr().err == ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
 import sys
 from collections.abc import Iterator
@@ -52,6 +54,13 @@ def send(
         with sender:
             for group in _read_groups(files):
                 send_many(group)
+            if isinstance(sender, UdpSender) and sender.is_refused:
+                raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    except ConnectionRefusedError:
+        host, port = send_address(settings, find_listener(settings, listener))
+        fail(
+            f"sending failed: nobody listens at {host}:{port} (`penstock up` starts listeners); {_counts_line(sender)}"
+        )
     except (OSError, ValueError) as error:
         fail(f"sending failed: {getattr(error, 'strerror', None) or error}; {_counts_line(sender)}")
     console.print(_counts_line(sender), style="dim")

@@ -75,7 +75,7 @@ def _request_change(
 ) -> None:
     """Request a reload or a restart, print its outcome, and end the command with its status."""
     from penstock.cli.progress import Progress
-    from penstock.supervise.instances import NotRunning
+    from penstock.supervise.instances import NotRunning, describe_instances
     from penstock.supervise.reload import NoAnswer, step_timeout
 
     if not is_confirmed and (closing := _busy_listeners_to_close(settings)):
@@ -83,7 +83,9 @@ def _request_change(
     try:
         with Progress(activity) as progress:
             outcome = request(settings.data_dir, step_timeout(settings.shutdown_time), progress.update)
-    except (NotRunning, NoAnswer) as error:
+    except NotRunning as error:
+        fail(f"{error}; {describe_instances()}")
+    except NoAnswer as error:
         fail(error)
     except PermissionError as error:
         fail(f"{settings.data_dir}: the penstock running there belongs to another user: {error.strerror}")

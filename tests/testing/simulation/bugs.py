@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,8 +31,7 @@ from penstock.server.reading.entry_pages import Page, page_of
 from penstock.server.reading.query import Query
 from penstock.testing import CrashingFileSystem
 from penstock.testing.simulation import readers, run
-
-Bug = Callable[[pytest.MonkeyPatch], None]
+from tests.testing.simulation.simulation_checks import Bug
 
 
 def answer_before_sync(patch: pytest.MonkeyPatch) -> None:

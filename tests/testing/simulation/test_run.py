@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from penstock.testing.simulation import simulate
-from tests.testing.simulation.bugs import BUGS, Bug
+from tests.testing.simulation.bugs import BUGS
+from tests.testing.simulation.simulation_checks import (
+    Bug,
+    check_promises,
+    check_same_trace,
+    check_that_bug_is_noticed,
+)
 
 CASES: list[dict[str, Any]] = [
     {"seed": 91000109, "steps": 93, "messages": 25, "faults": [3000, 3001, 3002]},
@@ -77,27 +80,18 @@ CASES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("seed", range(100))
 def test_run_keeps_every_promise(seed: int) -> None:
-    assert not simulate(seed).broken
+    check_promises(simulate, seed=seed)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_run_that_failed_once_keeps_every_promise(case: dict[str, Any]) -> None:
-    assert not simulate(**case).broken
-
-
-def traces(hash_seed: str) -> str:
-    command = [sys.executable, "-m", "penstock.testing.simulation", "--trace", "--seeds", "1"]
-    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
+    check_promises(simulate, **case)
 
 
 def test_seed_gives_the_same_trace_in_every_process() -> None:
-    first = traces("1")
-    assert "everything is kept" in first
-    assert first == traces("2")
+    check_same_trace()
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
-def test_simulation_notices_a_bug_that_is_put_back(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
-    bug(monkeypatch)
-    assert simulate(BUGS[bug]).broken
+def test_simulation_notices_a_bug_that_is_put_back(bug: Bug) -> None:
+    check_that_bug_is_noticed(simulate, bug, BUGS[bug])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ from penstock.spark.query.proof_worker import ProofWorker
 from penstock.upkeep.deletion import foreign
 from penstock.upkeep.deletion.returned_rows import ReturnedRows
 from penstock.upkeep.repair import checkpoint_repair
-
-Bug = Callable[[pytest.MonkeyPatch], None]
+from tests.testing.simulation.simulation_checks import Bug
 
 
 def keep_returned_rows(patch: pytest.MonkeyPatch) -> None:

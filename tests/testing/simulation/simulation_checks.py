@@ -1,0 +1,41 @@
+"""Checks that the tests of both simulations, of the pipe and of the landing, share."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.testing.simulation.outcome import Outcome
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+Simulate = Callable[..., Outcome]
+
+
+def check_promises(simulate: Simulate, **case: Any) -> None:
+    """Run a seed, or a shrunk run as the simulation prints it, and check that nothing is broken."""
+    assert not simulate(**case).broken
+
+
+def check_that_bug_is_noticed(simulate: Simulate, bug: Bug, seed: int) -> None:
+    """Put a bug back and check that a seed notices it."""
+    with pytest.MonkeyPatch.context() as patch:
+        bug(patch)
+        assert simulate(seed).broken
+
+
+def check_same_trace(*options: str) -> None:
+    """Check that one seed gives the same trace in processes that order their sets differently."""
+    first = _trace("1", options)
+    assert "everything is kept" in first
+    assert first == _trace("2", options)
+
+
+def _trace(hash_seed: str, options: tuple[str, ...]) -> str:
+    command = [sys.executable, "-m", "penstock.testing.simulation", *options, "--trace", "--seeds", "1"]
+    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300).stdout
