@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.config import ListenerConfig
+from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.wire.codecs import codec_of
 from penstock.wire.framing.compressed_streams import UncompressedSplitter
 from penstock.wire.framing.line_framing import NO_LINES, Lines
@@ -25,6 +26,8 @@ from penstock.wire.gelf.splitter import GelfSplitter
 if TYPE_CHECKING:
     from penstock.wire.forward.splitter import ForwardSplitter
 
+RESERVED_FILES = 100
+"""File descriptors reserved for anything but connections."""
 LINES_PER_TURN = 16 << 10
 """Limit: messages of one connection that are decoded before other connections have their turn: 1 to 3 us each."""
 
@@ -220,3 +223,12 @@ def make_joiner(listener: ListenerConfig) -> LineJoiner | None:
     if not listener.joins_lines:
         return None
     return LineJoiner(listener.multiline.begins or INDENTED, listener.multiline.max_lines, listener.max_line)
+
+
+def connection_limit(listener: ListenerConfig) -> int:
+    """Return the limit of a listener's connections: its configuration, and the file descriptors available."""
+    return limit_connections(
+        listener.max_connections,
+        raise_file_limit() - RESERVED_FILES,
+        f"listener.{listener.name}.max_connections",
+    )

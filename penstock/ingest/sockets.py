@@ -9,12 +9,16 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.config import ListenerConfig, split_address
 from penstock.errors import PenstockError
 from penstock.ingest.local_sockets import bind_file, request_credentials, serves_file
 from penstock.process.kernel import boot_id
 from penstock.process.servers.port_owner import describe_bind_error
+
+if TYPE_CHECKING:
+    from penstock.ingest.tls import TlsSockets
 
 SO_MEMINFO = 55
 DROPS_INDEX = 8
@@ -240,3 +244,12 @@ def socket_identity(sock: socket.socket) -> str:
         # Sandboxes without SO_COOKIE (gVisor): the inode is unique among open sockets.
         number = str(os.fstat(sock.fileno()).st_ino)
     return f"{boot_id()}:{number}"
+
+
+def tls_sockets(listener: ListenerConfig) -> TlsSockets | None:
+    """Return the TLS of a listener's senders, or None without a certificate."""
+    if listener.tls_cert is None:
+        return None
+    from penstock.ingest.tls import TlsSockets  # loads OpenSSL, which listeners without TLS do not need
+
+    return TlsSockets(listener)

@@ -15,7 +15,6 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from penstock.config import ListenerConfig
 from penstock.counts import Name
@@ -23,19 +22,15 @@ from penstock.handover.buffer import HandlerPosition
 from penstock.handover.sender_table import OVERLONG
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.acknowledgements import Acknowledgements
-from penstock.ingest.connections import Connection, Connections, make_joiner, splitters_of
+from penstock.ingest.connections import Connection, Connections, connection_limit, make_joiner, splitters_of
 from penstock.ingest.line_publisher import LineDecoder, LinePublisher, send_reply
 from penstock.ingest.local_sockets import peer_credentials
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
-from penstock.ingest.sockets import listen
+from penstock.ingest.sockets import listen, tls_sockets
 from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
-from penstock.process.kernel import limit_connections, raise_file_limit
 from penstock.wire.codecs import codec_of
 from penstock.wire.source_annotations import plain_address
-
-if TYPE_CHECKING:
-    from penstock.ingest.tls import TlsSockets
 
 READ_BYTES = 1 << 20
 """Limit of one read; large reads make large batches, which cost less per line."""
@@ -47,8 +42,6 @@ TURN_S = 0.02
 """Limit: time of a round after which connections with many messages or expensive requests wait for the next round."""
 MAX_ACCEPTED = 128
 """Limit: connections accepted at once, so that a burst of connections does not delay lines."""
-RESERVED_FILES = 100
-"""File descriptors reserved for anything but connections."""
 HANDSHAKE_TIMEOUT_S = 10.0
 """Silence after which a TLS handshake is given up."""
 _LOGGER = logging.getLogger(__name__)
@@ -75,11 +68,12 @@ class TcpReceiver:
         self._selector = selectors.DefaultSelector()
         self._next_round_at = 0.0  # time of ``clock``: an earlier round is not worth its cost
         self._make_splitter = splitters_of(listener)
-        self._tls, self._networks = _tls_sockets(listener), networks_of(listener)
+        self._tls, self._networks = tls_sockets(listener), networks_of(listener)
         self._acknowledgements = Acknowledgements(writer, readers) if codec_of(listener.codec).splitters else None
         self._lines = LinePublisher(listener, writer, decoder, commands, wake, self._acknowledgements)
         self._busy: deque[Connection] = deque()
         self._parked: dict[Connection, None] = {}
+        self._ended: list[Connection] = []  # the end of each came with messages
         """Connections whose requests wait until others are read; the first one continues first."""
         self._buffer = bytearray(READ_BYTES)
         # Order: last, as connections are refused if the receiver cannot start.
@@ -116,6 +110,7 @@ class TcpReceiver:
                 size = self._lines.publish(first)
         size += self._resume_busy(began, first)
         self._lines.publish(first)
+        self._close_ended()
         self._send_acknowledgements()
         self._next_round_at = began + FILL_TIME_S if self._was_small(size) and not self._busy else 0.0
         return bool(ready) or bool(self._busy) or bool(self._parked)
@@ -235,17 +230,34 @@ class TcpReceiver:
         if connection.in_handshake:
             return self._continue_handshake(connection)
         try:
-            received = self._receive_into(connection.sock, memoryview(self._buffer)[:room])
+            received, has_ended = self._receive_into(connection.sock, memoryview(self._buffer)[:room])
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
-            received = 0
+            received, has_ended = 0, True
         if not received:
-            connection.has_left = True
-            return self._close(connection)
+            return self._end(connection)
         connection.last_heard_s = self._clock()
         self._feed(connection, memoryview(self._buffer)[:received])
+        if has_ended:
+            # OpenSSL has read the end with the last messages: the socket does not become readable again.
+            self._ended.append(connection)
         return received
+
+    def _end(self, connection: Connection) -> int:
+        """Close a connection that its sender has ended, and return the bytes that wait for it."""
+        connection.has_left = True
+        if self._tls:
+            self._tls.answer_end(connection.sock)
+        return self._close(connection)
+
+    def _close_ended(self) -> None:
+        """Close connections whose end came with messages, once these are taken."""
+        for connection in self._ended:
+            if connection.is_open and not connection.has_work:
+                self._end(connection)
+                self._lines.publish(0)
+        self._ended = [connection for connection in self._ended if connection.is_open]
 
     def _feed(self, connection: Connection, chunk: memoryview) -> None:
         self._lines.add(connection, connection.feed(chunk))
@@ -259,8 +271,12 @@ class TcpReceiver:
         while self._connections.is_over_limit:
             self._make_room()
 
-    def _receive_into(self, sock: socket.socket, room: memoryview) -> int:
-        return self._tls.receive(sock, room) if self._tls else sock.recv_into(room)
+    def _receive_into(self, sock: socket.socket, room: memoryview) -> tuple[int, bool]:
+        """Read what is there; return its size, and whether the sender has ended. Raises OSError."""
+        if self._tls:
+            return self._tls.receive(sock, room)
+        received = sock.recv_into(room)
+        return received, not received
 
     def _continue_handshake(self, connection: Connection) -> int:
         """Continue a TLS handshake; return 0, because no message can have arrived."""
@@ -318,7 +334,7 @@ class TcpReceiver:
         # The sender may have written complete lines that were not read yet. Once: others wait for its descriptor.
         if connection.dialogue is None and not connection.in_handshake:
             with contextlib.suppress(OSError):
-                received = self._receive_into(connection.sock, memoryview(self._buffer))
+                received, _ = self._receive_into(connection.sock, memoryview(self._buffer))
                 self._lines.add(connection, connection.feed(memoryview(self._buffer)[:received]))
         # Only the last line is unfinished: lines that wait for the framing to be decided are complete.
         self._lines.add(connection, connection.settled_lines())
@@ -376,20 +392,3 @@ class TcpReceiver:
             if size >= ROUND_BYTES:
                 size = self._lines.publish(0)
         self._lines.publish(0)
-
-
-def _tls_sockets(listener: ListenerConfig) -> TlsSockets | None:
-    if listener.tls_cert is None:
-        return None
-    from penstock.ingest.tls import TlsSockets  # loads OpenSSL, which listeners without TLS do not need
-
-    return TlsSockets(listener)
-
-
-def connection_limit(listener: ListenerConfig) -> int:
-    """Return the limit of a listener's connections: its configuration, and the file descriptors available."""
-    return limit_connections(
-        listener.max_connections,
-        raise_file_limit() - RESERVED_FILES,
-        f"listener.{listener.name}.max_connections",
-    )

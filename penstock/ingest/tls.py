@@ -5,10 +5,11 @@ A module of its own: a receiver without TLS does not load OpenSSL.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, cast
 
 from penstock.config import ListenerConfig
 from penstock.config.keys.security.renewed_tls import RenewedContext
@@ -63,9 +64,12 @@ class TlsSockets(ListenerTls):
         name = self.name_of(sock)
         return name, "name" if name is None else ""
 
-    def receive(self, sock: socket.socket, room: memoryview) -> int:
-        """Read the available records; 0 at the end. Raises BlockingIOError if there are none, else OSError."""
-        received = 0
+    def receive(self, sock: socket.socket, room: memoryview) -> tuple[int, bool]:
+        """Read the available records; return their size, and whether the sender has ended.
+
+        Raises BlockingIOError if there are none, else OSError.
+        """
+        received, has_ended = 0, False
         # Order: read until OpenSSL is empty; select() does not see bytes that OpenSSL has buffered.
         while not received or len(room) - received >= RECORD_BYTES:
             try:
@@ -79,9 +83,16 @@ class TlsSockets(ListenerTls):
                     raise
                 break
             if not size:
+                has_ended = True
                 break
             received += size
-        return received
+        return received, has_ended
+
+    def answer_end(self, sock: socket.socket) -> None:
+        """Answer the sender's close_notify with one, as RFC 5425 demands: it may wait for that."""
+        with contextlib.suppress(OSError, ValueError):
+            # It does not wait: the sender's one has been read. A sender that has reset the connection hears nothing.
+            cast("ssl.SSLSocket", sock).unwrap()
 
     def _new_context(self) -> ssl.SSLContext:
         context = super()._new_context()

@@ -8,6 +8,7 @@ import shutil
 import socket
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from penstock.config import ConfigError, ListenerConfig
 from penstock.counts import open_books
+from penstock.ingest import connections
 from penstock.ingest.sockets import open_socket
 from penstock.ingest.tcp import HANDSHAKE_TIMEOUT_S
 from tests.ingest.test_tcp import LISTENER, Receiving
@@ -100,6 +102,27 @@ def test_messages_over_tls_are_what_they_are_without(
     payloads = here.life.payloads()
     assert payloads[:2] == [b"<14>one", b"<14>two"]
     assert payloads[2:] == [large] * 100
+    assert open_books(here.life.totals()) == []
+
+
+@pytest.mark.parametrize("lines", [0, 1, 500])
+def test_end_of_tls_ends_the_connection_while_tcp_stays_open(
+    tmp_path: Path, sock: socket.socket, pairs: dict[str, Pair], lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """syslog-ng/syslog-ng#2703, #2811: the last message waited for the end of TCP, and the sender for an answer."""
+    monkeypatch.setattr(connections, "LINES_PER_TURN", 100)
+    sent = b"<14>one\n" * lines + b"<14>last" * bool(lines)
+    here = receiving(tmp_path, sock, pairs)
+    with Sender(here, sock, pairs) as sender:
+        sender.sock.setblocking(True)
+        sender.sock.settimeout(20)
+        with ThreadPoolExecutor(1) as pool:
+            end = pool.submit(lambda: (sender.sock.sendall(sent), sender.sock.unwrap()))
+            # ``unwrap`` returns once the receiver has answered.
+            while not end.done():
+                here.rounds(1)
+        end.result()
+        assert here.life.payloads() == sent.splitlines()
     assert open_books(here.life.totals()) == []
 
 
