@@ -102,6 +102,7 @@ PenstockError
     TableMovedOn  (landing.writing.batch_commit)
     BadCheckpoint  (ledger.book.checkpoint)
     BadPost  (ledger.posts)
+    LacksPosts  (ledger.posts)
     LogError  (log.errors)
         CorruptBatch
         ForeignTransaction

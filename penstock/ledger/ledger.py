@@ -47,6 +47,7 @@ from penstock.ledger.posts import (
     BadPost,
     ClientPost,
     EventPost,
+    LacksPosts,
     LandedPost,
     Post,
     SenderPost,
@@ -135,7 +136,7 @@ class Ledger:
     def post(self, document: Any) -> bool:
         """Store a post; return whether it reports anything new, once it is synced.
 
-        Raises BadPost, LogFull, WriteFailed, and OSError for the post of a host.
+        Raises BadPost, LacksPosts, LogFull, WriteFailed, and OSError for the post of a host.
         """
         if isinstance(document, Mapping) and document.get("tier") == HOST_TIER:
             return self.hosts.post(document)
@@ -225,7 +226,10 @@ class Ledger:
         return horizon(self._time(), ages) if self._log.clock.right else None
 
     def _refuse_impossible(self, post: Post) -> None:
-        """Raise BadPost for a post that cannot be true: posts are stored forever, so no wrong one can be undone."""
+        """Raise BadPost for a post that cannot be true: posts are stored forever, so no wrong one can be undone.
+
+        Raises LacksPosts for a landed range whose earlier ones are lost: their posts would count no more.
+        """
         if isinstance(post, AuditPost | EventPost):
             return
         if isinstance(post, ClientPost | SenderPost):
@@ -234,6 +238,8 @@ class Ledger:
             return
         end = max(post.end, post.through) if is_partition(post.topic) else self._end(post.topic)
         landed_through, landed_rows = self._book.landed_progress(post.topic)
+        if landed_through < post.after:
+            raise LacksPosts(f"topic {post.topic!r} has landed up to {landed_through} here, and not {post.after}")
         rows = sum(counts.rows() for counts in post.counts.values())
         if post.refill:
             if rows > end or any(stop > end for _, stop in post.ahead):

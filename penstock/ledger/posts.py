@@ -44,6 +44,10 @@ class BadPost(PenstockError, ValueError):
     """A post that cannot be parsed or cannot be true."""
 
 
+class LacksPosts(PenstockError, RuntimeError):
+    """The ledger has lost earlier posts of the topic: all must be posted again, in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class LandedPost:
     """The fates of the offsets of a topic up to ``through`` (exclusive) that no earlier post covered.
@@ -52,7 +56,8 @@ class LandedPost:
     the number of known uuids (``rows.FATE``) and the sum of their hashes (``sum.FATE``). With ``refill``, the number
     of a backfill request, the post covers offsets that landed out of turn: the ranges ``ahead``. With ``deletion``,
     the number of a deletion, it moves rows that earlier posts counted: ``taken`` and ``taken_uuids`` are subtracted,
-    ``counts`` and ``uuids`` are added.
+    ``counts`` and ``uuids`` are added. ``after`` is the offset up to which the caller has posted before; it is not
+    stored.
     """
 
     topic: str
@@ -66,6 +71,7 @@ class LandedPost:
     deletion: int = 0
     taken: dict[SourceBucket, Counts] = field(default_factory=dict)
     taken_uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +229,12 @@ def _parse_landed(document: Any) -> LandedPost:
         for name in ("uuids", "taken", "taken_uuids")
     )
     ahead = tuple(_range(bounds) for bounds in _list(document.get("ahead", [])))
-    refill, deletion = (_natural(document.get(name, 0)) for name in ("refill", "deletion"))
+    refill, deletion, after = (_natural(document.get(name, 0)) for name in ("refill", "deletion", "after"))
     topic, version, counts = _text(document["topic"]), _version(document), _counts_by_bucket(document)
     # Invariant: a deletion moves rows between fates. If it added or removed rows, the balance would not close.
     if deletion and any(counts[key].total() != taken.get(key, Counts()).total() for key in {*counts, *taken}):
         raise ValueError("a deletion takes as many rows from one count as it adds to another")
-    return LandedPost(topic, version, through, counts, end, uuids, refill, ahead, deletion, taken, taken_uuids)
+    return LandedPost(topic, version, through, counts, end, uuids, refill, ahead, deletion, taken, taken_uuids, after)
 
 
 def _parse_audit(tier: Any, document: Any) -> AuditPost:

@@ -97,7 +97,7 @@ class NotFound(ApiError):
 
 
 class OutOfOrder(ApiError):
-    """A producer's sequence number is older than the remembered ones, or leaves a gap."""
+    """A producer's sequence number is older than the remembered ones, or leaves a gap; a post's earlier ones lack."""
 
     code = Code.FAILED_PRECONDITION
 

@@ -19,7 +19,7 @@ from penstock.ledger.book import checkpoint
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.book.daily_rollup import day_of
 from penstock.ledger.ledger import CURSOR, MAX_HELD_EVENTS, Ledger
-from penstock.ledger.posts import BadPost, ClientPost
+from penstock.ledger.posts import BadPost, ClientPost, LacksPosts
 from penstock.ledger.receipt import losses_of
 from penstock.log import Log
 from penstock.log.errors import LogFull
@@ -134,6 +134,20 @@ def test_repeated_post_is_accepted_although_the_log_has_lost_its_rows(tmp_path: 
         assert not ledger.post(LANDED)
         with pytest.raises(BadPost, match="has no 1 offsets from 2 to 3"):
             ledger.post(LANDED | {"through": 3, "counts": [LANDED["counts"][0] | {"counts": {"landed.message": 1}}]})
+
+
+def test_post_is_refused_if_earlier_ones_of_its_topic_are_lost(log: Log, tmp_path: Path) -> None:
+    """The ledger knows only the end of the counted offsets: the later post would hide the loss."""
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    entry = [{"source": "events-udp", "bucket": 60, "counts": {"landed.message": 1}}]
+    later = {**LANDED, "version": 1, "through": 3, "counts": entry, "after": 2}
+    with pytest.raises(LacksPosts, match="'events' has landed up to 0 here, and not 2"):
+        ledger.post(later)
+    assert ledger.landed() == {}
+    assert ledger.post(LANDED)
+    assert ledger.post(later)
+    assert ledger.balance().topics[0].fates == {"landed.message": 3}
 
 
 def test_post_for_an_unknown_topic_is_refused(log: Log, tmp_path: Path) -> None:

@@ -63,11 +63,12 @@ class LedgerClient:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise LedgerAway(f"GET /ledger: unexpected answer ({error!r})") from None
 
-    def post(self, proof: Proof, end: int = 0) -> None:
+    def post(self, proof: Proof, end: int = 0, after: int = 0) -> None:
         """Post the counts of a batch of one topic, and the offset up to which it is proved. Raises LedgerAway,
         LedgerRefused.
 
-        ``end``: the end of a partition of Kafka, which the ledger cannot know; 0 for a topic of the log.
+        ``end``: the end of a partition of Kafka, which the ledger cannot know; 0 for a topic of the log. ``after``: the
+        offset up to which the ledger had counts; LedgerAway if it has lost them.
         """
         document = proof.document()
         body = {
@@ -77,6 +78,7 @@ class LedgerClient:
             "through": proof.end,
             "counts": document["counts"],
             **({"end": end} if end else {}),
+            **({"after": after} if after else {}),
         }
         self._request("POST", "/ledger", json=body)
 

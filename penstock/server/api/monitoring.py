@@ -23,14 +23,14 @@ from penstock.ledger.balance import LAST, Within, as_range, minutes
 from penstock.ledger.book.senders import new_senders, silent_senders
 from penstock.ledger.event_words import merged, not_started
 from penstock.ledger.ledger import Ledger
-from penstock.ledger.posts import DISK, BadPost
+from penstock.ledger.posts import DISK, BadPost, LacksPosts
 from penstock.ledger.receipt import unwritten_losses
 from penstock.log import InvalidTopicName, Log, LogError, UnknownTopic
 from penstock.server.auth.rights import ANONYMOUS, Principal
 from penstock.server.metrics.prometheus import Family, statistics_families
 from penstock.server.metrics.recorded_metrics import audit_families, contract_family, export_family
 from penstock.server.metrics.topic_metrics import relay_families, topic_families
-from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic
+from penstock.slogd.errors import BadRequest, Exhausted, NoSuchTopic, OutOfOrder
 
 MAX_DIGITS = 15
 """Limit: digits of a number in a query."""
@@ -331,9 +331,11 @@ class MonitoringApi:
         return {"tier": tier, "audits": [asdict(audit) for audit in audits if audit.tier == tier]}
 
     def post(self, document: Any) -> dict[str, Any]:
-        """Enter a post; report whether it was new. Raises BadRequest, Exhausted."""
+        """Enter a post; report whether it was new. Raises BadRequest, Exhausted, OutOfOrder."""
         try:
             return {"new": self._ledger.post(document)}
+        except LacksPosts as error:
+            raise OutOfOrder(str(error)) from None
         except BadPost as error:
             raise BadRequest(str(error)) from None
         except (LogError, OSError) as error:

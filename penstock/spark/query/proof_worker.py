@@ -56,7 +56,7 @@ class LedgerPosts(Protocol):
 
     def through(self) -> dict[str, int]: ...
 
-    def post(self, proof: Proof, end: int = 0) -> None: ...
+    def post(self, proof: Proof, end: int = 0, after: int = 0) -> None: ...
 
     def post_refill(self, refill: BackfillProof) -> None: ...
 
@@ -265,33 +265,26 @@ class ProofWorker:
         if self._ledger is None:
             return
         # A daemon that was unavailable may have lost its ledger, so it is asked again what it has.
-        if is_first := self._through is None:
+        if self._through is None:
             self._through, self._position, self._deletion = self._ledger.through(), 0, 0
             self._posted = dict(self._through)
             if self._lacks_rolled_up(self._through):
                 for old in rolled_proofs(self._layout):
                     self._post_batch(self._ledger, self._through, old)
-        new = list(read_lines_from(self._layout.proofs, ProvedBatch.from_document, self._position))
-        # Order: before a post, which would hide the loss: the ledger knows only the end of the counted offsets.
-        if new and not is_first and not self._check_posted(self._ledger):
-            self._post()
-            return
-        for position, proved in new:
+        for position, proved in read_lines_from(self._layout.proofs, ProvedBatch.from_document, self._position):
             self._post_batch(self._ledger, self._through, proved)
             self._position = position
 
-    def _check_posted(self, ledger: LedgerPosts) -> bool:
-        """Report whether the ledger has what it had, and what was posted; else all proofs are posted again.
+    def _check_posted(self, ledger: LedgerPosts) -> None:
+        """Check that the ledger has what it had, and what was posted; else all proofs are posted again.
 
-        A daemon that was away between two calls may have lost its ledger. Refused posts are not compared: the posts of
-        a deleted topic are repeated once.
+        A daemon that was away between two calls may have lost its ledger. A post shows it for its topic, this check
+        for topics without new proofs. Refused posts are not compared: the posts of a deleted topic are repeated once.
         """
         through = ledger.through()
-        if all(end <= through.get(topic, 0) for topic, end in self._posted.items()):
-            return True
-        _LOGGER.warning("the ledger has lost proofs: all are posted again")
-        self._through, self._posted = None, {}
-        return False
+        if any(end > through.get(topic, 0) for topic, end in self._posted.items()):
+            _LOGGER.warning("the ledger has lost proofs: all are posted again")
+            self._through = None
 
     def _lacks_rolled_up(self, through: dict[str, int]) -> bool:
         """Report whether the ledger lacks a rolled-up batch, for example after it was lost."""
@@ -366,7 +359,8 @@ class ProofWorker:
 
     def _post_proof(self, ledger: LedgerPosts, proof: Proof) -> None:
         try:
-            ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0)
+            # The ledger knows only the end of the counted offsets: it must not take a post that would hide a loss.
+            ledger.post(proof, self._kafka.end(proof.topic) if self._kafka else 0, self._posted.get(proof.topic, 0))
             self._posted[proof.topic] = proof.end
         except LedgerRefused as error:  # for example a deleted topic; the proof stays stored
             _LOGGER.error("the ledger refused batch %d of topic %s: %s", proof.batch, proof.topic, error)

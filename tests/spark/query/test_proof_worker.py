@@ -101,6 +101,8 @@ def test_ledger_that_is_lost_between_two_calls_receives_all_proofs_again(
     with daemon(tmp_path, http) as running:
         if has_new_batch:
             table.commit({"t": 3}, [])
+            assert not worker.step(), "the ledger refuses a post that would hide the loss"
+            worker._next_try = 0.0
             assert worker.step()
             assert running.ledger.landed()["t"].counts == {
                 PLACE: {"landed.event": 1, "landed.message": 1, "duplicate": 1}

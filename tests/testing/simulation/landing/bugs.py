@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.landing.writing import batch_commit
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.prover import Prover
 from penstock.spark.query import landing_query
 from penstock.spark.query.proof_worker import ProofWorker
@@ -28,7 +29,9 @@ def forget_survivors_that_expired(patch: pytest.MonkeyPatch) -> None:
 
 def trust_posts_to_a_lost_ledger(patch: pytest.MonkeyPatch) -> None:
     """Post to a ledger that was lost in between only what is new."""
-    patch.setattr(ProofWorker, "_check_posted", lambda self, ledger: True)
+    post = LedgerClient.post
+    patch.setattr(LedgerClient, "post", lambda self, proof, end=0, after=0: post(self, proof, end))
+    patch.setattr(ProofWorker, "_check_posted", lambda self, ledger: None)
 
 
 def forget_missing_batch(patch: pytest.MonkeyPatch) -> None:
