@@ -33,19 +33,20 @@ def check_version(version: str = "") -> None:
     The default is the version of the pyspark that is imported, and that of the jars in SPARK_HOME if it is set.
     """
     home = os.environ.get("SPARK_HOME")
-    versions = [version] if version else [_installed_version(), _jars_version(Path(home)) if home else ""]
-    minors = set()
-    for found in filter(None, versions):
-        minors.add(_minor(found))
-        if _minor(found) not in TESTED_VERSIONS or not found.replace(".", "").isdecimal():
-            *first, last = (f"{known}.x" for known in TESTED_VERSIONS)
-            raise UnknownSpark(
-                f"pyspark {found} is installed, but only {', '.join(first)} and {last} are tested: "
-                "pip install 'penstock-pipe[spark]'"
-            )
-    if len(minors) > 1:
+    versions = [version or _installed_version()]
+    if home and not version and (of_jars := _jars_version(Path(home))):
+        versions.append(of_jars)
+    *first, last = (f"{minor}.x" for minor in TESTED_VERSIONS)
+    tested = f"only {', '.join(first)} and {last} are tested"
+    if not _is_tested(versions[0]):
+        raise UnknownSpark(f"pyspark {versions[0]} is installed, but {tested}: pip install 'penstock-pipe[spark]'")
+    if not _is_tested(versions[-1]):
         raise UnknownSpark(
-            f"pyspark {versions[0]} is installed, but SPARK_HOME ({home}) has Spark {versions[1]}: "
+            f"SPARK_HOME ({home}) has Spark {versions[-1]}, but {tested}: set it to one of them, or unset it"
+        )
+    if _minor(versions[0]) != _minor(versions[-1]):
+        raise UnknownSpark(
+            f"pyspark {versions[0]} is installed, but SPARK_HOME ({home}) has Spark {versions[-1]}: "
             "set it to a Spark of the same version, or unset it"
         )
 
@@ -71,6 +72,11 @@ def checkpoint_settings() -> dict[str, str]:
     """
     package = _STREAMING if _minor(_installed_version()) == "4.0" else f"{_STREAMING}.checkpointing"
     return {"spark.sql.streaming.checkpointFileManagerClass": f"{package}.{_MANAGER}"}
+
+
+def _is_tested(version: str) -> bool:
+    # Digits and dots alone: previews were not tested.
+    return _minor(version) in TESTED_VERSIONS and version.replace(".", "").isdecimal()
 
 
 def _minor(version: str) -> str:

@@ -66,7 +66,7 @@ def test_version_that_runs_counts_not_the_installed_distribution(
 @pytest.mark.parametrize(
     ("jars", "refusal"),
     [
-        ("4.4.0", r"^pyspark 4\.4\.0 is installed, but only "),
+        ("4.4.0", r"^SPARK_HOME \(.*\) has Spark 4\.4\.0, but only .*: set it to one of them, or unset it$"),
         ("4.0.5", r"but SPARK_HOME \(.*\) has Spark 4\.0\.5: set it"),
     ],
 )
