@@ -354,7 +354,8 @@ class DeltaTable(TableReader):
         properties.max_commit_retries = 0
         for _ in range(MAX_COMMIT_ATTEMPTS):
             active: dict[str, TableFile] = {file: file for file in self.active()}
-            if (files or removed) and {file.name for file in files} <= {*active} and not {*removed} & {*active}:
+            is_replaced = {file.name for file in files} <= {*active} and not {*removed} & {*active}
+            if (files or removed) and is_replaced and self._has_transactions(properties):
                 break  # a store's answer was lost: this is our own commit
             if any(name not in active or not active[name].is_plain for name in removed):
                 raise TableChanged(f"{self.folder}: another program changed files that were to be replaced")
@@ -365,6 +366,11 @@ class DeltaTable(TableReader):
         else:
             raise TableChanged(f"{self.folder}: other programs commit all the time")
         self._sync_since(before)
+
+    def _has_transactions(self, properties: CommitProperties) -> bool:
+        """Report whether the table has the transactions of a commit: another program may have removed its files."""
+        table, transactions = self._table, properties.app_transactions or []
+        return all(table.transaction_version(wanted.app_id) == wanted.version for wanted in transactions)
 
     def _overwrite(self, files: Sequence[NewFile], properties: CommitProperties) -> None:
         """Replace all files, and the columns, in one durable commit. Raises TableChanged."""

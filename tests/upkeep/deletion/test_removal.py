@@ -22,6 +22,7 @@ from penstock.config import PipelineConfig
 from penstock.landing.duplicates.events_seen import key_hashes
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import (
+    FOREIGN,
     REQUESTED,
     DeletionRecord,
     load_deletions,
@@ -47,6 +48,7 @@ from penstock.upkeep.backfill_planner import BackfillPlanner
 from penstock.upkeep.believed_clock import BelievedClock
 from penstock.upkeep.compaction.compaction import compact_table, remove_old_files
 from penstock.upkeep.deletion import removal
+from penstock.upkeep.deletion.foreign import note_foreign_changes
 from penstock.upkeep.deletion.removal import count_rows, execute_deletions, request_expired
 from penstock.upkeep.maintenance import Follow, Maintenance, Upkeep
 from tests.spark.spark_daemon import Daemon, daemon
@@ -238,6 +240,34 @@ def test_deletion_retries_after_merge_by_another_engine(
     assert len(read_offsets(table.layout)) == 8
     assert execute_deletions(table.layout, WINDOW) == 1
     assert read_offsets(table.layout) == [2, 3, 6, 7, 8]
+
+
+@pytest.mark.parametrize("rows", ["kind = 'event'", "true"])
+def test_deletion_of_rows_that_another_program_deletes_at_its_commit_is_repeated(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch, rows: str
+) -> None:
+    note_foreign_changes(table.layout)
+    before = read_offsets(table.layout)
+    real = removal.write_record
+
+    def slow(*arguments: Any) -> None:
+        real(*arguments)
+        deltalake.DeltaTable(str(table.layout.landed)).delete(rows)
+
+    monkeypatch.setattr(removal, "write_record", slow)
+    number = request_deletion(table.layout, REQUESTED, parse_conditions("kind = 'event'")).number
+    with pytest.raises(TableChanged):
+        execute_deletions(table.layout, WINDOW)
+    monkeypatch.undo()
+    assert [deletion.number for deletion in pending_deletions(table.layout)] == [number]
+    note_foreign_changes(table.layout)
+    assert execute_deletions(table.layout, WINDOW) == 2
+    record = DeletionRecord(table.layout)
+    assert [deletion.why for deletion in record.deletions] == [REQUESTED, FOREIGN]
+    assert [record.rows(deletion.number) for deletion in record.deletions] == [
+        0,
+        len(before) - len(read_offsets(table.layout)),
+    ]
 
 
 def test_deleted_uuid_stays_a_landed_key(topics: Path, table: HandWritten) -> None:
