@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from pyarrow.parquet import FileMetaData
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import (
@@ -198,13 +199,6 @@ class _FileDescriber:
             footer = rows.footer
             if not rows.has_table_types:
                 self.foreign.append(file)
-        columns = {footer.schema.column(number).path for number in range(footer.num_columns)}
-        # Files of other programs may name the items of lists otherwise: then they are read by name, without bounds.
-        statistics = (
-            data_file_statistics_from_parquet_metadata(footer, self._plan, dict(self._ids)).to_serialized_dict()
-            if columns <= {*self._ids} and footer.num_row_groups
-            else {"record_count": footer.num_rows}
-        )
         return DataFile.from_args(
             content=DataFileContent.DATA,
             file_path=path,
@@ -215,8 +209,22 @@ class _FileDescriber:
             sort_order_id=None,
             equality_ids=None,
             key_metadata=None,
-            **statistics,
+            **self._statistics(footer),
         )
+
+    def _statistics(self, footer: FileMetaData) -> dict[str, Any]:
+        without_bounds = {"record_count": footer.num_rows}
+        columns = {footer.schema.column(number).path for number in range(footer.num_columns)}
+        # Files of other programs may name the items of lists otherwise: then they are read by name, without bounds.
+        if not (columns <= {*self._ids} and footer.num_row_groups):
+            return without_bounds
+        try:
+            statistics = data_file_statistics_from_parquet_metadata(footer, self._plan, dict(self._ids))
+            return statistics.to_serialized_dict()
+        except UnicodeEncodeError:
+            # Workaround: PyIceberg 0.12 cuts texts after 16 letters, and takes U+D800 for the next one after U+D7FF
+            # (apache/iceberg-python#3880): a sender could stop the mirror with one text.
+            return without_bounds
 
     def _partition_value(self, file: TableFile, field: PartitionField) -> Any:
         text = partition_value(file, field.name)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.expressions import EqualTo, GreaterThan
 from pyiceberg.table import Table
 
 from penstock.landing.requests.conditions import parse_conditions
@@ -104,6 +105,26 @@ def test_readers_of_iceberg_see_batches_merges_and_deletions(life: typed_life.Li
         map(str, delta.select(["offset", "kind", "date", "timestamp", "payload"]).to_pylist())
     )
     assert len(table.snapshots()) == len(steps), "one snapshot each"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a" * 15 + "\ud7ffb", id="apache/iceberg-python#3880"),
+        pytest.param("\ud7ff" * 20, id="apache/iceberg-go#1645"),
+        pytest.param("\U0010ffff" * 20, id="databendlabs/databend#18506"),
+        pytest.param("a" * 15 + "\U0001f600b", id="apache/iceberg#11161"),
+        pytest.param("a" * 15 + "\0", id="a NUL at the cut"),
+    ],
+)
+def test_filter_finds_a_text_that_is_cut_in_the_bounds(life: typed_life.Life, text: str) -> None:
+    payloads = [typed_life.event("long", path=text), typed_life.event("short", path="a")]
+    life.land(2, [source(list(enumerate(payloads, 20)))])
+    mirror_of(life.layout.tables).step()
+    clicks = iceberg(life.layout, "events_click")
+    assert clicks.scan(row_filter=EqualTo("path", text)).to_arrow()["uuid"].to_pylist() == ["long"]
+    assert clicks.scan(row_filter=GreaterThan("path", "b")).to_arrow()["uuid"].to_pylist() == ["long"] * (text > "b")
+    assert uuids(0, 1) == [uuid for uuid in by_pyiceberg(iceberg(life.layout)) if "-" in uuid]
 
 
 def delete(layout: Layout, conditions: str) -> None:
