@@ -5,6 +5,7 @@ A running pipeline executes the request; otherwise this command does, under the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -17,6 +18,8 @@ import typer
 from penstock.cli.common import console, errors, fail
 from penstock.cli.options import AsJson, ConfiguredData
 from penstock.config import Settings
+from penstock.console.wording import counted
+from penstock.errors import PenstockError
 from penstock.files.change_log import record_command
 from penstock.landing.table_paths import Layout
 
@@ -60,13 +63,34 @@ def delete(
         rows = record.rows(number)
         if certificate is not None:
             certificate.write_text(json.dumps(certify(layout, number), indent=2) + "\n")
+    not_landed = _count_not_landed(settings, layout)
     if as_json:
-        print(json.dumps({"rows": rows, "files": files, "deleted": yes, **({"deletion": number} if number else {})}))
+        document = {"rows": rows, "files": files, "deleted": yes, "not_landed": not_landed}
+        print(json.dumps({**document, **({"deletion": number} if number else {})}))
+        return
+    if not (rows or number):
+        console.print("no row of the tables matches")
     elif yes:
-        name = f" by deletion {number}" if number else ""
-        console.print(f"{rows:,} rows deleted{name}; the files with them are removed within hours")
+        console.print(
+            f"{counted(rows, 'row')} deleted by deletion {number}; the files with them are removed within hours"
+        )
     else:
-        console.print(f"{rows:,} rows in {files:,} files; delete them with --yes")
+        console.print(f"{counted(rows, 'row')} in {counted(files, 'file')}; delete them with --yes")
+    if not_landed:
+        # Their rows would come into the tables after this deletion.
+        step = "repeat this command once `penstock pipeline status` shows no rows behind"
+        console.print(f"{counted(not_landed, 'message')} not landed yet: {step}", soft_wrap=True)
+
+
+def _count_not_landed(settings: Settings, layout: Layout) -> int:
+    """Return the number of messages that wait for the pipeline; 0 also if they cannot be read."""
+    from penstock.proof.kafka_records import kafka_partitions
+    from penstock.proof.status import status
+
+    with contextlib.suppress(PenstockError, OSError):
+        source = kafka_partitions(settings) or settings.topics
+        return sum(topic.lag_rows for topic in status(source, layout, settings.pipeline.topics).topics)
+    return 0
 
 
 def certificate(

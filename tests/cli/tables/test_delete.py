@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from penstock.files.change_log import ChangeLog
+from penstock.landing.journal import Journal
 from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.landing.requests.deletions import pending_deletions
 from penstock.landing.table_paths import Layout
@@ -24,6 +25,7 @@ def written(folder: Path) -> Layout:
     append(folder / "topics", "t", [event(0), event(1), b"text"])
     events = [landed_event(0, "u0", host="x"), landed_event(1, "u1", host="y")]
     table.commit({"t": 3}, [*events, landed_message(2)])
+    Journal(table.layout).update()
     return table.layout
 
 
@@ -39,10 +41,12 @@ def rows(folder: Path) -> dict[str, int]:
 def test_delete_counts_rows_and_deletes_them_with_yes(tmp_path: Path) -> None:
     layout = written(tmp_path)
     requested = delete(tmp_path, "--where", "host = 'x'")
-    assert (requested.status, requested.text) == (0, "1 rows in 1 files; delete them with --yes\n")
+    assert (requested.status, requested.text) == (0, "1 row in 1 file; delete them with --yes\n")
     assert rows(tmp_path)["events"] == 2
     process = delete(tmp_path, "--where", "host = 'x'", "--yes", "--json")
-    assert (process.status, json.loads(process.output)) == (0, {"rows": 1, "files": 1, "deleted": True, "deletion": 1})
+    assert process.status == 0
+    expected = {"rows": 1, "files": 1, "deleted": True, "deletion": 1, "not_landed": 0}
+    assert json.loads(process.output) == expected
     assert rows(tmp_path)["events"] == 1
     assert [proof.holds for proofs in read_proofs(layout) for proof in proofs] == [True], "proved before"
     certificate = run("tables", "certificate", "1", "-o", f"data_dir={tmp_path}", folder=tmp_path)
@@ -52,7 +56,18 @@ def test_delete_counts_rows_and_deletes_them_with_yes(tmp_path: Path) -> None:
     (change,) = ChangeLog(tmp_path).newest()
     assert (change["what"], change["condition"]) == ("delete 1 rows of the tables", "host = 'x'")
     repeated = delete(tmp_path, "--where", "host = 'x'", "--yes")
-    assert repeated.output == "0 rows deleted; the files with them are removed within hours\n"
+    assert repeated.output == "no row of the tables matches\n"
+
+
+def test_delete_names_messages_that_would_land_after_it(tmp_path: Path) -> None:
+    """The rows of a person may still wait in the log."""
+    written(tmp_path)
+    append(tmp_path / "topics", "t", [event(0), event(4)])
+    deleted = delete(tmp_path, "--where", "host = 'x'", "--yes")
+    assert deleted.output.splitlines() == [
+        "1 row deleted by deletion 1; the files with them are removed within hours",
+        "2 messages not landed yet: repeat this command once `penstock pipeline status` shows no rows behind",
+    ]
 
 
 def test_running_pipeline_executes_the_deletion(tmp_path: Path) -> None:
