@@ -9,14 +9,16 @@ import shutil
 import tracemalloc
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake import CommitProperties
 
-from penstock.landing.table.delta_table import DEFAULT_PROPERTIES, KEEP_HOURS, DeltaTable
+from penstock.landing.table.delta_table import DEFAULT_PROPERTIES, KEEP_HOURS, DeltaTable, TableChanged
 from penstock.landing.table.table_reader import APPLICATION, DELTA_LOG
 from penstock.landing.table_schema import LANDED
 from penstock.upkeep.compaction.compaction import compact_table
@@ -396,3 +398,19 @@ def test_commit_is_repeated_if_another_program_changes_rows_during_it(
     )
     commit(table, 1, 3)
     assert offsets_in(table.folder, table.active()) == [2, 3]
+
+
+def test_overwrite_refuses_a_version_that_another_program_adds_before_its_commit(
+    table: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(table, 0, 1)
+    write = table._write
+
+    def write_after_another_program(*arguments: Any, **more: Any) -> None:
+        commit(DeltaTable(table.folder), 1, 2)
+        write(*arguments, **more)
+
+    monkeypatch.setattr(table, "_write", write_after_another_program)
+    with pytest.raises(TableChanged, match="another program commits at the same time"):
+        table._overwrite([write_file(table, (3,))], CommitProperties())
+    assert read_offsets(table.folder) == [1, 2]
