@@ -68,6 +68,26 @@ def test_only_a_lack_of_descriptors_is_a_shortage_of_files() -> None:
     assert file_shortage(OSError(errno.ENOSPC, "full")) == file_shortage(ValueError("24")) == ""
 
 
+PARENT_OF_MODULE = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-m", sys.argv[1], str(os.getpid())])
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+@pytest.mark.parametrize("module", ["sql.servers", "console.main", "client.relay.relay", "cli.tables.pipeline"])
+def test_process_that_waits_for_its_settings_dies_with_its_parent(module: str) -> None:
+    """The standard input stays open, so that only the kernel's signal ends the process."""
+    command = [sys.executable, "-c", PARENT_OF_MODULE, f"penstock.{module}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        wait_until(lambda: Path(f"/proc/{pid}/syscall").read_text().split()[1:2] == ["0x0"], 60)  # reads descriptor 0
+        parent.kill()
+        wait_until(lambda: not alive(pid))
+
+
 def test_child_dies_with_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "grandchild.py").write_text(GRANDCHILD)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}")
