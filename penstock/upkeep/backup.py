@@ -163,7 +163,8 @@ def restore_backup(folder: Path, target: Path, tables: Path | None = None) -> Ba
     if tables and drafts[TABLES].exists():
         _sync_tree(drafts[TABLES])
         drafts[TABLES].rename(tables)
-    # Order: the data directory last, so that nothing starts on a part.
+        OS.sync_directory(tables.parent)
+    # Order: the data directory last, so that nothing starts on a part, also after a power cut.
     drafts[DATA].rename(target)
     OS.sync_directory(target.parent)
     return backup

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from penstock.config import Settings
 from penstock.files.errors import UnknownFormat
+from penstock.files.file_system import OS
 from penstock.landing.table_paths import Layout
 from penstock.process.kernel import has_stopped
 from penstock.sql.quarantined import Selection, newest
@@ -243,6 +244,26 @@ def test_damaged_backup_and_used_folder_are_refused(pipe: Pipe, tmp_path: Path) 
     with pytest.raises(BackupError, match="not in the backup"):
         restore_backup(folder, target)
     assert not target.exists()
+
+
+def test_restored_tables_are_on_the_disk_before_the_data_directory_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, target, tables = tmp_path / "backup", tmp_path / "data" / "new", tmp_path / "elsewhere" / "tables"
+    files = {}
+    for name in ("data/a", "tables/b"):
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(name)
+        files[name] = [len(name), crc32c(name.encode())]
+    manifest = {"version": "1", "made_at": 0, "pause_s": 0, "balance": {}, "files": files, "left_out": []}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    for place in (target, tables):
+        place.parent.mkdir()
+    synced: list[tuple[Path, bool, bool]] = []
+    monkeypatch.setattr(OS, "sync_directory", lambda path: synced.append((path, tables.exists(), target.exists())))
+    restore_backup(folder, target, tables)
+    assert synced == [(tables.parent, True, False), (target.parent, True, True)]
+    assert ((target / "a").read_text(), (tables / "b").read_text()) == ("data/a", "tables/b")
 
 
 @given(json_texts("version", "made_at", "pause_s", "balance", "files", "left_out") | st.binary())
