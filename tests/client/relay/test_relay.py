@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -36,6 +39,7 @@ from penstock.client.relay.relay import (
 from penstock.client.relay.tally import TopicTally, relayed_origin
 from penstock.config import RelayConfig, SecurityConfig, Settings, TokenConfig
 from penstock.counts import Name, Origin
+from penstock.files.file_system import OS
 from penstock.handover.disk_id import load_disk_id
 from penstock.handover.paths import RELAYS_FOLDER
 from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, StatePage
@@ -806,6 +810,23 @@ def test_topic_whose_entries_may_expire_is_named(pair: Pair, caplog: pytest.LogC
     caplog.clear()
     relay_all(pair.relay())
     assert not caplog.messages
+
+
+def test_relay_does_not_start_while_its_predecessor_runs(tmp_path: Path) -> None:
+    config = RelayConfig(name="up", topic=("t",), to="127.0.0.1:1")
+    settings = Settings(data_dir=tmp_path, relay=[config])
+    lock = tmp_path / RELAYS_FOLDER / "up" / "lock"
+    lock.parent.mkdir(parents=True)
+    task = json.dumps({"settings": settings.model_dump(mode="json"), "relay": "up"})
+    command = [sys.executable, "-m", "penstock.client.relay.relay", str(os.getpid())]
+    unlock = OS.lock(lock)
+    try:
+        ended = subprocess.run(command, input=task, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        unlock()
+    assert ended.returncode == 1
+    assert "cannot start the relay to 127.0.0.1:1: " in ended.stderr
+    assert f"{lock.parent} is open in another process" in ended.stderr
 
 
 def test_renewed_token_is_noticed_once(pair: Pair) -> None:
