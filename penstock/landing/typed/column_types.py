@@ -89,8 +89,12 @@ def _decimal_type(precision: int, scale: int) -> ColumnType:
         f"OR length(regexp_replace({_INSIDE}, '[^0-9]', '', 'g')) <= {EXACT_DIGITS})"
     )
     fits = f"regexp_full_match({_INSIDE}, {sql_literal(pattern)}) AND {is_exact}"
-    value = f"CASE WHEN {fits} THEN try_cast({_INSIDE} AS DECIMAL({precision}, {scale})) END"
-    return ColumnType(pa.decimal128(precision, scale), value)
+    value = f"try_cast({_INSIDE} AS DECIMAL({precision}, {scale}))"
+    # DuckDB writes a number below 1e-6 with an exponent, and rounds what has more digits than the type.
+    is_small = f"json_type({{0}}) = 'DOUBLE' AND contains({_INSIDE}, 'e-') AND {is_exact}"
+    is_whole = f"{value}::DOUBLE = try_cast({_INSIDE} AS DOUBLE)"
+    exact = f"CASE WHEN {fits} THEN {value} WHEN {is_small} AND {is_whole} THEN {value} END"
+    return ColumnType(pa.decimal128(precision, scale), exact)
 
 
 def _array_type(items: ColumnType) -> ColumnType:

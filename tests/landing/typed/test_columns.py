@@ -70,6 +70,19 @@ def test_decimal_holds_numbers_and_texts_exactly() -> None:
     assert fitting_values("decimal(38,0)", f'"{digits}"', "9007199254740993") == [Decimal(digits), Decimal(2**53 + 1)]
 
 
+def test_decimal_holds_small_numbers_exactly() -> None:
+    texts = ("0.00000001", "0.00000015", "-0.000000120", "1.5e-7", "9E-9", "0.1234567e-1", "0e-9")
+    assert fitting_values("decimal(16,9)", *texts) == [Decimal(text) for text in texts]
+    assert fitting_values("decimal(38,10)", *texts) == [Decimal(text) for text in texts]
+    assert fitting_values("decimal(16,8)", "0.000000015", "0.00000000", "1e-9", '"1e-8"') == [
+        None,
+        Decimal(0),
+        None,
+        None,
+    ]
+    assert fitting_values("array<decimal(16,8)>", "[0.00000001,1]") == [[Decimal("0.00000001"), Decimal(1)]]
+
+
 def test_decimal_has_all_digits_of_long_numbers() -> None:
     texts = ("0.10000000000000000001", "123456789012345678.12345678901234567890", "-" + "9" * 18 + "." + "9" * 20)
     assert fitting_values("decimal(38,20)", *texts) == [Decimal(text) for text in texts]
