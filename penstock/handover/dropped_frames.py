@@ -74,6 +74,9 @@ class Move(NamedTuple):
     mark: int = 0
 
 
+NO_MOVE = Move()
+
+
 class DroppedFrameCounts:
     """Counts by name (with their bucket, as ``60@accepted``) of frames that readers missed."""
 
@@ -101,7 +104,7 @@ class DroppedFrameCounts:
             self._enter(skip | {"counts": {}, "repeats": ()} if is_entered else skip, carriers)
         self._frame: Carrier | None = None
         self._is_attached = False
-        self.carried = Move()
+        self.carried = NO_MOVE
         """The last move of the log whose counts the last ``attach`` returned, or ``repeated`` has; or an empty one."""
         self.lost_counts: tuple[LostCounts, ...] = ()
         """The part of these counts that lost frames were to carry."""
@@ -175,10 +178,11 @@ class DroppedFrameCounts:
     def attach(self, epoch: str = "", begin: int = 0, topic: str | None = None) -> dict[str, int]:
         """Return the counts for the next frame, under a new ``number``; see ``Carrier`` for what identifies it."""
         self.lost_counts, self._is_attached = (), bool(self)
-        if self or not self.repeated:
-            self.carried = self.owed_move
-        if not self:
+        if not self._is_attached:
+            if not self.repeated:
+                self.carried = NO_MOVE
             return {}
+        self.carried = self.owed_move
         self.repeated = ()  # Limit: a frame's document has no room for both
         attached: OwedCounts = {}
         for carriers, counts in self._owed.items():

@@ -83,8 +83,8 @@ class FrameMetadata:
                 (int(slots[0]), int(slots[1])) if slots else None,
                 int(floor),
                 int(floor_mark),
-                _lost_counts(document.get("lost", ())),
-                _lost_counts(document.get("repeated", ())),
+                _lost_counts(document["lost"]) if "lost" in document else (),
+                _lost_counts(document["repeated"]) if "repeated" in document else (),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise BadBatch(f"invalid frame metadata: {error!r}") from None
