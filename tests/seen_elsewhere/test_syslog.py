@@ -63,6 +63,7 @@ CEF = [b"2019-02-19T12:02:5%d.464+01:00 192.0.2.94 CEF:0|Vendor| src=192.0.2.%d"
 OVERLONG = FIRST + b" at x\n" * 300
 FORGED = b"\n" + counted(b"<86>Oct 11 22:14:17 h sshd: Accepted password for root") + b"\n"
 
+CISE = b"<189>Jul 27 11:49:31 host CISE_Failed_Attempts 1 4 3  MS-CHAP-Error=\0E=691 R=0; }"
 PROXY_V1 = b"PROXY TCP4 10.10.10.14 10.10.10.236 20000 4514\r\n"
 PROXY_V2 = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes((10, 10, 10, 14, 10, 10, 10, 36, 78, 32, 17, 56))
 
@@ -273,6 +274,39 @@ CONNECTIONS = [
         [FIRST, SECOND, FIRST[:31], FIRST[31:], SECOND],
     ),
     Connection(
+        "Graylog2/graylog2-server#15231 (text without a PRI that ends with NUL: all messages became one)",
+        [b"CEF:0|a|1|\0CEF:0|b|2|\0", b"CEF:0|c|3|\0CEF:0|d|4|\0"],
+        [b"CEF:0|a|1|", b"CEF:0|b|2|", b"CEF:0|c|3|", b"CEF:0|d|4|"],
+    ),
+    Connection(
+        "Graylog2/graylog2-server#15231 (without a pause)",
+        [b"CEF:0|a|%b\0" % (b"x" * 600) * 60],
+        [b"CEF:0|a|" + b"x" * 600] * 60,
+    ),
+    Connection(
+        "Graylog2/graylog2-server#15231 (a NUL within lines of text)",
+        [b"CEF:0|a\0b|\n", b"CEF:0|c\0d", b"|\nCEF:0|e|\n"],
+        [b"CEF:0|a\0b|", b"CEF:0|c\0d|", b"CEF:0|e|"],
+    ),
+    Connection("its kind: NUL within text, and a pause", [b"one\0", b"two\0th", b"ree\0"], [b"one", b"two", b"three"]),
+    Connection("its kind: NUL within the only line", [b"one\0tw", b"o\nthree\n"], [b"one\0two", b"three"]),
+    Connection(
+        "syslog-ng/syslog-ng#3733, #3755 (a NUL in a line behind the header of a proxy)",
+        [PROXY_V1 + CISE + b"\n" + CISE + b"\n"],
+        [PROXY_V1[:-2], CISE, CISE],
+    ),
+    Connection(
+        "rsyslog/rsyslog#237 (a setting says that numbers are no lengths)",
+        [counted(FIRST, end=b"\n") + SECOND + b"\n"],
+        [counted(FIRST), SECOND],
+        framing="lf",
+    ),
+    Connection(
+        "rsyslog/rsyslog#1522 (lengths beyond integers)",
+        [b"99999999999999999999 %b\n2147483648 %b\n" % (FIRST, SECOND)],
+        [b"99999999999999999999 " + FIRST, b"2147483648 " + SECOND],
+    ),
+    Connection(
         "Graylog2/graylog2-server#2374", [b"<34>Oct 11 22:14:15 h su: failed\n"], [b"<34>Oct 11 22:14:15 h su: failed"]
     ),
 ]
@@ -306,6 +340,46 @@ DATAGRAMS = [
             "app_name": "sched",
             "proc_id": "0",
         },
+    ),
+    Datagram(
+        "vectordotdev/vector#21353, vectordotdev/vrl#1471 (no time)",
+        b"<7>1 - foo bar - - - message",
+        fields("", "foo", "bar"),
+    ),
+    Datagram(
+        "vectordotdev/vector#19042 (an IPv4 address in IPv6)",
+        b'<14>1 2023-11-03T08:53:51.391+00:00 ::ffff:10.32.10.116 stdout - - [meta sequenceId="1"] {"kind":"Event"}',
+        fields("2023-11-03T08:53:51.391+00:00", "::ffff:10.32.10.116", "stdout") | {"meta.sequenceId": "1"},
+    ),
+    Datagram(
+        "vectordotdev/vector#26103, StephenWakely/syslog-loose#52 (an address that ends with colons)",
+        b"<14>1 2023-11-03T08:53:51.391+00:00 2600:1f14:247e:5804:29e3:: app - - - m",
+        fields("2023-11-03T08:53:51.391+00:00", "2600:1f14:247e:5804:29e3::", "app"),
+    ),
+    Datagram(
+        "rsyslog/rsyslog#3012, wazuh/wazuh#13708",
+        b"<30>Sep 11 13:56:05 2001:db8:115e:c0b::a:1 named[16548]: edns-disabled: success",
+        fields("2026-09-11T13:56:05Z", "2001:db8:115e:c0b::a:1", "named", "16548"),
+    ),
+    Datagram(
+        "syslog-ng/syslog-ng#1617",
+        b"<30>Sep 11 13:56:05 fe80:: named: x",
+        fields("2026-09-11T13:56:05Z", "fe80::", "named"),
+    ),
+    Datagram(
+        "StephenWakely/syslog-loose#1 (a colon in the program)",
+        b"<13>1 2020-05-22T14:59:09.250-03:00 MX204 CONTEUDO:rpd 6589 - - bgp_listen_accept: %DAEMON-4: x",
+        fields("2020-05-22T14:59:09.250-03:00", "MX204", "CONTEUDO:rpd", "6589"),
+    ),
+    Datagram(
+        "util-linux/util-linux#159 (a zone without a colon)",
+        b"<13>1 2015-03-04T15:02:02.566782+0100 h app - - - x",
+        fields("2015-03-04T14:02:02.566782Z", "h", "app"),
+    ),
+    Datagram(
+        "spotify/syslog-redirector#6, luigiberrettini/NLog.Targets.Syslog#35 (more digits than RFC 5424 allows)",
+        b"<13>1 2014-12-29T15:02:02.123456789Z h app - - - x",
+        fields("2014-12-29T15:02:02.123456789Z", "h", "app"),
     ),
     Datagram("mpihlak/pg_logforward#8 (a date that is none)", b"<134>2017-01-14-14T13:49:17Z host app: text", {}),
     Datagram(

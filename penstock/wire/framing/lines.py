@@ -183,7 +183,9 @@ class LineSplitter:
             self._follows_counted, self._has_delimiter = True, False
             return Lines(pa.array([message], pa.binary()))
         last = max(self._undecided.rfind(LF), self._undecided.rfind(NUL))
-        if last < 0:
+        # A NUL within text without a PRI ends nothing before the text has gone on.
+        is_text = self._undecided[:1] != b"<" and self._undecided[last:-1].startswith(NUL)
+        if last < 0 or is_text:
             return Lines(NO_LINES)
         lines = self._decide("nul" if self._undecided[last] == 0 else "lf")
         return append_lines(lines, self.settle())
@@ -237,7 +239,7 @@ class LineSplitter:
                 states_length = self._overlong_first_end() or may_be_count(
                     buffer, skip_delimiters(_LEADING_DELIMITERS, buffer, 0)
                 )
-                return None if states_length else "lf"
+                return None if states_length else self._detect_text_delimiter()
             if after > len(buffer):
                 return None
             after = skip_delimiters(_DELIMITERS_AFTER_FIRST, buffer, after)
@@ -260,6 +262,12 @@ class LineSplitter:
         if end is None:
             return None
         return "nul" if end[0] == NUL else "lf"
+
+    def _detect_text_delimiter(self) -> Framing | None:
+        """Return the framing of a connection of text without a PRI: LF if there is one, in the end NUL."""
+        if LF in self._undecided:
+            return "lf"
+        return "nul" if self._has_delimiter and len(self._undecided) >= UNDECIDED_BYTES else None
 
     def _drop_overlong(self) -> Lines:
         size = len(self._undecided)
