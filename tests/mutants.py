@@ -33,6 +33,8 @@ MIN_RUN_S = 60
 SLOWDOWN = 10
 """Limit for the tests of a mutant as a multiple of what the unchanged module needs, on a machine that may be busy."""
 TAG = re.compile(rf"\s*# ({'|'.join(TAGS)}): ")
+BARRIER_TESTS = ROOT / "tests" / "files" / "test_memory_order.py"
+"""Tests that notice a missing barrier on every machine: x86 needs none."""
 BLOCKS = ("body", "orelse", "finalbody")
 
 
@@ -137,7 +139,10 @@ class Checks:
 
     def notice(self, module: Path) -> str:
         """Return what notices the mutant of a module: "tests", "simulation", "tests of the room" or ""."""
-        if (tests := own_tests(module)) and not self._pass(tests):
+        tests = own_tests(module)
+        if "memory_order.barrier" in module.read_text():
+            tests.append(BARRIER_TESTS)
+        if tests and not self._pass(tests):
             return "tests"
         simulation = ("penstock.testing.simulation", "--processes", "1", "--seeds", str(self.seeds))
         if self.seeds and not self._passes(*simulation):
