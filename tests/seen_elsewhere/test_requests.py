@@ -207,6 +207,9 @@ REQUESTS = [
         "abc\r\n\r\n  efg  \n\t\n\n",
         ["abc", "  efg  ", "\t"],
     ),
+    Report(
+        "vectordotdev/vector#22653 (raw lines without a channel)", "/services/collector/raw", "a\nb", ["a", "b"], 200
+    ),
     # Loki
     Report(
         "grafana/loki#1347 (labels of the old route as an object)",
@@ -223,6 +226,15 @@ REQUESTS = [
         ['"line'],
         204,
         annotations={"metadata.m": '"meta', "labels.label": '"v'},
+    ),
+    Report(
+        "grafana/loki#478 (another name, and seconds as text: the time was lost)",
+        "/api/prom/push",
+        '{"streams":[{"labels":"{job=\\"j\\"}","entries":[{"timestamp":"1554887676","line":"TEST!"}]}]}',
+        ["TEST!"],
+        204,
+        annotations={"labels.job": "j"},
+        event_times=["2019-04-10T09:14:36"],
     ),
     Report("grafana/loki#11565", LOKI, loki('[1570818238000000000,"x"]', '["1","y"]'), ["x", "y"], 204),
     Report("grafana/loki#11774", LOKI, loki('["1570818238000000000","fizzbuzz"]'), ["fizzbuzz"], 204),
@@ -381,6 +393,17 @@ REQUESTS = [
         otlp('{"body":{"kvlistValue":[{"key":"type","value":{"stringValue":"x"}}]}}', '{"body":{"stringValue":"b"}}'),
         ["b"],
         text="kvlistValue is not an object",
+    ),
+    Report(
+        "open-telemetry/opentelemetry-collector#8720, tracewayapp/traceway#130 (ids are hexadecimal, and no base64)",
+        OTLP,
+        otlp(
+            '{"body":{"stringValue":"a"},"traceId":"0AF7651916CD43DD8448EB211C80319C"}',
+            '{"body":{"stringValue":"b"},"traceId":"Z6z8LqVvEI+kU1/Ci6mXBQ=="}',
+        ),
+        ["a"],
+        text="record 2: traceId has characters other than hexadecimal digits",
+        annotations={"trace_id": "0af7651916cd43dd8448eb211c80319c"},
     ),
     # Elasticsearch's _bulk
     Report(
@@ -890,6 +913,18 @@ GELF = [
         {},
         "2025-11-28T20:00:00.123456",
     ),
+    (
+        "Graylog2/graylog2-server#4338 (a time with an exponent)",
+        b'{"host":"h","timestamp":1.510331274123E9}',
+        {"timestamp": "1.510331274123E9"},
+        "2017-11-10T16:27:54.123",
+    ),
+    (
+        "Graylog2/graylog2-server#310, #1315, #1632, Graylog2/gelfclient#29 (dots, truth values, lists)",
+        b'{"browser.os":"MacOSX","_secure":true,"_off":false,"_extra":["a",1.10]}',
+        {"browser.os": "MacOSX", "_secure": "true", "_off": "false", "_extra": '["a",1.10]'},
+        None,
+    ),
     ("fluent/fluent-bit#3457", b'{"host":"h","short_message":"incorrect \xd0 handling","_a":"b"}', {"_a": "b"}, None),
 ]
 
@@ -1066,6 +1101,19 @@ def test_forward_record_has_the_expected_time(
     rows = ForwardDecoder().decode_lines(lines.lines).body.to_pylist()
     assert [row["payload"].decode() for row in rows] == [record]
     assert event_times(rows, "forward") == [time and in_utc(time)]
+
+
+@pytest.mark.parametrize("compressed", [{"compressed": "text"}, {"compressed": None}, {}])
+def test_forward_reads_chunks_that_say_they_are_not_compressed(compressed: dict[str, str | None]) -> None:
+    """fluent/fluent-bit#2396, #2644: Fluentd's ``text``; fluent/fluentd#3763: the events as a string of msgpack."""
+    events = msgpack.packb([1600000000, {"a": 1}]) + msgpack.packb([event_time(1600000001, 5), {"a": 2}])
+    requests = [
+        msgpack.packb(["t", events, compressed]),
+        b"\x93\xa1t\xdb" + struct.pack(">I", len(events)) + events + msgpack.packb(compressed),
+    ]
+    lines = [ForwardSplitter(10_000, 1 << 20).feed(request).lines for request in requests]
+    rows = ForwardDecoder().decode_lines(pa.concat_arrays(lines)).body.to_pylist()
+    assert [row["payload"] for row in rows] == [b'{"a":1}', b'{"a":2}'] * 2
 
 
 EVENT = [1600000000, {"a": 1}]
