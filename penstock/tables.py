@@ -44,12 +44,16 @@ def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str,
         storage_options: Options of delta-rs for a URL.
 
     Raises:
-        NoSuchView, UnknownFormat, TablesAway, TablesRefused.
+        NoSuchView, UnknownFormat, TablesAway, TablesRefused; FileNotFoundError without the folder, which the pipeline
+        makes when it starts.
 
     """
     address = check_place(folder) if isinstance(folder, str) else str(folder)
     if is_url(address):
         return _at_url(ObjectPath(address, storage_options or {}), view)
+    if not Path(address).is_dir():
+        # Otherwise a program in the wrong folder would compute with no rows.
+        raise FileNotFoundError(f"there is no folder of tables at {Path(address).absolute()}")
     layout = Layout.for_tables(address)
     typed = typed_names(layout)
     if view in typed:

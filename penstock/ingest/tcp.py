@@ -73,8 +73,8 @@ class TcpReceiver:
         self._lines = LinePublisher(listener, writer, decoder, commands, wake, self._acknowledgements)
         self._busy: deque[Connection] = deque()
         self._parked: dict[Connection, None] = {}
-        self._ended: list[Connection] = []  # the end of each came with messages
         """Connections whose requests wait until others are read; the first one continues first."""
+        self._ended: list[Connection] = []  # the end of each came with messages
         self._buffer = bytearray(READ_BYTES)
         # Order: last, as connections are refused if the receiver cannot start.
         listen(sock, listener)
