@@ -37,13 +37,17 @@ def _properties(**values: str) -> str:
     return f"ALTER TABLE {{}} SET TBLPROPERTIES ({pairs})"
 
 
+UNCHECKED = "SET spark.databricks.delta.retentionDurationCheck.enabled = false"
 VECTORS = _properties(enableDeletionVectors="true")
 OTHER = "SELECT * EXCEPT (uuid), concat('other-', uuid) AS uuid FROM {} WHERE uuid = 'a-005'"
 OPERATIONS = (
     Operation(("OPTIMIZE {}",), TOLERATED),
     Operation(("OPTIMIZE {} ZORDER BY (uuid)",), TOLERATED),
     Operation(("REORG TABLE {} APPLY (PURGE)",), TOLERATED),
+    Operation(("OPTIMIZE {} WHERE kind = 'event' ZORDER BY (type, host)",), TOLERATED),
     Operation(("VACUUM {} RETAIN 168 HOURS",), TOLERATED),
+    Operation((UNCHECKED, "VACUUM {} RETAIN 0 HOURS"), TOLERATED, shown="VACUUM RETAIN 0 HOURS"),
+    Operation((UNCHECKED, "VACUUM {} LITE RETAIN 0 HOURS"), TOLERATED, shown="VACUUM LITE RETAIN 0 HOURS"),
     Operation(
         ("CREATE TABLE delta.`{folder}-clone` SHALLOW CLONE {}",), TOLERATED, shown="SHALLOW CLONE to a new table"
     ),
@@ -109,8 +113,18 @@ OPERATIONS = (
     Operation((_properties(enableTypeWidening="true"),), REFUSED, words="typeWidening"),
     Operation((_properties(checkpointPolicy="v2"),), REFUSED, words="v2Checkpoint"),
     Operation((_properties(enableInCommitTimestamps="true"),), REFUSED, words="inCommitTimestamp"),
+    Operation(("ALTER TABLE {} ADD COLUMNS (v VARIANT)",), REFUSED, words="variantType"),
     Operation(("ALTER TABLE {} ADD CONSTRAINT small CHECK (host < 'm')",), REFUSED, words="small"),
     Operation(("ALTER TABLE {} CLUSTER BY (uuid)",), REFUSED_BY_DELTA),
+    Operation(("CREATE TABLE delta.`{folder}-deep` DEEP CLONE {}",), REFUSED_BY_DELTA, shown="DEEP CLONE"),
+    Operation(
+        (
+            "CREATE TABLE delta.`{folder}-clone` SHALLOW CLONE {}",
+            "CREATE OR REPLACE TABLE {} SHALLOW CLONE delta.`{folder}-clone`",
+        ),
+        REFUSED_BY_DELTA,
+        shown="SHALLOW CLONE of another table over `landed`",
+    ),
     Operation(
         (_properties(enableIcebergCompatV2="true", universalFormat_enabledFormats="iceberg"),),
         REFUSED_BY_DELTA,

@@ -49,6 +49,8 @@ def test_operation_has_the_result_of_the_page(
     statements = [text.replace("{before}", str(before)) for text in operation.statements]
     statements = [text.replace("{folder}", str(table.landed)) for text in statements]
     if operation.result == REFUSED_BY_DELTA:
+        for statement in statements[:-1]:
+            table.spark(statement)
         with pytest.raises(AssertionError):
             table.spark(statements[-1])
     else:

@@ -267,18 +267,28 @@ def test_file_that_is_listed_twice_is_rewritten_once_for_all(table: Shared, has_
             [],
         ),
         ("ALTER TABLE {} ADD CONSTRAINT small CHECK (host < 'm')", "small", ["ALTER TABLE {} DROP CONSTRAINT small"]),
+        (
+            "ALTER TABLE {} ADD COLUMNS (v VARIANT)",
+            "variantType",
+            [
+                "SET spark.databricks.delta.restore.protocolDowngradeAllowed = true",
+                "RESTORE TABLE {} TO VERSION AS OF {before}",
+                "RESET spark.databricks.delta.restore.protocolDowngradeAllowed",
+            ],
+        ),
     ],
 )
 def test_feature_that_is_not_written_stops_the_landing_with_one_line(
     table: Shared, statement: str, named: str, undo: list[str]
 ) -> None:
     attempts: list[Callable[[], object]] = [table.life.table.begin, table.land, table.compact]
+    before = table.life.table.version()
     table.spark(statement)
     for attempt in attempts:
         with pytest.raises(FeatureNotWritten, match=named):
             attempt()
     for row in undo:
-        table.spark(row)
+        table.spark(row.replace("{before}", str(before)))
     if undo:
         table.land()
         table.compact()

@@ -118,7 +118,9 @@ class DeltaTable(TableReader):
 
     @property
     def form(self) -> FileForm:
-        """The form of rewritten files: they keep the columns that other programs added."""
+        """The form of rewritten files: they keep the columns that other programs added. Raises FeatureNotWritten."""
+        # Order: before the first rewritten row. Arrow fails at columns of types that it does not write (VARIANT).
+        Features.read(self._table).check(self.folder)
         own = {*FILE_SCHEMA.names, *PARTITION_COLUMNS}
         return FileForm(pa.schema([*FILE_SCHEMA, *(field for field in self.schema_now if field.name not in own)]))
 

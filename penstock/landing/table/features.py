@@ -25,6 +25,9 @@ TOLERATED = (
     "timestampNtz",
 )
 """Features that a table's protocol may list; features with conditions on rows must not be in use."""
+_NEVER_DROPPED = ("allowColumnDefaults", "checkpointProtection", "variantType")
+"""Features for which Spark (Delta 4.4) has no DROP FEATURE, or one that waits for a day."""
+_DOWNGRADE = "SET spark.databricks.delta.restore.protocolDowngradeAllowed = true"
 APPEND_ONLY = "delta.appendOnly"
 _CHANGE_FEED = "delta.enableChangeDataFeed"
 _MAPPING = "delta.columnMapping.mode"
@@ -63,7 +66,7 @@ class Features:
     def not_written(self) -> Iterator[tuple[str, str]]:
         """Yield each feature that Penstock does not write, with the Spark statement that removes it."""
         for name in self.listed:
-            if name not in TOLERATED:
+            if name not in TOLERATED and name not in _NEVER_DROPPED:
                 yield name, f"DROP FEATURE {name}"
         if self.properties.get(_MAPPING, "none") != "none":
             yield "columnMapping", "DROP FEATURE columnMapping"
@@ -82,6 +85,9 @@ class Features:
 
     def check(self, folder: object, *, deletes: bool = False) -> None:
         """Raise FeatureNotWritten if the table must not be written; ``deletes``: the commit deletes rows."""
+        if added := [name for name in self.listed if name in _NEVER_DROPPED]:
+            restore = f"{_DOWNGRADE}; RESTORE TABLE delta.`{folder}` TO VERSION AS OF the version before it"
+            raise FeatureNotWritten(_refusal(folder, added, restore))
         problems = list(self.not_written())
         if not problems and deletes and self.properties.get(APPEND_ONLY) == "true":
             raise FeatureNotWritten(
@@ -89,9 +95,12 @@ class Features:
                 f"until it is removed. In Spark: ALTER TABLE delta.`{folder}` UNSET TBLPROPERTIES ('{APPEND_ONLY}')"
             )
         if problems:
-            names = ", ".join(name for name, _ in problems)
             statements = "; ".join(f"ALTER TABLE delta.`{folder}` {statement}" for _, statement in problems)
-            raise FeatureNotWritten(
-                f"{folder} has {names}, which Penstock does not write: nothing lands until it is removed, and "
-                f"messages stay in the log. In Spark: {statements}"
-            )
+            raise FeatureNotWritten(_refusal(folder, [name for name, _ in problems], statements))
+
+
+def _refusal(folder: object, names: Sequence[str], statements: str) -> str:
+    return (
+        f"{folder} has {', '.join(names)}, which Penstock does not write: nothing lands until it is removed, and "
+        f"messages stay in the log. In Spark: {statements}"
+    )

@@ -54,6 +54,19 @@ def test_unsupported_feature_is_named_in_one_line(table: DeltaTable, name: str) 
     assert table.newest() == 1
 
 
+@pytest.mark.parametrize("name", ["allowColumnDefaults", "checkpointProtection"])
+def test_feature_that_spark_cannot_drop_is_removed_by_a_restore(table: DeltaTable, name: str) -> None:
+    with_features(Path(str(table.folder)), "invariants", name)
+    with pytest.raises(FeatureNotWritten) as refused:
+        table.begin()
+    assert f"has {name}, which" in str(refused.value)
+    assert "DROP FEATURE" not in str(refused.value)
+    assert str(refused.value).endswith(
+        "In Spark: SET spark.databricks.delta.restore.protocolDowngradeAllowed = true; "
+        f"RESTORE TABLE delta.`{table.folder}` TO VERSION AS OF the version before it"
+    )
+
+
 @pytest.mark.parametrize(
     ("properties", "host_changes", "words"),
     [
