@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from penstock.cli.kafka import files
 from penstock.cli.kafka.files import ReadRequest, parse_start, receive_files, send_files
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.broker import Broker
+from penstock.testing.pipe import free_ports
 
 
 def penstock(*arguments: str, status: int = 0, extra: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -79,6 +81,19 @@ def test_written_files_stay_in_the_folder_and_overwrite_nothing(kafka_broker: Br
     assert sorted(path.name for path in out.iterdir()) == sorted(entry.file for entry in transfers)
     assert [(out / entry.file).read_text() for entry in transfers] == [*map(str, range(8)), "no name"]
     assert [path.name for path in tmp_path.rglob("*") if path.is_dir()] == ["deep", "out"]
+
+
+def test_broker_that_is_stopped_by_a_signal_has_not_failed(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "penstock.cli.main", "kafka", "start", "--folder", str(tmp_path / "broker")]
+    options = ["--port", str(port), "--memory", "256m"]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stderr
+        line = next(line for line in process.stderr if b"bootstrap.servers=" in line)
+        process.send_signal(signal.SIGTERM)
+        rest = process.stderr.read().decode()
+    assert f"127.0.0.1:{port}" in line.decode()
+    assert (process.returncode, rest.strip()) == (0, "")
 
 
 def test_file_is_read_while_at_most_one_other_is_in_flight(
