@@ -20,6 +20,7 @@ from typing import Any, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import clickhouse_connect
+import numpy as np
 import pyarrow as pa
 from clickhouse_connect.driver.exceptions import Error
 
@@ -33,6 +34,7 @@ from penstock.upkeep.export.target import (
     Sums,
     TargetAway,
     TargetMoved,
+    as_json,
     is_nested,
     pieces,
     select_entry,
@@ -285,8 +287,6 @@ def _sql_type(name: str, kind: pa.DataType) -> str:
         return f"Array({_sql_type('', kind.value_type)})"
     if isinstance(kind, pa.Decimal128Type):
         return f"Nullable(Decimal({kind.precision}, {kind.scale}))"
-    if is_nested(kind):
-        return "String"
     names = {
         pa.bool_(): "Bool",
         pa.int32(): "Int32",
@@ -299,9 +299,19 @@ def _sql_type(name: str, kind: pa.DataType) -> str:
 
 
 def _with_step(rows: pa.RecordBatch, step: int) -> pa.RecordBatch:
-    columns = [_within_bounds(column) for column in rows.columns]
+    columns = [_as_stored(column) for column in rows.columns]
     steps = pa.repeat(pa.scalar(step, pa.uint64()), rows.num_rows)
     return pa.RecordBatch.from_arrays([*columns, steps], names=[*rows.schema.names, STEP])
+
+
+def _as_stored(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return a column with JSON texts for structs, whose names and nulls ClickHouse would drop, and with its times."""
+    if isinstance(column, pa.ListArray) and pa.types.is_list(column.type) and is_nested(column.type.value_type):
+        items = _as_stored(column.flatten())
+        counts = pc.fill_null(pc.list_value_length(column), pa.scalar(0, pa.int32()))
+        offsets = np.append(0, np.cumsum(np.asarray(counts)))
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
+    return as_json(column) if pa.types.is_struct(column.type) else _within_bounds(column)
 
 
 def _within_bounds(column: pa.Array[Any]) -> pa.Array[Any]:

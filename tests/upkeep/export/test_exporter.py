@@ -709,3 +709,14 @@ def test_own_type_of_the_owner_of_a_target_stays(life: typed_life.Life, tmp_path
         f"select atttypmod from pg_attribute where attrelid = '{export.config.table}'::regclass and attname = 'uuid'"
     )
     assert read_postgresql(server, query) == [(24,)]
+
+
+def test_structs_are_json_in_clickhouse(tmp_path: Path) -> None:
+    """ClickHouse makes a text without names of a tuple, and ``(NULL)`` of a null."""
+    columns = (Column("user", "struct<id:string,n:int>", "user"), Column("all", "array<struct<n:int>>", "all"))
+    layout = Layout.for_tables(tmp_path / "tables")
+    payloads = [typed_life.event("a", user={"id": "x"}, all=[{"n": 1}, None]), typed_life.event("b")]
+    typed_life.Life(layout, [TypedTable("click", "click", columns)]).land(0, [source(list(enumerate(payloads)))])
+    exported("clickhouse", layout, tmp_path, source="events_click").step()
+    rows = read_clickhouse(tmp_path / "copy.clickhouse", 'SELECT user, "all" FROM rows ORDER BY "offset"')
+    assert rows == [('{"id":"x","n":null}', ['{"n":1}', None]), (None, [])]
