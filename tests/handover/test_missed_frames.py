@@ -95,6 +95,17 @@ def test_counts_are_entered_once_if_the_frame_that_repeats_them_is_dropped(
     check(log, life, corrupt=int(is_damaged))
 
 
+def test_counts_are_not_entered_again_if_the_topic_of_their_frame_is_deleted(
+    tmp_path: Path, life: Life, log: Log
+) -> None:
+    publish(life, b"second")
+    drain(tmp_path, log)
+    log.delete("in")
+    publish(life, b"third")
+    drain(tmp_path, log)
+    assert counts(log) == {"seen": 1, "accepted": 1}, "the gap has the counts of the others"
+
+
 def test_skip_that_would_end_between_both_frames_takes_both(
     tmp_path: Path, life: Life, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,14 +35,14 @@ from penstock.handover.frames.frame import (
 )
 from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import PassedFrames, read_held_frames, remove_held_frames
-from penstock.handover.paths import LOG, held_file, state_file
+from penstock.handover.paths import LOG, buffer_file, held_file, state_file
 from penstock.handover.positions.lost_position import carried_floor, frames_in_file, restore_floor
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogError, LogFull, OutcomeInDoubt, Topic
 from penstock.log.commit.committer_threads import Work
-from penstock.logbuffer import Frame
+from penstock.logbuffer import Frame, LogBufferError
 from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
 
 RECEIPTS = "_receipts"
@@ -330,13 +330,27 @@ class Drain(FrameReader):
 
         Order: called once the frames before it in its group are stored, because saved ones may be the lost ones.
         """
-        lost = (*metadata.lost_counts, *metadata.repeated)
+        repeated = () if self._has_intact_carrier(metadata, origin.begin) else metadata.repeated
+        lost = (*metadata.lost_counts, *repeated)
         if not lost:
             return origin
         self._recovered({carrier.topic or RECEIPTS for carriers, _ in lost for carrier in carriers})
         entered = entered_counts(lost, self.listener, self._log.buffer_position)
-        repeated = [counts for _, counts in metadata.repeated]
-        return replace(origin, counts=summed([origin.counts, *repeated, {name: -entered[name] for name in entered}]))
+        parts = [*(counts for _, counts in repeated), {name: -entered[name] for name in entered}]
+        return replace(origin, counts=summed([origin.counts, *parts]))
+
+    def _has_intact_carrier(self, metadata: FrameMetadata, begin: int) -> bool:
+        """Report whether the log buffer still has the frame whose counts the one at ``begin`` repeats: it was handled.
+
+        Not only the topics decide: one that was deleted since then no longer knows what it has stored.
+        """
+        carriers = {carriers[0] for carriers, _ in metadata.repeated}
+        with contextlib.suppress(OSError, LogBufferError):
+            for carrier in carriers:
+                frames = frames_in_file(buffer_file(self.folder, self.listener), carrier.begin, begin)
+                if any((found := intact_metadata(frame)) and found.epoch == carrier.epoch for frame in frames):
+                    return True
+        return False
 
     def _append(
         self, own_topic: str | None, messages: MessagesByTopic, origin: Origin, commits: list[Work]
