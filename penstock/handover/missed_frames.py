@@ -23,9 +23,10 @@ def poll_with_repeated(subscription: Subscription, limit_bytes: int) -> list[Fra
     """Return frames, among them each that repeats the counts of another one. Raises Lapped."""
     frames = subscription.poll(limit_bytes)
     while frames and (last := intact_metadata(frames[-1])) and last.floor and not last.repeated:
-        if not (following := subscription.poll(limit_frames=1)):
+        before, following = subscription.position, subscription.poll(limit_frames=1)
+        if subscription.position == before:
             break
-        frames += following
+        frames += following  # none at the end of a term
     return frames
 
 
