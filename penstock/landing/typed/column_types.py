@@ -86,14 +86,18 @@ def _decimal_type(precision: int, scale: int) -> ColumnType:
     # Long numbers are strings here, unless their text cannot be marked (``long_numbers``).
     is_exact = (
         f"({_TEXT} OR json_type({{0}}) IN ('BIGINT', 'UBIGINT') "
-        f"OR length(regexp_replace({_INSIDE}, '[^0-9]', '', 'g')) <= {EXACT_DIGITS})"
+        f"OR length(regexp_replace({_INSIDE}, '^[-0.]+|[^0-9]', '', 'g')) <= {EXACT_DIGITS})"
     )
     fits = f"regexp_full_match({_INSIDE}, {sql_literal(pattern)}) AND {is_exact}"
     value = f"try_cast({_INSIDE} AS DECIMAL({precision}, {scale}))"
-    # DuckDB writes a number below 1e-6 with an exponent, and rounds what has more digits than the type.
+    # DuckDB writes a number below 1e-6 with an exponent.
     is_small = f"json_type({{0}}) = 'DOUBLE' AND contains({_INSIDE}, 'e-') AND {is_exact}"
-    is_whole = f"{value}::DOUBLE = try_cast({_INSIDE} AS DOUBLE)"
-    exact = f"CASE WHEN {fits} THEN {value} WHEN {is_small} AND {is_whole} THEN {value} END"
+    exponent = f"try_cast(regexp_extract({_INSIDE}, 'e-([0-9]+)', 1) AS INTEGER)"
+    has_room = f"len(regexp_extract({_INSIDE}, '[.]([0-9]+)', 1)) + {exponent} <= {scale}"
+    # Workaround: DuckDB (2.0) casts an exponent only to types with a digit before the point.
+    wider = f"try_cast({_INSIDE} AS DECIMAL({min(precision + 1, 38)}, {scale}))"
+    small = f"try_cast({wider} AS DECIMAL({precision}, {scale}))"
+    exact = f"CASE WHEN {fits} THEN {value} WHEN {is_small} AND {has_room} THEN {small} END"
     return ColumnType(pa.decimal128(precision, scale), exact)
 
 

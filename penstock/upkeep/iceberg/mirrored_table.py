@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pyarrow.parquet import FileMetaData
+from pyarrow.parquet import ColumnChunkMetaData, FileMetaData
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.io.pyarrow import (
@@ -220,6 +220,9 @@ class _FileDescriber:
             return without_bounds
         try:
             statistics = data_file_statistics_from_parquet_metadata(footer, self._plan, dict(self._ids))
+            # Workaround: PyIceberg 0.12 takes the bounds of the other row groups, and readers would miss the text.
+            for path in _paths_without_bounds(footer):
+                statistics.column_aggregates.pop(self._ids[path], None)
             return statistics.to_serialized_dict()
         except UnicodeEncodeError:
             # Workaround: PyIceberg 0.12 cuts texts after 16 letters, and takes U+D800 for the next one after U+D7FF
@@ -230,6 +233,20 @@ class _FileDescriber:
         text = partition_value(file, field.name)
         is_date = isinstance(self._schema.find_type(field.source_id), DateType)
         return (date.fromisoformat(text) - date(1970, 1, 1)).days if is_date else text
+
+
+def _paths_without_bounds(footer: FileMetaData) -> set[str]:
+    """Return the columns that have values without bounds: Parquet has none for a text of more than 4,096 bytes."""
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    chunks = [group.column(number) for group in groups for number in range(footer.num_columns)]
+    return {chunk.path_in_schema for chunk in chunks if not _has_bounds(chunk)}
+
+
+def _has_bounds(chunk: ColumnChunkMetaData) -> bool:
+    statistics: Any = chunk.statistics
+    if statistics is None:
+        return False
+    return bool(statistics.has_min_max or (statistics.has_null_count and statistics.null_count == chunk.num_values))
 
 
 def _data_files(table: Table) -> dict[str, DataFile]:

@@ -22,6 +22,7 @@ from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.row_sums import RowSums
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
+from penstock.landing.writing import written_file
 from penstock.landing.writing.part_writer import write_part
 from penstock.proof.proofs_table import ProofsTable
 from penstock.upkeep.compaction.compaction import compact_table
@@ -125,6 +126,22 @@ def test_filter_finds_a_text_that_is_cut_in_the_bounds(life: typed_life.Life, te
     assert clicks.scan(row_filter=EqualTo("path", text)).to_arrow()["uuid"].to_pylist() == ["long"]
     assert clicks.scan(row_filter=GreaterThan("path", "b")).to_arrow()["uuid"].to_pylist() == ["long"] * (text > "b")
     assert uuids(0, 1) == [uuid for uuid in by_pyiceberg(iceberg(life.layout)) if "-" in uuid]
+
+
+@pytest.mark.parametrize("text", ["a" * 5000, "z" * 5000])
+def test_filter_finds_a_text_without_bounds_in_one_of_several_row_groups(
+    life: typed_life.Life, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(written_file, "ROW_GROUP", 2)
+    paths = ["m", "n", text, "m", "n", "m"]
+    payloads = [typed_life.event(f"u{number}", path=path) for number, path in enumerate(paths)]
+    life.land(2, [source(list(enumerate(payloads, 20)))])
+    mirror_of(life.layout.tables).step()
+    clicks = iceberg(life.layout, "events_click")
+    assert clicks.scan(row_filter=EqualTo("path", text)).to_arrow()["uuid"].to_pylist() == ["u2"]
+    (scan,) = clicks.scan(row_filter=EqualTo("uuid", "u2")).plan_files()
+    field = clicks.schema().find_field
+    assert {field("path").field_id, field("uuid").field_id} & {*scan.file.upper_bounds} == {field("uuid").field_id}
 
 
 def delete(layout: Layout, conditions: str) -> None:
