@@ -19,6 +19,7 @@ LONG = (
     "1.2345678901234567890123e10",
     "1e-400",
     "-4.35E-0320",
+    "7864110769695269e-20",
 )
 SHORT = ("1.5", "1760000000000", "2e300", "0", "1.234567890123456e-7", "123456789012.125")
 STRINGS = ('"\ue000"', '":1.00000000000000000001,"', '"\\""', '"\\\\"', '"2026-01-31T14:00:00.123456Z"', '"é"')
@@ -58,7 +59,8 @@ def _numbers(text: str) -> list[str]:
 
 def _is_long(number: str) -> bool:
     digits, _, exponent = number.lstrip("-").lower().partition("e")
-    return len(digits) >= 17 or (exponent.startswith("-") and len(exponent) > 3)
+    is_shifted = exponent != "" and len(digits) == 16 and digits.isdecimal()
+    return len(digits) >= 17 or is_shifted or (exponent.startswith("-") and len(exponent) > 3)
 
 
 def _string_if_long(number: str) -> str | float:

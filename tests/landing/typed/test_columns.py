@@ -76,6 +76,7 @@ def test_decimal_holds_small_numbers_exactly() -> None:
     assert fitting_values("decimal(38,10)", *texts) == [Decimal(text) for text in texts]
     small = [Decimal("1e-8"), Decimal("-4.2e-8"), None]
     assert fitting_values("decimal(9,9)", "0.00000001", "-4.2E-8", "1e-10") == small
+    assert fitting_values("decimal(38,30)", "7864110769695269e-20", "-7864110769695269E-11") == [None, None]
     assert fitting_values("decimal(16,15)", "0.000001407122351") == [Decimal("0.000001407122351")]
     assert fitting_values("decimal(16,8)", "0.000000015", "0.00000000", "1e-9", '"1e-8"') == [
         None,
