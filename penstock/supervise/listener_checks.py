@@ -17,6 +17,7 @@ from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, Listene
 from penstock.config.units import overlap
 from penstock.handover.frames.frame_size import frame_length, min_frame_length
 from penstock.process.module_search import module_command
+from penstock.wire.codecs import codec_of
 
 CONSOLE_KEY = "console.http"
 HANDLER_CHECK = "penstock.sinks.handler_check"
@@ -32,6 +33,7 @@ def check_listeners(
     """Check ``listeners`` before they are started, calling ``tick`` during waits. Raises ConfigError."""
     check_ports(settings)
     for listener in listeners:
+        _check_codec(listener)
         _check_frame_length(listener, settings.buffer.term_length)
         listener.check_tls(listener.name)
     check_handlers(listeners, tick)
@@ -80,6 +82,13 @@ def _share_address(listener: ListenerConfig, other: ListenerConfig) -> bool:
         is_copy = other.model_copy(update={"name": listener.name}) == listener
         return not is_copy and address == other_address and listener.port != 0
     return overlap(address, other_address)
+
+
+def _check_codec(listener: ListenerConfig) -> None:
+    try:
+        codec_of(listener.codec)
+    except Exception as error:  # noqa: BLE001 - a user's module may raise anything; it must not end a running supervisor
+        raise ConfigError(f"listener.{listener.name}.codec: {listener.codec!r} cannot be loaded: {error!r}") from None
 
 
 def _check_frame_length(listener: ListenerConfig, term_length: int) -> None:

@@ -64,3 +64,15 @@ def test_reload_ends_once_a_receiver_that_starts_slowly_accepts(site: Path, tmp_
         with socket.create_connection(pipe.address("sensors-tcp")) as sender:
             sender.sendall(b"roof,-3,F\n")
         wait_until(lambda: len(entries(pipe, "sensors")) == 1)
+
+
+def test_reload_with_a_codec_that_cannot_be_loaded_changes_nothing(site: Path, tmp_path: Path) -> None:
+    module = site / "sensors.py"
+    module.write_text("raise RuntimeError('no such sensor')\n")
+    with configured_pipe(tmp_path, SMALL + listener("other", "tcp")) as pipe:
+        pipe.configure(LISTENERS)
+        outcome = request_reload(pipe.data_dir, timeout_s=60)
+        assert "listener.sensors-udp.codec: 'sensors' cannot be loaded" in outcome.error
+        assert "no such sensor" in outcome.error
+        pipe.lines(b"still here\n", listener="other")
+        wait_until(lambda: pipe.counts("other")["accepted"] == 1)
