@@ -51,10 +51,7 @@ def open(folder: Path | str, view: str = "landed", storage_options: Mapping[str,
     address = check_place(folder) if isinstance(folder, str) else str(folder)
     if is_url(address):
         return _at_url(ObjectPath(address, storage_options or {}), view)
-    if not Path(address).is_dir():
-        # Otherwise a program in the wrong folder would compute with no rows.
-        raise FileNotFoundError(f"there is no folder of tables at {Path(address).absolute()}")
-    layout = Layout.for_tables(address)
+    layout = _existing_layout(address)
     typed = typed_names(layout)
     if view in typed:
         return _delta_rows(layout.tables / view)
@@ -75,12 +72,19 @@ def changes(folder: Path | str, view: str = "landed", since: str | None = None) 
         since: A batch number, or the ``next`` of an earlier call; None for all rows.
 
     Raises:
-        NoSuchSource, BadPosition, UnknownFormat, DamagedFile.
+        NoSuchSource, BadPosition, UnknownFormat, DamagedFile; FileNotFoundError as ``open``.
 
     """
     from penstock.upkeep.changes import Position, read_changes
 
-    return read_changes(Layout.for_tables(folder), view, None if since is None else Position.parse(since))
+    return read_changes(_existing_layout(folder), view, None if since is None else Position.parse(since))
+
+
+def _existing_layout(folder: Path | str) -> Layout:
+    if not Path(folder).is_dir():
+        # Otherwise a program in the wrong folder would compute with no rows, or remove all of its copy.
+        raise FileNotFoundError(f"there is no folder of tables at {Path(folder).absolute()}")
+    return Layout.for_tables(folder)
 
 
 def _check(view: str, typed: Sequence[str]) -> None:

@@ -146,5 +146,6 @@ def test_dataset_of_penstock_has_the_same_rows(tmp_path: Path) -> None:
     assert penstock.tables.open(tmp_path, "quarantine").count_rows() == 3
     with pytest.raises(penstock.tables.NoSuchView):
         penstock.tables.open(tmp_path, "nothing")
-    with pytest.raises(FileNotFoundError, match=f"no folder of tables at {tmp_path}/tabls"):
-        penstock.tables.open(tmp_path / "tabls", "events")
+    for read in (penstock.tables.open, penstock.tables.changes):
+        with pytest.raises(FileNotFoundError, match=f"no folder of tables at {tmp_path}/tabls"):
+            read(tmp_path / "tabls", "events")
