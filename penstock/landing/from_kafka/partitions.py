@@ -84,7 +84,7 @@ class KafkaPartitions:
     def _unseen(self, admin: AdminClient, topics: Sequence[str], patterns: Sequence[str], timeout_s: float) -> str:
         """Return the patterns that select none of ``topics``, and why; Kafka hides topics without the right Describe.
 
-        Raises KafkaException and TimeoutError.
+        Raises TimeoutError.
         """
         unseen = [pattern for pattern in patterns if not any(is_selected(name, [pattern]) for name in topics)]
         names = [pattern for pattern in unseen if TOPIC_NAME.fullmatch(pattern)]
@@ -100,8 +100,8 @@ class KafkaPartitions:
                     lines.append(f"topic {name!r} may not be described: grant Describe and Read on it to this user")
                 elif error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                     lines.append(f"topic {name!r} does not exist: create it, or correct pipeline.topics")
-                else:
-                    raise
+                else:  # an invalid name, or what a broker cannot answer: it concerns no other topic
+                    lines.append(f"topic {name!r} cannot be described: {error.args[0].str()}")
         return f"Kafka at {self._kafka.get('bootstrap.servers')}: {'; '.join(lines)}" if lines else ""
 
     def waiting_since(self, topic: str, offset: int) -> int | None:

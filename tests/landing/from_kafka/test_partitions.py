@@ -143,3 +143,9 @@ def test_topic_that_does_not_exist_is_named(cluster: Topics) -> None:
     source, topic = KafkaPartitions({"bootstrap.servers": cluster.address}), cluster.new()
     assert f"{topic}/0" in source.views([topic, f"{topic}-typo"])
     assert source.problem.endswith(f"topic '{topic}-typo' does not exist: create it, or correct pipeline.topics")
+
+
+def test_name_that_no_topic_may_have_does_not_hide_the_others(cluster: Topics) -> None:
+    source, topic, name = KafkaPartitions({"bootstrap.servers": cluster.address}), cluster.new(), "x" * 250
+    assert f"{topic}/0" in source.views([topic, name])
+    assert f"topic {name!r} cannot be described: " in source.problem
