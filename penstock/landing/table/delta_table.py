@@ -354,11 +354,13 @@ class DeltaTable(TableReader):
         # another program has replaced, and keep a file whose vector it does not name, so that rows are there twice.
         # Therefore it may commit only to the version that was checked, and each newer version is checked again.
         properties.max_commit_retries = 0
+        is_new = not _has_transactions(table, properties)
         for _ in range(MAX_COMMIT_ATTEMPTS):
             active: dict[str, TableFile] = {file: file for file in self.active()}
             is_replaced = {file.name for file in files} <= {*active} and not {*removed} & {*active}
-            if (files or removed) and is_replaced and self._has_transactions(properties):
-                break  # a store's answer was lost: this is our own commit
+            if _has_transactions(table, properties) and (is_new or ((files or removed) and is_replaced)):
+                # A store's answer was lost: this is our own commit. Another program may have changed its files since.
+                break
             if any(name not in active or not active[name].is_plain for name in removed):
                 raise TableChanged(f"{self.folder}: another program changed files that were to be replaced")
             removals = [_remove_action(active[name], now_ms, changed=changed) for name in removed]
@@ -368,11 +370,6 @@ class DeltaTable(TableReader):
         else:
             raise TableChanged(f"{self.folder}: other programs commit all the time")
         self._sync_since(before)
-
-    def _has_transactions(self, properties: CommitProperties) -> bool:
-        """Report whether the table has the transactions of a commit: another program may have removed its files."""
-        table, transactions = self._table, properties.app_transactions or []
-        return all(table.transaction_version(wanted.app_id) == wanted.version for wanted in transactions)
 
     def _overwrite(self, files: Sequence[NewFile], properties: CommitProperties) -> None:
         """Replace all files, and the columns, in one durable commit. Raises TableChanged."""
@@ -566,6 +563,13 @@ def _remove_torn_files(log: Path) -> None:
         # Crash: Spark does the batch of a torn commit again (upkeep.repair.checkpoint_repair).
         path.unlink()
         _LOGGER.warning("removed %s, which was torn", path)
+
+
+def _has_transactions(table: deltalake.DeltaTable, properties: CommitProperties) -> bool:
+    """Report whether the table has the transactions of a commit, also if it has none."""
+    return all(
+        table.transaction_version(wanted.app_id) == wanted.version for wanted in properties.app_transactions or []
+    )
 
 
 def _add_actions(files: Sequence[NewFile], now_ms: int, *, changed: bool = True) -> list[AddAction | RemoveAction]:

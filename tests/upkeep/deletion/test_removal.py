@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake.exceptions import CommitFailedError
 
 from penstock.config import PipelineConfig
 from penstock.landing.duplicates.events_seen import key_hashes
@@ -29,7 +30,7 @@ from penstock.landing.requests.deletions import (
     pending_deletions,
     request_deletion,
 )
-from penstock.landing.table.delta_table import SchemaDiffers, TableChanged
+from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers, TableChanged
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import TypedTable, configured_tables
@@ -268,6 +269,28 @@ def test_deletion_of_rows_that_another_program_deletes_at_its_commit_is_repeated
         0,
         len(before) - len(read_offsets(table.layout)),
     ]
+
+
+def test_deletion_whose_answer_is_lost_is_done_although_another_program_changes_its_files(
+    topics: Path, table: HandWritten, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note_foreign_changes(table.layout)
+    write = DeltaTable._write
+
+    def write_without_answer(self: DeltaTable, *arguments: Any, **more: Any) -> None:
+        write(self, *arguments, **more)
+        monkeypatch.undo()
+        deltalake.DeltaTable(str(self.folder)).delete("uuid in ('u2', 'u4')")
+        raise CommitFailedError
+
+    monkeypatch.setattr(DeltaTable, "_write", write_without_answer)
+    request_deletion(table.layout, REQUESTED, parse_conditions("host = 'x'"))
+    assert execute_deletions(table.layout, WINDOW) == 1
+    note_foreign_changes(table.layout)
+    assert execute_deletions(table.layout, WINDOW) == 1
+    record = DeletionRecord(table.layout)
+    rows = {deletion.why: record.rows(deletion.number) for deletion in record.deletions}
+    assert (rows, read_offsets(table.layout)) == ({REQUESTED: 3, FOREIGN: 2}, [3, 6, 8])
 
 
 def test_deleted_uuid_stays_a_landed_key(topics: Path, table: HandWritten) -> None:
