@@ -23,6 +23,8 @@ from penstock.errors import PenstockError
 
 MAX_DEPTH = 999
 """Limit of nesting: that of Spark's JSON parser."""
+MAX_REREADS = 4
+"""Limit of the text that is read again after bad documents, in sizes of the whole: a cut line may take the rest."""
 MAX_COLUMN = 1 << 16
 """Limit: the column of an error is counted from the beginning of its line if that is not further away."""
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
@@ -256,13 +258,13 @@ _decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refus
 class Scanner:
     """Scanner for the values of one text.
 
-    Limit: text that is read again after bad documents is bounded by the size of the whole text, so that a body of bad
-    documents does not take quadratic time; beyond that the rest is one bad document.
+    Limit: text that is read again after bad documents is bounded by MAX_REREADS, so that a body of bad documents does
+    not take quadratic time; beyond that the rest is one bad document.
     """
 
     def __init__(self, text: str) -> None:
         self.text, self.end = _Body(text), 0
-        self._budget = len(text)
+        self._budget = MAX_REREADS * len(text)
         self._next_line = -1  # where the next line begins with a brace, once it is searched for
 
     def documents(self) -> Iterator[Span]:

@@ -50,6 +50,15 @@ def test_lines_that_are_no_json_are_refused_and_named() -> None:
     assert received.counts == {"seen": 4, "accepted": 2, "refused.syntax": 2}
 
 
+@pytest.mark.parametrize("cut", [b'{"a":', b'{"a": [', b'{"a": [{"b": 1}, ', b'{"a": "b', b'{"a": 1, "b'])
+@pytest.mark.parametrize("line", [b'{"b":2}', b'{"b":{}}', b'{"b":[1]}'])
+def test_lines_behind_a_first_one_that_is_cut_are_messages(line: bytes, cut: bytes) -> None:
+    for lines, number_of_cuts in (([cut, line], 1), ([cut, line, line], 1), ([cut, cut, line], 2)):
+        received = JsonProtocol().receive(make_request("/", b"\n".join(lines)))
+        assert [payload for payload, _ in rows(received)] == lines[number_of_cuts:]
+        assert received.counts["refused.syntax"] == number_of_cuts
+
+
 def test_where_nothing_can_be_taken_the_request_is_refused() -> None:
     assert refusal_of(JsonProtocol(), make_request("/", b"nope")).status == 400
     assert refusal_of(JsonProtocol(), make_request("/", b"[nope,")).status == 400
