@@ -44,8 +44,6 @@ MAX_PAUSE_S = 0.5
 """Pause between scans that find no surplus."""
 MIN_PAUSE_S, CALM_S, MAX_SHARE = 0.02, 2.0, 0.05
 """Limit: pause between scans until this time after a surplus, and the share of one core that such scans take."""
-SCAN_INTERVAL_S = 5.0
-"""Time between scans while the number of descriptors does not grow: with 1,000 topics each takes 10 ms."""
 REPORT_INTERVAL_S = 10.0
 _DESCRIPTORS = "/proc/self/fd"
 _WILDCARDS = ("", "0.0.0.0", "::")
@@ -95,8 +93,6 @@ class ConnectionLimit:
         self._last_calls: dict[bytes | str, float] = {}
         self._first_seen: dict[int, tuple[Peer | None, float]] = {}
         self._listeners: list[Peer] = []
-        self._scanned, self._next_scan_s = 0, 0.0
-        """Descriptors at the last scan, if that found no surplus."""
         self._stopping = threading.Event()
         self._unreported, self._next_report_s = 0, 0.0
 
@@ -142,12 +138,7 @@ class ConnectionLimit:
         """Close connections over the limit; report whether there were some."""
         # Fast path: without so many descriptors there are not so many connections. Linux before 6.2 reports size 0.
         count = os.stat(_DESCRIPTORS).st_size or len(os.listdir(_DESCRIPTORS))
-        is_short = len(self._last_calls) <= 2 * self.limit
-        if is_short and count <= self.limit:
-            return False
-        # Fast path: the files of topics are descriptors as well. Limit: a connection that is accepted while another
-        # descriptor is closed counts within SCAN_INTERVAL_S.
-        if is_short and count <= self._scanned and time.monotonic() < self._next_scan_s:
+        if count <= self.limit and len(self._last_calls) <= 2 * self.limit:
             return False
         # Order: the peers before the scan. A connection that is accepted after the scan keeps its calls.
         peers = list(self._last_calls)
@@ -157,7 +148,6 @@ class ConnectionLimit:
             if _peer_of(name) not in open_peers:
                 self._last_calls.pop(name, None)
         surplus = len(connections) - self.limit
-        self._scanned, self._next_scan_s = count if surplus <= 0 else 0, time.monotonic() + SCAN_INTERVAL_S
         if surplus <= 0:
             return False
         last_calls, streams, answering = self._find_activity()

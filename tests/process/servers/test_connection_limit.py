@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import selectors
 import socket
 import threading
@@ -17,7 +16,7 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from penstock.config import SecurityConfig, TokenConfig
-from penstock.process.servers.connection_limit import SCAN_INTERVAL_S, ConnectionLimit, _closable, _Connection
+from penstock.process.servers.connection_limit import ConnectionLimit, _closable, _Connection
 from penstock.process.servers.http_limits import HttpLimits
 from penstock.server.http.body_limits import closed_family
 from penstock.slogd import slogd_pb2 as pb
@@ -368,25 +367,3 @@ def test_stopped_limit_has_no_thread() -> None:
     for thread in threads:
         thread.join(10)
     assert not any(thread.is_alive() for thread in threads)
-
-
-def test_descriptors_are_scanned_again_only_once_there_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log with many topics has thousands of files open."""
-    limit, scans, now, descriptors = ConnectionLimit(1, "max"), list[object](), [100.0], [4000]
-
-    def record_scan(names: object) -> list[_Connection]:
-        scans.append(names)
-        return []
-
-    monkeypatch.setattr("penstock.process.servers.connection_limit.time.monotonic", lambda: now[0])
-    monkeypatch.setattr(limit, "_find_connections", record_scan)
-    monkeypatch.setattr("os.stat", lambda path: os.stat_result([0] * 6 + [descriptors[0], 0, 0, 0]))
-    for _ in range(3):
-        limit._close_surplus()
-    assert len(scans) == 1
-    for descriptors[0] in (4001, 3000, 4001):
-        limit._close_surplus()
-    assert len(scans) == 2
-    now[0] += SCAN_INTERVAL_S
-    limit._close_surplus()
-    assert len(scans) == 3
