@@ -69,6 +69,24 @@ PEER_ROWS = {
         "as above",
         "{penstock_syslog_udp_separate_lossless_cpu_us:.1f} us, {penstock_syslog_udp_separate_lossless_per_s:,.0f}/s",
     ),
+    "TCP, RFC 5424 parsed into fields, synced": (
+        "rsyslog to JSON {rsyslog_tcp_tcp_parsed_cpu_us:.1f} us",
+        "{penstock_syslog_tcp_tcp_parsed_cpu_us:.1f} us",
+    ),
+    "append of one entry by gRPC, in memory (tmpfs), 1 caller": (
+        "slogd {slogd_append_1_callers_1_entries_cpu_ms_a_request:.3f} ms",
+        "{penstock_append_1_callers_1_entries_cpu_ms_a_request:.3f} ms",
+    ),
+    "the same, 64 callers": (
+        "slogd {slogd_append_64_callers_1_entries_cpu_ms_a_request:.3f} ms",
+        "{penstock_append_64_callers_1_entries_cpu_ms_a_request:.3f} ms",
+    ),
+    "landing from Kafka into Delta, 200-byte events": (
+        "Spark job with `from_json` {landing_kafka_spark_cpu_us_per_event:.1f} us, first rows after "
+        "{landing_kafka_spark_first_rows_s:.0f} s",
+        "{landing_kafka_penstock_cpu_us_per_event:.1f} us, first rows after "
+        "{landing_kafka_penstock_first_rows_s:.0f} s",
+    ),
 } | {
     f"OTLP over {transport}, {what}": (
         f"Collector {{collector_{protocol}_{load}_cpu_us_per_record:,.1f}} us",

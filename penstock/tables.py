@@ -83,7 +83,9 @@ def changes(folder: Path | str, view: str = "landed", since: str | None = None) 
 def _existing_layout(folder: Path | str) -> Layout:
     if not Path(folder).is_dir():
         # Otherwise a program in the wrong folder would compute with no rows, or remove all of its copy.
-        raise FileNotFoundError(f"there is no folder of tables at {Path(folder).absolute()}")
+        raise FileNotFoundError(
+            f"there is no folder of tables at {Path(folder).absolute()}; the pipeline makes it when it starts"
+        )
     return Layout.for_tables(folder)
 
 
