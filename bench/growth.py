@@ -18,11 +18,8 @@ from typing import Any
 
 import httpx
 
-from bench.growth_stored import BUFFERS, CURSORS, STORED
+from bench.growth_stored import BUFFERS, CURSORS, STORED, store_topics
 from bench.timing import fastest
-from penstock.counts import Origin
-from penstock.log import Log, TopicSettings
-from penstock.records import body
 from penstock.testing.pipe import Pipe
 from penstock.testing.processes import anonymous, cpu
 
@@ -101,10 +98,7 @@ def topics(folder: Path, count: int) -> Figures:
 
     The first start finds no checkpoint of the ledger and reads all; ``start_again_s`` is one after a stop.
     """
-    log = Log(folder / "data" / "topics", TopicSettings(durability="written"), max_topics=count + 1)
-    for number in range(count):
-        log.topic(f"topic-{number}", create=True).append(body([b"x" * 256] * 100), Origin("bench", 0, 0, 0)).result()
-    log.close()
+    store_topics(folder / "data" / "topics", count)
     pipe = Pipe(folder, f"log.max_topics={count + 100}")
     pipe.configure(CONFIG)
     started = _start(pipe)

@@ -24,6 +24,14 @@ FRAME = 64 << 10
 REPEATS = 5
 
 
+def store_topics(folder: Path, count: int) -> None:
+    """Store ``topic-0`` and so on with 100 entries of 256 bytes each."""
+    log = Log(folder, TopicSettings(durability="written"), max_topics=count + 1)
+    for number in range(count):
+        log.topic(f"topic-{number}", create=True).append(body([b"x" * SIZE] * 100), Origin("bench", 0, 0, 0)).result()
+    log.close()
+
+
 def history(folder: Path, mib: int) -> dict[str, float]:
     """A topic of so many MiB, left by a process that was killed: what a successor and a reader need."""
     _apart("fill", folder, mib)

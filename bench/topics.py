@@ -9,15 +9,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
+from bench.growth_stored import store_topics
 from bench.log import OPTIONS, SERVICE
-from penstock.counts import Origin
-from penstock.log import Log, TopicSettings
-from penstock.records import body
+from bench.peers.penstock import LOG_ALONE
 from penstock.slogd import slogd_pb2 as pb
 from penstock.testing.pipe import Pipe
 from penstock.testing.processes import cpu_of_all
@@ -36,47 +36,39 @@ def measure() -> dict[str, Any]:
     """CPU in us of the server for an append, and seconds of CPU of a start and of commands, with their server."""
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        figures["topics_none_start_cpu_s"] = _stopped(_started(Path(folder, "none")))
-        pipe = _started(Path(folder, "appends"))
-        for topics in AT_ONCE:
-            figures[f"topics_{topics}_at_once_append_cpu_us"] = asyncio.run(_appends(pipe, topics))
-        pipe.stop()
+        with _started(Path(folder, "none")) as pipe:
+            figures["topics_none_start_cpu_s"] = _cpu(pipe)
+        with _started(Path(folder, "appends")) as pipe:
+            for topics in AT_ONCE:
+                figures[f"topics_{topics}_at_once_append_cpu_us"] = asyncio.run(_appends(pipe, topics))
         stored = Path(folder, "stored")
-        _store(stored / "data" / "topics")
-        figures[f"topics_{TOPICS}_first_start_cpu_s"] = _stopped(_started(stored))
-        pipe = _started(stored)
-        figures[f"topics_{TOPICS}_start_cpu_s"] = _cpu(pipe)
-        for name, command in COMMANDS.items():
-            figures |= {f"topics_{TOPICS}_{name}_{figure}": value for figure, value in _asked(pipe, command).items()}
-        pipe.stop()
+        store_topics(stored / "data" / "topics", TOPICS)
+        with _started(stored) as pipe:
+            figures[f"topics_{TOPICS}_first_start_cpu_s"] = _cpu(pipe)
+        with _started(stored) as pipe:
+            figures[f"topics_{TOPICS}_start_cpu_s"] = _cpu(pipe)
+            for name, command in COMMANDS.items():
+                asked = _asked(pipe, command)
+                figures |= {f"topics_{TOPICS}_{name}_{figure}": value for figure, value in asked.items()}
     return {name: round(value, 2) for name, value in figures.items()}
 
 
-def _started(folder: Path) -> Pipe:
+@contextlib.contextmanager
+def _started(folder: Path) -> Iterator[Pipe]:
+    """Run a log alone in a folder, and stop it also after an error."""
     folder.mkdir(exist_ok=True)
     pipe = Pipe(folder, f"log.max_topics={TOPICS + 100}")
-    pipe.configure("listener = []\n")
-    pipe.start()
-    return pipe
-
-
-def _stopped(pipe: Pipe) -> float:
-    """Stop it, and return the seconds of CPU that it had needed."""
-    used = _cpu(pipe)
-    pipe.stop()
-    return used
+    pipe.configure(LOG_ALONE)
+    try:
+        pipe.start()
+        yield pipe
+    finally:
+        pipe.stop()
 
 
 def _cpu(pipe: Pipe) -> float:
     assert pipe.process
     return cpu_of_all(pipe.process.pid)
-
-
-def _store(folder: Path) -> None:
-    log = Log(folder, TopicSettings(durability="written"), max_topics=TOPICS + 1)
-    for number in range(TOPICS):
-        log.topic(f"topic-{number}", create=True).append(body([b"x" * SIZE] * 100), Origin("b", 0, 0, 0)).result()
-    log.close()
 
 
 async def _appends(pipe: Pipe, topics: int) -> float:

@@ -36,7 +36,7 @@ from penstock.handover.sender_table import (
     Ints,
     Sections,
 )
-from penstock.wire.source_annotations import plain_address
+from penstock.process.kernel import plain_address
 
 _MAX_READS = 100
 """Limit: reads of rows that the writer changes at the same time."""

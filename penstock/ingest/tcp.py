@@ -29,8 +29,8 @@ from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.sockets import listen, tls_sockets
 from penstock.ingest.udp import FILL_TIME_S, FINISH_TIME_S, MIN_PAUSE_S
+from penstock.process.kernel import plain_address
 from penstock.wire.codecs import codec_of
-from penstock.wire.source_annotations import plain_address
 
 READ_BYTES = 1 << 20
 """Limit of one read; large reads make large batches, which cost less per line."""

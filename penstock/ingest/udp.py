@@ -46,6 +46,7 @@ from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer, kernel_drops, socket_identity
+from penstock.process.kernel import plain_address
 from penstock.records import EMPTY_BODY
 from penstock.wire.codecs import codec_of
 from penstock.wire.datagrams import Datagrams
@@ -57,7 +58,6 @@ from penstock.wire.source_annotations import (
     annotate_credentials,
     annotate_sources,
     messages_by_host,
-    plain_address,
 )
 
 FILL_TIME_S = 0.002

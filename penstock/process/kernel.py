@@ -17,6 +17,7 @@ from penstock.process.reporting import is_reported_attempt
 
 PROCESSES = Path("/proc")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MAPPED = "::ffff:"
 _LOGGER = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 """An option of prctl(2), from linux/prctl.h."""
@@ -65,6 +66,11 @@ def _is_stopped(thread: Path) -> bool:
     with contextlib.suppress(OSError):
         return stat_fields(thread)[0] in "TtZX"
     return True
+
+
+def plain_address(address: str) -> str:
+    """Return an address as its sender has it: a dual-stack socket reports 192.0.2.1 as ``::ffff:192.0.2.1``."""
+    return address.removeprefix(_MAPPED) if "." in address else address
 
 
 def raise_file_limit() -> int:

@@ -21,14 +21,8 @@ CREDENTIALS = ("source_pid", "source_uid", "source_gid")
 CERTIFICATE_NAME = "certificate_name"
 """Annotation with the name in the sender's certificate."""
 NO_HOST = "(no host)"
-_MAPPED = "::ffff:"
 MAX_HOST_CHARS = 64
 """Limit: senders choose their names, and each is held for a while."""
-
-
-def plain_address(address: str) -> str:
-    """Return an address as its sender has it: a dual-stack socket reports 192.0.2.1 as ``::ffff:192.0.2.1``."""
-    return address.removeprefix(_MAPPED) if "." in address else address
 
 
 def messages_by_host(messages: pa.RecordBatch) -> dict[str, int]:

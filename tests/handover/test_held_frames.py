@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 import tracemalloc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future
 from itertools import pairwise
 from pathlib import Path
@@ -59,13 +59,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "PATIENCE_S", 0.05)
     now = time.time()
     monkeypatch.setattr(BucketClock, "stamp", lambda clock: (bucket_of(now), int(now * 1_000_000)))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    opened = Log(tmp_path / "topics")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

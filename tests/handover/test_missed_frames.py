@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,13 +25,6 @@ OWED = 10
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the time after which a daemon counts as stopped."""
     monkeypatch.setattr(writer, "PATIENCE_S", 0.05)
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    opened = Log(tmp_path / "topics")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from penstock.ingest.requests.submissions import Submissions
 from penstock.ingest.requests.tokens import check_token
 from penstock.ingest.sockets import listen
 from penstock.ingest.tls import ListenerTls
-from penstock.process.kernel import limit_connections, raise_file_limit
+from penstock.process.kernel import limit_connections, plain_address, raise_file_limit
 from penstock.process.servers.event_loop import ServerLoop
 from penstock.process.servers.http_limits import (
     CHUNKS,
@@ -51,7 +51,6 @@ from penstock.wire.requests import (
     is_open,
     json_answer,
 )
-from penstock.wire.source_annotations import plain_address
 from penstock.wire.unpacking import content_encoding
 
 FINISH_TIME_S = 3.0

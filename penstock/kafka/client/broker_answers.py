@@ -28,11 +28,9 @@ TRANSIENT_ERRORS = frozenset(
     )
 )
 """Errors of a broker that is starting, or has just handed over leadership."""
-NEW_TOPIC_ERRORS = TRANSIENT_ERRORS | {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-}
+NO_SUCH_TOPIC = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC))
+"""Errors of a topic that does not exist, from a broker or from the client."""
+NEW_TOPIC_ERRORS = TRANSIENT_ERRORS | NO_SUCH_TOPIC | {KafkaError._UNKNOWN_PARTITION}
 """Transient errors, and errors of a topic created a moment ago."""
 T = TypeVar("T")
 

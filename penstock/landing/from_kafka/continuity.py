@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
 from penstock.kafka.client.administration import Administration
+from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.partitions import KafkaPartitions
 from penstock.landing.topics.continuity import OffsetsRestarted
@@ -162,7 +163,7 @@ class KafkaContinuity:
                 try:
                     ids[name] = str(future.result(ANSWER_TIMEOUT_S).topic_id)
                 except KafkaException as error:
-                    if error.args[0].code() not in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                    if error.args[0].code() not in NO_SUCH_TOPIC:
                         raise
         return ids
 

@@ -13,6 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented there
 
 from penstock.kafka.client.administration import Administration
+from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.log.topic_patterns import is_selected
 from penstock.qualified_names import partition_name, split_partition
@@ -98,7 +99,7 @@ class KafkaPartitions:
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     lines.append(f"topic {name!r} may not be described: grant Describe and Read on it to this user")
-                elif error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                elif error.args[0].code() in NO_SUCH_TOPIC:
                     lines.append(f"topic {name!r} does not exist: create it, or correct pipeline.topics")
                 else:  # an invalid name, or what a broker cannot answer: it concerns no other topic
                     lines.append(f"topic {name!r} cannot be described: {error.args[0].str()}")

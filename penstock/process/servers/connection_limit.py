@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from penstock.process.kernel import limit_connections
+from penstock.process.kernel import limit_connections, plain_address
 from penstock.process.servers.calls import address_of, port_of
 
 MIN_IDLE_S = 5.0
@@ -300,8 +300,8 @@ def _opened(descriptor: int) -> socket.socket:
 
 def _plain(address: tuple[str, int]) -> Peer:
     """Return an address without IPv6's form of IPv4 and its further fields."""
-    return address[0].removeprefix("::ffff:"), address[1]
+    return plain_address(address[0]), address[1]
 
 
 def _peer_of(name: bytes | str) -> Peer:
-    return address_of(name).removeprefix("::ffff:"), port_of(name)
+    return plain_address(address_of(name)), port_of(name)
