@@ -372,6 +372,25 @@ def test_damaged_saved_frames_are_counted(tmp_path: Path, life: Life, log: Log, 
     assert total["policy_drop.log"] == 153 - 1 - len(collected)
 
 
+def test_damaged_saved_frames_are_counted_once_if_the_daemon_dies_after_their_count(
+    tmp_path: Path, life: Life, log: Log, held: Path
+) -> None:
+    overflow(life)
+    damaged = bytearray(held.read_bytes())
+    damaged[TOTAL.size + 14] ^= 1  # the end of the first frame
+    held.write_bytes(damaged)
+    mark = life.position.mark
+    drain(tmp_path, log)
+    collected = payloads(log)
+    held.write_bytes(damaged)
+    life.position.position, life.position.mark = 0, mark
+    drain(tmp_path, log)
+    total = counts(log)
+    assert payloads(log) == collected
+    assert (total["accepted"], total["corrupt"]) == (153, 3)
+    assert total["policy_drop.log"] == 153 - 3 - len(collected)
+
+
 def test_saved_frames_with_a_damaged_position_are_counted(tmp_path: Path, life: Life, log: Log, held: Path) -> None:
     overflow(life)
     damaged = bytearray(held.read_bytes())

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.counts import Counts, Name, Origin, bucket_of, summed
+from penstock.counts import SERIES_END, Counts, Name, Origin, bucket_of, series_of, summed
 from penstock.errors import PenstockError
 from penstock.files.disk_space import is_disk_full
 from penstock.files.file_system import OS
@@ -39,7 +39,7 @@ from penstock.handover.paths import LOG, buffer_file, held_file, state_file
 from penstock.handover.positions.lost_position import carried_floor, frames_in_file, restore_floor
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
 from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
-from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
+from penstock.handover.state_page import EPOCH, TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogError, LogFull, OutcomeInDoubt, Topic
 from penstock.log.commit.committer_threads import Work
 from penstock.logbuffer import Frame, LogBufferError
@@ -140,7 +140,7 @@ class Drain(FrameReader):
     def _store_held(self, position: ReaderPosition) -> None:
         inode = self._held_file.stat().st_ino
         saved, number = read_held_frames(self._held_file)
-        passed, total = 0, UNKNOWN
+        passed, total, epoch = 0, UNKNOWN, str((self._page.read(EPOCH) or {}).get("epoch", ""))
         _LOGGER.warning("listener %r: storing the saved frames of the previous daemon", self.listener)
         # Crash: each group moves the position past itself, so that a successor continues with the next.
         for group in _grouped(saved, self._group_bytes):
@@ -157,13 +157,13 @@ class Drain(FrameReader):
                     # Order: the mark before the position.
                     position.mark, position.position = max(position.mark, total), group.begin
                 continue
-            total = next((metadata.total for f in reversed(group) if (metadata := intact_metadata(f))), total)
+            if newest := next((metadata for f in reversed(group) if (metadata := intact_metadata(f))), None):
+                total, epoch = newest.total, newest.epoch
             parts = [frame._replace(data=self.copied_part(frame)) for frame in group if frame.begin >= position.stored]
             if parts:
                 self.handle(FrameGroup(parts, parts[0].begin, parts[-1].end, position.mark), position)
-        if UNKNOWN not in (number, position.mark) and number + passed > position.mark:
-            self._enter_corrupt(number + passed - position.mark)
-            position.mark = number + passed
+        if UNKNOWN not in (number, position.mark):
+            self._enter_corrupt(position, number + passed, epoch)
         # Lock: the writer replaces the file under it, by one with further frames.
         with position.lock():
             if self._held_file.exists() and self._held_file.stat().st_ino == inode:
@@ -173,14 +173,27 @@ class Drain(FrameReader):
                     # that it dropped before them are counted, and not corrupt as well.
                     position.mark, position.position = position.reached_mark, position.floor
 
-    def _enter_corrupt(self, lost: int) -> None:
+    def _enter_corrupt(self, position: ReaderPosition, total: int, epoch: str) -> None:
+        """Enter unreadable saved messages of ``epoch``; ``total`` is that of messages after the saved frames."""
+        # Crash: a predecessor may have entered them and died before the mark. They are stored like a frame of a log
+        # buffer of their own, whose positions are totals, so the receipts know up to where.
+        buffer = f"{series_of(f'{self.listener}.{epoch}')}{SERIES_END}saved"
+        self._recovered({RECEIPTS})
+        position.mark = max(position.mark, min(self._log.buffer_position(RECEIPTS, buffer), total))
+        if total <= position.mark:
+            return
+        lost = total - position.mark
         _LOGGER.error("listener %r: %d saved messages are unreadable", self.listener, lost)
         now = time.time()
         counts = Counts({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
-        origin = Origin(self.listener, bucket_of(now), int(now * 1e6), int(now * 1e6), counts=counts)
+        times = bucket_of(now), int(now * 1e6), int(now * 1e6)
+        origin = Origin(
+            self.listener, *times, counts=counts, buffer=buffer, begin=position.mark, end=total, total=total
+        )
         stored = self._append_counts(origin)
         self._log.committers.wait([stored])
         stored.result()
+        position.mark = total
 
     def copied_part(self, frame: Frame) -> memoryview:
         """Return only the counts of a frame whose messages go elsewhere, or nothing if they are damaged."""

@@ -1,8 +1,9 @@
 """The gaps of a topic: offsets without rows, the reason, and the number of rows by source and bucket.
 
 ``gaps.jsonl`` is a journal of checked lines, and the only place with the counts of dropped rows. A copy next to it
-covers damage: the next start adds lines that one file lacks. Offsets missing from both are found by recovery and
-entered without counts. Contiguous gaps are joined from time to time, and both files are replaced.
+covers damage: readers add gaps that only the copy has, and so does the next start, in the files. Offsets missing from
+both are found by recovery and entered without counts. Contiguous gaps are joined from time to time, and both files are
+replaced.
 """
 
 from __future__ import annotations
@@ -132,6 +133,12 @@ def _overlaps(gaps: Sequence[Gap], gap: Gap) -> bool:
     return list(uncovered(gaps, gap.begin, gap.end)) != [(gap.begin, gap.end)]
 
 
+def _with_missing(gaps: list[Gap], copy: Path) -> list[Gap]:
+    """Return ``gaps`` and the ones of the copy that overlap none of them. Raises OSError, UnknownFormat."""
+    lacking = [gap for _, gap in _read(copy, damaged=_ignore_damage) if not _overlaps(gaps, gap)]
+    return _sorted([*gaps, *lacking]) if lacking else gaps
+
+
 def join_adjacent_gaps(gaps: Sequence[Gap], through: int) -> list[Gap]:
     """Return ``gaps`` (sorted) with contiguous ones of one reason merged, as far as they end at or before
     ``through``.
@@ -200,15 +207,19 @@ class _GapCache:
         while True:
             inode = os.stat(path).st_ino
             cached = self._cached_or_empty(path, inode)
-            added = _read(path, cached.position, damaged=_ignore_damage)
+            damages: list[Damage] = []
+            added = _read(path, cached.position, damaged=damages.append)
             position = added[-1][0] if added else cached.position
             tail = _tail(path, position)
             # A join replaced the file during the read: positions and gaps may be of different files.
-            if os.stat(path).st_ino == inode:
+            if (file := os.stat(path)).st_ino == inode:
                 break
+        gaps = cached.gaps if not added else _sorted([*cached.gaps, *(gap for _, gap in added)])
+        # A last line without its newline is damaged, or another process writes it right now; an empty file was cut.
+        if damages or file.st_size != position or not position:
+            gaps = _with_missing(gaps, path.with_name(COPY_NAME))
         if not added:
-            return cached.gaps
-        gaps = _sorted([*cached.gaps, *(gap for _, gap in added)])
+            return gaps
         self._store(path, _CachedFile(inode, position, tail, gaps))
         return gaps
 
@@ -259,12 +270,11 @@ class Gaps:
 
     def _add_missing_from_copy(self) -> None:
         """Add the gaps that only the copy has, then rewrite the copy; on an error the next start repeats it."""
-        copied = [gap for _, gap in _read(self._copy, damaged=_ignore_damage)]
-        lacking = [gap for gap in copied if not _overlaps(self._gaps, gap)]
+        complete = _with_missing(self._gaps, self._copy)
         with contextlib.suppress(OSError):
-            if lacking:
-                _LOGGER.warning("%s is damaged: %d gaps are restored from its copy", self._path, len(lacking))
-                self._gaps = _sorted([*self._gaps, *lacking])
+            if number := len(complete) - len(self._gaps):
+                _LOGGER.warning("%s is damaged: %d gaps are restored from its copy", self._path, number)
+                self._gaps = complete
                 replace_durably(self._fs, self._path, self._text())
             self._write_copy(_read_if_exists(self._path))
 

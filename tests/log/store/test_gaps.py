@@ -17,6 +17,7 @@ from penstock.log.store.gaps import (
     MIN_GAPS_SAVED,
     Gap,
     Gaps,
+    _GapCache,
     encode_gap,
     join_adjacent_gaps,
     load,
@@ -236,6 +237,7 @@ def test_damaged_line_is_restored_from_the_copy_with_its_counts(tmp_path, caplog
         for harmed in (complete[:30] + b"?" + complete[31:], complete[:-9], bytes(len(complete)), b""):
             (tmp_path / name).write_bytes(harmed)
             caplog.clear()
+            assert _GapCache().read(tmp_path / "gaps.jsonl") == [expired, corrupt]
             gaps = Gaps(OS, tmp_path)
             assert gaps.sorted() == [expired, corrupt]
             assert bool(caplog.messages) == (name == "gaps.jsonl")
