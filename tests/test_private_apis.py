@@ -65,7 +65,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "CompletionQueue.poll": (None, "returns one event"),
         "CompletionType.queue_timeout": (None, "reports that nothing happened"),
     },
-    ("grpcio", "grpc._cython.cygrpc", "server/grpc/call_server.py"): {
+    ("grpcio", "grpc._cython.cygrpc", "server/grpc/call_threads.py"): {
         "CompletionType.queue_timeout": (None, "reports that nothing happened"),
     },
     ("grpcio", "grpc._cython.cygrpc", "ingest/requests/otlp_grpc.py"): {
@@ -155,7 +155,7 @@ def test_http_connection_has_the_attributes_that_its_subclass_uses() -> None:
 
 def test_objects_have_the_private_attributes_that_penstock_uses() -> None:
     credentials = grpc.ssl_server_credentials([(b"key", b"certificate")])
-    assert hasattr(credentials, "_credentials"), "ServerCredentials of grpcio: server/grpc/call_server.py passes it on"
+    assert hasattr(credentials, "_credentials"), "ServerCredentials: process/servers/call_queue.py passes it on"
     app = typer.Typer(add_completion=False)
     app.command()(_command_with_parameter)
     parameters = typer.main.get_command(app).params

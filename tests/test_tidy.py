@@ -386,6 +386,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/server/auth/permitted_topics.py": "tests/server/api/test_entries.py",
     "penstock/server/flight/puts.py": "tests/server/flight/test_server.py",
     "penstock/server/grpc/admin_calls.py": "tests/server/api/test_administration.py",
+    "penstock/server/grpc/call_threads.py": "tests/server/grpc/test_call_server.py",
     "penstock/server/grpc/calls.py": "tests/server/grpc/test_call_server.py",
     "penstock/server/grpc/closed_calls.py": "tests/server/grpc/test_reflection.py",
     "penstock/server/grpc/pulled_answers.py": "tests/server/flight/test_server.py",

@@ -26,6 +26,7 @@ from penstock.process.tuning import release_freed_memory
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.server_tls import ServerTls
 from penstock.server.grpc.call_server import STREAM_GRACE_S, CallServer
+from penstock.server.grpc.call_threads import CallThreads
 from penstock.server.grpc.service import Rpc, create_server
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ async def serve(
         listener = opened.enter_context(_open_socket(http_address, "HTTP"))
         rpc = create_server(api, security, _rpc_limit("gRPC", http_limits))
         grpc_bound = _bind(rpc.server, grpc_address, tls)
-        flight = _create_flight(api, _rpc_limit("Flight", http_limits)) if flight_address else None
+        limit = _rpc_limit("Flight", http_limits)
+        flight = _create_flight(api, limit, rpc.server.threads) if flight_address else None
         flight_bound = _bind(flight.calls, flight_address, tls, "Flight") if flight else ""
         kafka = _open_kafka(api, kafka_address, kafka_advertised, http_limits)
         kafka_bound = ""
@@ -192,11 +194,11 @@ def _rpc_limit(protocol: str, limits: HttpLimits) -> ConnectionLimit:
     return limit
 
 
-def _create_flight(api: EntriesApi, connections: ConnectionLimit) -> FlightServer:
+def _create_flight(api: EntriesApi, connections: ConnectionLimit, threads: CallThreads) -> FlightServer:
     # Imported here: a daemon without it is smaller.
     from penstock.server.flight.server import FlightServer
 
-    return FlightServer(api.topics, api.guard, connections)
+    return FlightServer(api.topics, api.guard, connections, threads)
 
 
 def _open_kafka(api: EntriesApi, address: str, advertised: str, limits: HttpLimits) -> KafkaEndpoint | None:

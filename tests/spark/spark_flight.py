@@ -15,6 +15,7 @@ from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.server.auth.permitted_topics import PermittedTopics
 from penstock.server.auth.rights import TokenAuthenticator
 from penstock.server.flight.server import FlightServer
+from penstock.server.grpc.call_threads import CallThreads
 
 
 class Served:
@@ -39,7 +40,8 @@ class Served:
         return f"127.0.0.1:{self._port}"
 
     def open(self) -> None:
-        self._server = FlightServer(self.topics, self._guard, ConnectionLimit(1000, "max_connections"))
+        limit, threads = ConnectionLimit(1000, "max_connections"), CallThreads(self.topics.log.committers)
+        self._server = FlightServer(self.topics, self._guard, limit, threads)
         calls = self._server.calls
         if self._credentials is None:
             self._port = calls.add_insecure_port(self.address)

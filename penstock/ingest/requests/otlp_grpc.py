@@ -31,7 +31,7 @@ from penstock.ingest.sockets import CannotListen
 from penstock.ingest.tls import admitted_name
 from penstock.process.kernel import raise_file_limit
 from penstock.process.servers.bounded_calls import BoundedCalls
-from penstock.process.servers.call_queue import DRAIN_S, CallQueue
+from penstock.process.servers.call_queue import DRAIN_S, CallQueue, handle
 from penstock.process.servers.calls import Call, address_of
 from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.wire.otlp.records import Logs
@@ -177,7 +177,7 @@ class OtlpGrpcReceiver:
         for _ in range(polls):
             event = self._calls.poll(timeout_s)
             if event is not None:
-                self._calls.handle(event)
+                handle(event)
                 return True
         return False
 

@@ -7,6 +7,7 @@ append. grpcio's own threaded server uses the same classes of ``cygrpc`` (grpc/_
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -34,18 +35,25 @@ _LOGGER = logging.getLogger(__name__)
 class CallQueue:
     """A server that calls ``accept`` for each new call, on the thread that handles its event.
 
-    Thread: one thread polls and handles at a time. An event's tag is the function that handles it.
+    Thread: one thread polls and handles at a time. An event's tag is the function that handles it (``handle``).
     """
 
     def __init__(
-        self, options: list[tuple[str, int]], accept: Callable[[Any], None], connections: ConnectionLimit
+        self,
+        options: list[tuple[str, int]],
+        accept: Callable[[Any], None],
+        connections: ConnectionLimit,
+        queue: Any = None,
     ) -> None:
+        """Create the server; ``queue`` is a completion queue that several servers share."""
         self._accept, self.connections = accept, connections
         options = [*options, *_PENDING_OPTIONS, *connections.options]
-        self._queue, self._server = cygrpc.CompletionQueue(), cygrpc.Server(tuple(options), False)
+        self._queue, self._server = queue or cygrpc.CompletionQueue(), cygrpc.Server(tuple(options), False)
         self._ports: list[int] = []
         self._server.register_completion_queue(self._queue)
-        self._stopping = self._at_rest = self._is_over = False
+        self._stopping = self.is_draining = False
+        """``is_draining``: all calls of a stopped server have ended, and their last events may still come."""
+        self._over = threading.Event()
         self._drained_at = 0.0
 
     def add_insecure_port(self, address: str) -> int:
@@ -63,7 +71,11 @@ class CallQueue:
     @property
     def is_over(self) -> bool:
         """Whether a stopped server has finished all calls."""
-        return self._is_over
+        return self._over.is_set()
+
+    def wait_until_over(self, timeout_s: float) -> bool:
+        """Wait on another thread until a stopped server has finished all calls; report whether it has."""
+        return self._over.wait(timeout_s)
 
     def begin(self) -> None:
         """Start to accept calls."""
@@ -89,26 +101,22 @@ class CallQueue:
         event = self._queue.poll(time.time() + timeout_s if timeout_s > 0 else 0.0)
         return None if event.completion_type == cygrpc.CompletionType.queue_timeout else event
 
-    def handle(self, event: Any) -> None:
-        """Call the function that waits for an event. Any error is logged."""
-        try:
-            event.tag(event)
-        except Exception:
-            _LOGGER.exception("a call failed")
-
     def finish_if_drained(self) -> None:
         """Destroy a stopped server if no event has come for a while, else wait a little."""
+        if not self.is_draining:
+            return
         if time.monotonic() < self._drained_at:
             time.sleep(DRAIN_S / 10)
-        elif self._at_rest:
-            self._is_over = True
+        else:
+            self.is_draining = False
             self._server.destroy()
+            self._over.set()
 
     def _request_next_call(self) -> None:
         self._server.request_call(self._queue, self._queue, self._on_call)
 
     def _on_shutdown(self, _: Any) -> None:
-        self._at_rest, self._drained_at = True, time.monotonic() + DRAIN_S
+        self.is_draining, self._drained_at = True, time.monotonic() + DRAIN_S
 
     def _on_call(self, event: Any) -> None:
         if not event.success:
@@ -116,3 +124,11 @@ class CallQueue:
         if not self._stopping:
             self._request_next_call()
         self._accept(event)
+
+
+def handle(event: Any) -> None:
+    """Call the function that waits for an event. Any error is logged."""
+    try:
+        event.tag(event)
+    except Exception:
+        _LOGGER.exception("a call failed")

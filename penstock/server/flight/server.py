@@ -40,6 +40,7 @@ from penstock.server.flight.puts import Puts
 from penstock.server.flight.tickets import Scan, Ticket, topic_of_path
 from penstock.server.grpc.call_errors import caller_of
 from penstock.server.grpc.call_server import STREAM_GRACE_S, CallServer
+from penstock.server.grpc.call_threads import CallThreads
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.pulled_answers import PAUSE, PulledAnswers
 from penstock.slogd.errors import ApiError, BadRequest, Code, Exhausted, Stopping
@@ -68,7 +69,10 @@ _Answers = Iterator[bytes]
 class FlightServer:
     """Flight server of the topics. Not bound to an address yet; ``start`` and ``stop`` are called on the event loop."""
 
-    def __init__(self, topics: PermittedTopics, guard: TokenAuthenticator, connections: ConnectionLimit) -> None:
+    def __init__(
+        self, topics: PermittedTopics, guard: TokenAuthenticator, connections: ConnectionLimit, threads: CallThreads
+    ) -> None:
+        """``threads`` handle the calls, and may be shared with another server."""
         self._topics, self._guard = topics, guard
         self._closing = threading.Event()
         self._threads = ThreadPoolExecutor(FLIGHT_THREADS, "penstock-flight")
@@ -84,7 +88,7 @@ class FlightServer:
         direct = {f"/{SERVICE}/{name}": partial(self._serve, method) for name, method in methods.items()}
         connections.streams.append(self._open_reads.last_progress)
         tokens = TokenForServices(guard, (SERVICE,))
-        self.calls = CallServer(OPTIONS, direct, tokens, topics.log.committers, connections)
+        self.calls = CallServer(OPTIONS, direct, tokens, threads, connections)
         puts = Puts(topics, guard, self._threads, status_of)
         self.calls.add_registered_method_handlers(
             SERVICE, {"DoPut": grpc.stream_stream_rpc_method_handler(puts.do_put)}

@@ -24,6 +24,7 @@ from penstock.server.auth.rights import Principal
 from penstock.server.grpc.admin_calls import manage_handlers
 from penstock.server.grpc.call_errors import Context, abort, caller_of, parsed, status_of
 from penstock.server.grpc.call_server import CallServer
+from penstock.server.grpc.call_threads import CallThreads
 from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.reflection import SERVICES, add_reflection
 from penstock.server.reading.query import Query
@@ -210,7 +211,7 @@ def create_server(api: EntriesApi, security: SecurityConfig, connections: Connec
     closed = (() if security.open_health else (HEALTH,)) + (() if security.open_reflection else SERVICES)
     direct = {f"/{SERVICE}/AppendLogs": entries.append, f"/{SERVICE}/GetLogs": entries.get}
     tokens = TokenForServices(api.guard, closed)
-    server = CallServer(OPTIONS, direct, tokens, api.topics.log.committers, connections)
+    server = CallServer(OPTIONS, direct, tokens, CallThreads(api.topics.log.committers), connections)
     list_topics: Any = grpc.unary_unary_rpc_method_handler(
         entries.topics, None, pb.ListTopicsResponse.SerializeToString
     )

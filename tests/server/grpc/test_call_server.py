@@ -14,13 +14,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from penstock.log.commit.committer_threads import Committers
-from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.server import servers
 from penstock.server.api.entries import READ_THREADS
-from penstock.server.auth.rights import TokenAuthenticator
-from penstock.server.grpc import call_server
+from penstock.server.grpc import call_threads
 from penstock.server.grpc.call_server import STREAM_GRACE_S
-from penstock.server.grpc.closed_calls import TokenForServices
 from penstock.server.grpc.service import MAX_MESSAGE_BYTES
 from penstock.server.reading.query import Query
 from penstock.slogd import slogd_pb2 as pb
@@ -121,7 +118,7 @@ def test_slow_disk_delays_neither_other_calls_nor_topics(running: Running, chann
 def test_receiving_thread_commits_and_answers(
     running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_server, "MAX_COMMIT_S", 60.0)
+    monkeypatch.setattr(call_threads, "MAX_COMMIT_S", 60.0)
     call, names = channel.unary_unary(SERVICE + "AppendLogs"), set[str]()
     call(append(), timeout=20)
     topic = running.log.topic("t")
@@ -135,7 +132,7 @@ def test_receiving_thread_commits_and_answers(
 def test_committers_take_over_after_a_slow_commit(
     running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(call_server, "COMMITTERS_ONLY_S", 600.0)
+    monkeypatch.setattr(call_threads, "COMMITTERS_ONLY_S", 600.0)
     call, names = channel.unary_unary(SERVICE + "AppendLogs"), list[str]()
     call(append(), timeout=20)
     topic = running.log.topic("t")
@@ -167,14 +164,13 @@ class Flood:
 
 def test_commit_runs_although_calls_keep_arriving() -> None:
     committers, finished = Committers(1), threading.Event()
-    tokens = TokenForServices(TokenAuthenticator(), ())
-    server = call_server.CallServer([], {}, tokens, committers, ConnectionLimit(10, "max_connections"))
-    server._queue = Flood(committers, finished)
-    server._leader = threading.Thread(target=server._run)
-    server._leader.start()
+    threads = call_threads.CallThreads(committers)
+    threads.queue = Flood(committers, finished)
+    threads._leader = threading.Thread(target=threads._run)
+    threads._leader.start()
     assert finished.wait(20)
-    server._is_over = True
-    server._leader.join(20)
+    threads._is_over = True
+    threads._leader.join(20)
     committers.close()
 
 
