@@ -211,6 +211,28 @@ def read_heartbeats(monkeypatch: pytest.MonkeyPatch, folder: Path, without: With
     )
 
 
+def read_reused_row(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:
+    """A summed sender's row becomes free, and a new sender gets it; a reader never mixes the two."""
+    monkeypatch.setattr(sender_table, "MAX_SENDERS", 1)
+    monkeypatch.setattr(sender_table, "SPARE_ROWS", 2 * sender_table.ROWS)
+    table = SenderTable(folder / "senders", -1, lambda: 0.0)
+    arrivals = {name: named_arrivals({name: sender_counts(1)[0]}, table.hash_key) for name in "abc"}
+    table.stage(arrivals["a"], 64, 1)
+    table.confirm(64)
+    table.stage(arrivals["b"], 128, 1)
+    # The reader knows the frame already: fewer orders to try.
+    table._sections.header["published"] = 128
+    memory = WeakMemory([folder / "senders"], without, grain=8)
+    memory.record(monkeypatch, lambda: (table.confirm(128), table._rows_of(arrivals["c"], 7, 0)), settled=1)
+
+    def read() -> list[tuple[str, int]]:
+        senders = read_senders(folder / "senders")
+        assert senders is not None
+        return [(senders.name(index), int(senders.first[index])) for index in range(1, len(senders.kinds))]
+
+    return memory.find_wrong(monkeypatch, read, lambda rows: rows in ([("b", 1)], [("c", 7), ("b", 1)]))
+
+
 def read_transaction(monkeypatch: pytest.MonkeyPatch, folder: Path, without: Without) -> str:
     """A transaction publishes the lengths of two topics; a reader sees both or none."""
     topics = [folder / "a", folder / "b"]
@@ -356,6 +378,7 @@ SCENARIOS: dict[Scenario, tuple[str, ...]] = {
     read_rows_settled_without_frame: ("_settle",),
     read_new_table: ("SenderTable.__init__", "read_senders"),
     read_new_sender: ("SenderTable._add",),
+    read_reused_row: ("SenderTable._add",),
     read_transaction: ("MappedIntegers.store", "ReaderGate.read"),
 }
 """The protocols, and the functions whose barriers each of them needs; two functions do the same for another."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from penstock.kafka import broker as broker_module
 from penstock.kafka.broker import Broker, CannotStart, answers_metadata
 from penstock.testing import wait_until
 
@@ -78,6 +79,15 @@ def test_broker_dies_with_its_parent_and_restarts_with_its_topics(tmp_path: Path
         second_pid = broker.pid
     assert broker.pid is None
     assert has_exited(second_pid)
+
+
+def test_missing_client_library_is_reported_before_java_libraries_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka.admin", None)
+    monkeypatch.setattr(broker_module, "fetch_all", lambda _: pytest.fail("libraries are fetched"))
+    with pytest.raises(ModuleNotFoundError):
+        Broker(tmp_path / "broker").start()
 
 
 def test_port_in_use_is_one_clear_error(kafka_broker: Broker, tmp_path: Path) -> None:

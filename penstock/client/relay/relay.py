@@ -351,7 +351,8 @@ class TopicRelay:
         if not arrived:
             return
         acknowledged, pending = self._pending[: len(arrived)], self._pending[len(arrived) :]
-        # Order: files that cannot be read stop this before anything moves; the rest only adds.
+        # Order: files that cannot be read stop this before anything moves. Ranges of an interrupted attempt are counted
+        # only here if they were entered by an earlier version, or for another host or daemon.
         self._tally.count_to(reader, acknowledged[-1].end)
         # Order: the cursor after the acknowledgement, because retention may remove what is before it.
         self._local.commit_cursor(self._topic, self._cursor, acknowledged[-1].end)

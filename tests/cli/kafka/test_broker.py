@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaException, TopicPartition
 
 from penstock.cli.kafka import files
 from penstock.cli.kafka.files import ReadRequest, parse_start, receive_files, send_files
@@ -63,6 +63,15 @@ def test_unreachable_broker_is_one_error_line(tmp_path: Path) -> None:
     assert len(process.stderr.splitlines()) == 1
     process = penstock("consume", "t", "--set", "isolation.leel=x", status=1)
     assert b"did you mean 'isolation.level'?" in process.stderr
+
+
+def test_broker_that_does_not_answer_is_an_error_before_a_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(files, "_read_file", lambda _: pytest.fail("a file is read"))
+    with pytest.raises(KafkaException):
+        next(send_files({"bootstrap.servers": "127.0.0.1:1"}, "t", [tmp_path / "file"]))
 
 
 def test_written_files_stay_in_the_folder_and_overwrite_nothing(kafka_broker: Broker, tmp_path: Path) -> None:

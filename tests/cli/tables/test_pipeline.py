@@ -15,7 +15,11 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.tables.pipeline import _balance_of_daemon
+from penstock.cli.tables.spark_session import tables_session
 from penstock.config import Settings
+from penstock.config.keys.pipeline import PipelineConfig
+from penstock.errors import PenstockError
+from penstock.spark import session
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
 from penstock.testing.pipe import wait_until
@@ -41,6 +45,17 @@ def on_a_terminal(*arguments: str, folder: Path) -> str:
         os.close(ours)
         assert process.wait(120) == 1
     return written.decode()
+
+
+def test_tables_that_cannot_be_read_are_an_error_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "events_click" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("damaged")
+    monkeypatch.setattr(session, "build_session", lambda *_, **__: pytest.fail("Spark starts"))
+    with pytest.raises(PenstockError), tables_session(Settings(pipeline=PipelineConfig(tables=tmp_path))):
+        pass
 
 
 @pytest.mark.spark

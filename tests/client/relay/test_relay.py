@@ -347,6 +347,16 @@ def test_entries_of_a_part_that_arrived_before_they_were_gone_count_as_forwarded
     assert relay.count()[0] == {"events-udp": ListenerReport(accepted=4, forwarded=forwarded, expired=4 - forwarded)}
 
 
+def test_interrupted_range_of_an_earlier_version_counts_before_the_ranges_behind_it(pair: Pair) -> None:
+    pair.store(b"a", b"b")
+    pair.store(b"c")
+    pair.file.write(RelayPosition("p", 1, 0, 2, 0))
+    relay = pair.relay()
+    relay_all(relay)
+    assert pair.arrived == [b"a", b"b", b"c"]
+    assert relay.count()[0] == {"events-udp": ListenerReport(accepted=3, forwarded=3)}
+
+
 def test_part_that_became_smaller_after_it_arrived_counts_as_it_arrived(pair: Pair) -> None:
     interrupt(pair)
     relay, origin = pair.relay(), relayed_origin("web1", ORIGIN, pair.hop)
@@ -638,6 +648,7 @@ def test_counts_close_if_the_topic_cannot_be_read_behind_an_acknowledgement(
 ) -> None:
     names = store_by_listener(pair, "abab")
     relay = pair.relay()
+    relay.prepare()
     with monkeypatch.context() as context:
         context.setattr(TopicTally, "count_to", failing)
         assert not relay.relay_once()

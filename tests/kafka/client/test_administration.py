@@ -101,3 +101,12 @@ def test_timeout_of_the_caller_is_no_answer_in_time() -> None:
         administration = Administration({"bootstrap.servers": f"127.0.0.1:{silent.getsockname()[1]}"})
         with pytest.raises(KafkaAway, match=r"no answer in time$"), administration.requests("does not answer"):
             raise TimeoutError
+
+
+def test_error_of_a_connection_before_a_request_is_not_its_cause() -> None:
+    administration = Administration({"bootstrap.servers": NOBODY})
+    with administration.requests("does not answer") as admin:
+        # Its length counts errors that wait for their callback.
+        wait_until(lambda: len(admin) > 0, 30)
+    with pytest.raises(KafkaAway, match=r"no answer in time$"), administration.requests("does not answer"):
+        raise TimeoutError

@@ -199,6 +199,23 @@ def test_merged_file_is_synced_before_its_commit(table: DeltaTable, monkeypatch:
     assert {*commits} <= {*synced}
 
 
+def test_begin_syncs_the_commit_of_a_killed_writer(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(DeltaTable, "_sync_since", lambda self, before, *, added=True: before)
+        commit(table, 0, 0)
+    newest = str(commit_files(table)[-1])
+    synced, real = list[str](), os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    DeltaTable(table.folder, LANDED.append(pa.field("later", pa.string()))).begin()
+    assert {newest, str(commit_files(table)[-1]), str(table.folder / DELTA_LOG)} <= {*synced}
+    assert newest != str(commit_files(table)[-1]), "a column was added"
+
+
 def test_merge_keeps_days_and_kinds_apart(table: DeltaTable) -> None:
     for batch in range(6):
         day = date(2026, 1, 1 + batch % 2)

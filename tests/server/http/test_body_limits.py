@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.process.servers.http_limits import HttpLimits, LimitedBodies
+from penstock.process.servers.http_limits import MIN_AVERAGE_CHUNK_BYTES, HttpLimits, LimitedBodies, PacedParser
 from penstock.server.http.body_limits import refused_family
 from tests.server.running import Running
 
@@ -175,6 +175,26 @@ def test_connection_limit_refuses_newcomer_if_all_are_busy(limited: Callable[...
             assert answer(newcomer) == (0, True)
         busy.sendall(BODY[100:])
         assert answer(busy) == (200, False)
+
+
+def test_body_in_many_chunks_is_parsed_before_more_of_it_is_read(
+    limited: Callable[[int, float], Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting, receive_data = [0], PacedParser.receive_data
+
+    def measure(self: PacedParser, data: bytes) -> None:
+        waiting.append(len(self._receive_buffer))
+        receive_data(self, data)
+
+    monkeypatch.setattr(PacedParser, "receive_data", measure)
+    running = limited(1 << 30, 60)
+    chunk = b"%x\r\n%b\r\n" % (MIN_AVERAGE_CHUNK_BYTES, b" " * MIN_AVERAGE_CHUNK_BYTES)
+    with connected(running) as sock:
+        sock.sendall(HEAD.replace(b"content-length: %d", b"transfer-encoding: chunked"))
+        sock.sendall(chunk * (4 << 20 >> 5) + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY))
+        assert answer(sock) == (200, False)
+    # Only a part of a chunk waits for its end.
+    assert max(waiting) <= len(chunk)
 
 
 def test_refusals_are_a_metric() -> None:

@@ -24,9 +24,9 @@ from hypothesis.strategies import binary
 
 from penstock.config.keys.export import ExportConfig
 from penstock.config.keys.tree import Settings
-from penstock.files.checked_document import write_document
+from penstock.files.checked_document import read_document, write_document
 from penstock.landing.requests.conditions import parse_conditions
-from penstock.landing.requests.deletions import RETENTION, request_deletion
+from penstock.landing.requests.deletions import RETENTION, DeletionRecord, request_deletion
 from penstock.landing.table.delta_table import VectorNotApplicable
 from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
@@ -138,6 +138,29 @@ def test_rows_of_retention_stay_if_it_is_not_exported(life: typed_life.Life, tmp
     export.step()
     assert export.uuids() == [uuid for uuid in uuids(0, 1) if uuid != "0-1"]
     assert is_proved(export)
+
+
+def test_retention_that_is_not_exported_is_stored_before_the_target_has_the_step(
+    life: typed_life.Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = exported("duckdb", life.layout, tmp_path, retention=False)
+    export.step()
+    request_deletion(life.layout, RETENTION, parse_conditions("uuid = '0-2'"))
+    execute_deletions(life.layout, typed_life.WINDOW)
+    apply = duckdb_file.DuckdbTarget.apply
+
+    def apply_and_die(*arguments: Any) -> int:
+        apply(*arguments)
+        raise Died
+
+    with monkeypatch.context() as killed:
+        killed.setattr(duckdb_file.DuckdbTarget, "apply", apply_and_die)
+        with pytest.raises(Died):
+            export.step()
+    export.step()
+    assert export.uuids() == uuids(0, 1)
+    (deletion,) = DeletionRecord(life.layout).runs_since(0)
+    assert read_document(life.layout.exports / "copy.json")["applied"]["skipped"] == [deletion[0].number]
 
 
 @pytest.mark.survives("export", "changed configuration")

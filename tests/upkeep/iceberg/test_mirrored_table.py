@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import polars
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import EqualTo, GreaterThan
 from pyiceberg.table import Table
 
@@ -287,6 +289,27 @@ def test_step_after_kill_at_the_pointer_adds_no_file_twice(life: typed_life.Life
     assert files_of(iceberg(life.layout)) == (table_of(life.layout).active() if moment == AFTER else files_before(life))
     mirror.step()
     assert files_of(iceberg(life.layout)) == table_of(life.layout).active()
+    assert by_pyiceberg(iceberg(life.layout)) == uuids(0, 1, 2)
+
+
+def test_late_commit_of_a_killed_process_adds_no_file_twice(
+    life: typed_life.Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, other = mirror_of(life.layout.tables), mirror_of(life.layout.tables)
+    mirror.step()
+    land(life, 2)
+    commit_files = mirrored_table._commit
+
+    def commit_behind_other(*arguments: Any) -> None:
+        monkeypatch.setattr(mirrored_table, "_commit", commit_files)
+        other.step()
+        commit_files(*arguments)
+
+    monkeypatch.setattr(mirrored_table, "_commit", commit_behind_other)
+    with pytest.raises(CommitFailedException):
+        mirror.step()
+    mirror.step()
+    assert files_of(iceberg(life.layout)) == life.table.active()
     assert by_pyiceberg(iceberg(life.layout)) == uuids(0, 1, 2)
 
 

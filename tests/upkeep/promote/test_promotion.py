@@ -21,8 +21,10 @@ from penstock.client.relay.tally import relayed_origin
 from penstock.counts import Origin
 from penstock.files.checked_document import read_document
 from penstock.kafka.broker import Broker
+from penstock.kafka.errors import KafkaAway
 from penstock.kafka.origin_header import LOG_OFFSET_HEADER, ORIGIN_HEADER, OriginReader
-from penstock.landing.from_kafka.offset_map import OffsetMap, map_path
+from penstock.landing.from_kafka.continuity import KafkaContinuity
+from penstock.landing.from_kafka.offset_map import OffsetMap, load_maps, map_path
 from penstock.landing.from_kafka.rows import HEADERS
 from penstock.proof.kafka_records import group_offsets
 from penstock.proof.posts.ledger_client import LedgerClient
@@ -129,7 +131,9 @@ def test_killed_copy_resumes_and_copies_each_row_once(kafka_broker: Broker, tmp_
         Promotion(landing.topics, landing.layout, "t", kafka, "other")
 
 
-def test_topic_that_is_created_again_after_the_copy_is_refused(kafka_broker: Broker, tmp_path: Path) -> None:
+def test_topic_that_is_created_again_after_the_copy_is_refused(
+    kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     append(tmp_path / "topics", "t", [event(0), event(1)])
     layout, name = Landing(tmp_path / "topics", tmp_path / "tables").layout, f"p{uuid.uuid4().hex[:8]}"
     HandWritten(layout).commit({"t": 2}, [landed_event(0, "u0"), landed_event(1, "u1")])
@@ -153,7 +157,17 @@ def test_topic_that_is_created_again_after_the_copy_is_refused(kafka_broker: Bro
         assert f"delete {map_path(layout, 't')} and run `penstock promote t` again" in str(error.value)
     map_path(layout, "t").unlink()
     assert copy() == 2
+    with monkeypatch.context() as unanswered:
+        unanswered.setattr(KafkaContinuity, "before_reading", unanswered_request)
+        with pytest.raises(KafkaAway):
+            move_pipeline(layout, kafka)
+    assert load_maps(layout)["t"].move is None
     assert move_pipeline(layout, kafka)["t"].begins == {0: 2}
+    assert read_document(layout.continuity)["ids"].keys() == {name}
+
+
+def unanswered_request(*_: object) -> None:
+    raise KafkaAway("no answer in time")
 
 
 @pytest.mark.spark

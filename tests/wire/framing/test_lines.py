@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.counts import open_books
 from penstock.wire.framing import lines as lines_module
-from penstock.wire.framing.line_framing import Lines
+from penstock.wire.framing.line_framing import DelimitedStream, Lines
 from penstock.wire.framing.lines import SETTLE_TIME_S, STALL_TIME_S, UNDECIDED_BYTES, LineSplitter, separate_commands
 from penstock.wire.plog.commands import Command
 from penstock.wire.plog.statistics import Statistics
@@ -71,6 +72,21 @@ def test_a_line_in_many_small_pieces_is_not_read_again_and_again() -> None:
         splitter.feed(b"0123456789abcdef"[:15])
     assert time.process_time() - begin < 5
     assert splitter.feed(b"\n").lines[0].as_py() == b"0123456789abcde" * (1 << 16)
+
+
+def test_small_piece_of_a_long_line_copies_no_pending_bytes() -> None:
+    stream = DelimitedStream(4 << 20, b"\n")
+    stream.feed(b"x" * (1 << 20))
+    peaks = []
+    tracemalloc.start()
+    # The pending bytes move to larger memory once in many pieces.
+    for _ in range(8):
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        stream.feed(b"0123456789")
+        peaks.append(tracemalloc.get_traced_memory()[1] - before)
+    tracemalloc.stop()
+    assert min(peaks) < 1 << 16
 
 
 def test_messages_may_say_their_length() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.wire.http.hec import HecProtocol
-from penstock.wire.requests import Answer, Received, Refused
+from penstock.wire.requests import MIN_VALUES, Answer, Received, Refused
 from tests.fuzzed import json_texts
 from tests.wire.sample_requests import (
     EXACT,
@@ -270,6 +271,24 @@ def test_processing_stops_at_an_event_that_is_too_large(path: str, body: bytes) 
     assert isinstance(received, Received)
     assert (received.answer.status, answer_document(received)["invalid-event-number"]) == (413, 1)
     assert received.counts == {"seen": 2, "accepted": 1, "refused.oversize": 1}
+
+
+@pytest.mark.parametrize(("lines", "is_refused"), [(1, True), (1024, False)])
+def test_values_are_counted_before_decoding_only_if_a_line_is_longer_than_an_event(
+    lines: int, is_refused: bool
+) -> None:
+    body = b'{"event":[%s1]}\n' % (b"[]," * (MIN_VALUES // lines)) * lines
+    request = make_request(EVENT, body, max_message_bytes=len(body) // 2)
+    if is_refused:
+        tracemalloc.start()
+        with pytest.raises(Refused, match=f"may have {MIN_VALUES} JSON values"):
+            HecProtocol().receive(request)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        # Each decoded value would take 64 bytes.
+        assert peak < 4 * len(body)
+    else:
+        assert len(rows(HecProtocol().receive(request))) == lines
 
 
 def test_lines_of_an_event_are_not_counted_as_messages() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from google.protobuf import json_format
@@ -10,6 +11,7 @@ from google.rpc.status_pb2 import Status
 from hypothesis import given
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
+from penstock.wire.otlp import json_requests
 from penstock.wire.otlp.protocol import PROTOBUF, OtlpProtocol
 from penstock.wire.requests import JSON, Received, Refused, Request
 from tests.fuzzed import json_texts
@@ -233,6 +235,25 @@ def test_bad_container_in_json_is_named_and_refused_alone(body: str, error: str)
     partial_success = json.loads(received.answer.body)["partialSuccess"]
     assert partial_success["rejectedLogRecords"] == "1"
     assert error in partial_success["errorMessage"]
+
+
+def test_records_in_json_are_counted_before_one_is_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [{}] * 3}, {"logRecords": [{}]}]}]}).encode()
+    translated = list[bool]()
+    parse = json_requests._parse
+
+    def count_records(*arguments: Any, **options: Any) -> Any:
+        translated.append("required" in options)
+        return parse(*arguments, **options)
+
+    monkeypatch.setattr(json_requests, "_parse", count_records)
+    assert json_requests.as_protobuf(body, max_messages=4).records == 4
+    translated.clear()
+    for limit, before in ((3, 3), (2, 0)):
+        with pytest.raises(Refused, match=f"may have {limit} messages"):
+            json_requests.as_protobuf(body, max_messages=limit)
+        assert sum(translated) == before
+        translated.clear()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("resourceLogs", "resources"), ("scopeLogs", "scopes")])
