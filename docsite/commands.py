@@ -8,8 +8,8 @@ from typing import Any
 
 import typer
 
+from penstock.cli.command_line import build, read_summary
 from penstock.cli.commands import COMMANDS
-from penstock.cli.main import build, read_summary
 
 INTRODUCTION = """# Commands
 

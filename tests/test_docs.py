@@ -19,7 +19,7 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 from docsite.hooks import GENERATED
-from penstock.cli.main import build as build_commands
+from penstock.cli.command_line import build as build_commands
 from penstock.cli.run.config import PAGES as PAGES_OF_REFERENCE
 from penstock.cli.run.config import Page
 from penstock.config import load

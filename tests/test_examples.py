@@ -13,7 +13,7 @@ import yaml
 from typer.main import get_command
 
 from docsite.metrics import sample_families
-from penstock.cli.main import COMMANDS, build
+from penstock.cli.command_line import COMMANDS, build
 from penstock.client.tail.container_logs import PATTERNS
 from penstock.config import Settings, load
 from penstock.counts import Name

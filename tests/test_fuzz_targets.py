@@ -367,7 +367,7 @@ NO_PARSERS = {
     "spark/query/part_results.py": OWN,
     "cli/kafka/files.py": PASSED_ON,
     "cli/audit.py": PASSED_ON,
-    "cli/main.py": PACKAGE,
+    "cli/command_line.py": PACKAGE,
     "cli/run/api_reference.py": PACKAGE,
     "cli/run/config.py": PASSED_ON,
     "cli/run/sample_messages.py": PASSED_ON,

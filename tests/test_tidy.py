@@ -111,6 +111,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/landing/table/one_writer.py": "one property of tables in object stores",
     "penstock/landing/table/plain_session.py": "settings of other programs, apart from what reads tables",
     "penstock/cli/completion.py": "imported before any command is",
+    "penstock/cli/main.py": "the entry point, which imports nothing else at first",
     "penstock/cli/senders.py": "one command",
     "penstock/cli/progress.py": "imports rich.status, which commands without progress do without",
     "penstock/cli/tables/spark_session.py": "imported without the pipeline's modules",

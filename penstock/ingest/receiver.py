@@ -133,7 +133,6 @@ class Receiver:
     def run(self) -> None:
         """Run until SIGTERM."""
         signal.signal(signal.SIGTERM, self._stop)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             # Order: a predecessor's slots are published before new datagrams overwrite them.
             self._io.take_over()

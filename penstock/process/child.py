@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from penstock.process.forked import Forked, OwnChild
+from penstock.process.kernel import interrupts_held
 from penstock.process.module_search import module_command
 from penstock.process.reporting import FAILURE_FILE, MAX_FAILURE_BYTES
 
@@ -121,7 +122,7 @@ class Child:
             return Forked(self._module, self._arguments, self._task, descriptors, output, self.name, waits=waits)
 
     def _execute(self) -> subprocess.Popen[bytes]:
-        with self._open_output() as output:
+        with self._open_output() as output, interrupts_held():
             process = subprocess.Popen(
                 module_command(self._module, *self._arguments),
                 stdin=subprocess.PIPE,

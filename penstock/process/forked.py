@@ -187,7 +187,8 @@ def _detach_from_parent(streams: tuple[int, IO[bytes] | None], inherited: set[in
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            # Ctrl-C in a terminal reaches the parent too, which stops its children.
+            signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else signal.SIG_DFL)
     stdin, output = streams
     os.dup2(stdin, 0)
     if output is not None:

@@ -101,13 +101,31 @@ def file_shortage(error: BaseException) -> str:
     return f"no file descriptor is free: RLIMIT_NOFILE (ulimit -n, LimitNOFILE) is {limit}; try again"
 
 
+@contextlib.contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Block SIGINT in this thread; a program that is started in the block has it blocked from its first instruction.
+
+    Ctrl-C in a terminal reaches all processes, and a Python that still loads its code would end with a traceback.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent dies; the parent's pid is the first command line argument.
 
+    The process ignores SIGINT and SIGHUP from here on: its parent stops it.
+
     A successor continues from this process's files, so SIGKILL loses nothing.
     """
-    # Closing a terminal concerns the parent: it decides about its children.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Ctrl-C in a terminal, and closing it, concern the parent: it decides about its children.
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    # Order: after the handler, which discards a pending signal; see `interrupts_held`.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "prctl"):
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

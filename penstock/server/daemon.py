@@ -71,7 +71,6 @@ async def run(settings: Settings, wakes: dict[str, int], channel: int | None = N
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with starting(f"the log in {settings.topics} cannot be opened"):
         log = open_log(settings)
     with starting(f"cannot start in {settings.data_dir}"):

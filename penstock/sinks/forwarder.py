@@ -323,7 +323,6 @@ def main() -> None:
         timeout_s = max(handler.timeout, getattr(instance, "patience", 0.0))
         forwarder = Forwarder(folder, task["listener"], handler.label, instance, task["wake"], timeout_s)
     signal.signal(signal.SIGTERM, lambda *_: forwarder.stop())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     freeze_loaded_objects()
     forwarder.run()
     close = getattr(instance, "close", None)

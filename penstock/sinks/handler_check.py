@@ -6,6 +6,7 @@ Prints a line for each bad key, and then ends with status 1.
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import Any
 
@@ -29,6 +30,9 @@ def find_bad_keys(listener: str, document: Any) -> list[str]:
 
 def main() -> None:
     """Check the handlers on standard input."""
+    # Ctrl-C ends the check without a traceback; it was blocked while the code was loaded.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     is_good = True
     for each in json.load(sys.stdin):
         for line in find_bad_keys(each["listener"], each["handler"]):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from penstock.config import ConfigError, ConsoleHandler, DiscardHandler, ListenerConfig, Settings, split_address
 from penstock.config.units import overlap
 from penstock.handover.frames.frame_size import frame_length, min_frame_length
+from penstock.process.kernel import interrupts_held
 from penstock.process.module_search import module_command
 from penstock.wire.codecs import codec_of
 
@@ -125,14 +127,18 @@ def check_handlers(listeners: Sequence[ListenerConfig], tick: Callable[[], None]
     ]
     if not handlers:
         return
-    with subprocess.Popen(
-        module_command(HANDLER_CHECK),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with interrupts_held():
+        process = subprocess.Popen(
+            module_command(HANDLER_CHECK),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    with process:
         output, errors = _run_check(process, json.dumps(handlers), tick)
+    if process.returncode == -signal.SIGINT:  # Ctrl-C, by which this process ends, too
+        return
     was_killed = process.returncode < 0
     if output.strip() or (process.returncode and not was_killed):
         raise ConfigError(output.strip() or errors.strip())

@@ -32,11 +32,13 @@ from penstock.supervise.instances import NotRunning, find_supervisor
 from penstock.supervise.sd_notify import Service
 from penstock.supervise.succession import (
     REHEARSAL_TIMEOUT_S,
+    REQUESTS,
     Inheritance,
     Program,
     accept_requests,
     read_step,
     report_step,
+    unless_stopping,
 )
 from penstock.supervise.supervisor import Supervisor, check_succession
 
@@ -97,16 +99,17 @@ class Signals:
     """Requests by signal: SIGTERM and SIGINT to stop, SIGHUP to reload, SIGUSR2 to restart.
 
     A closing terminal sends SIGHUP too: a process that was started in a terminal stops with it, unless SIGHUP is
-    ignored (nohup).
+    ignored (nohup). ``has_parent``: a parent that receives SIGINT, too, stops this process in its turn.
     """
 
-    def __init__(self, inheritance: Inheritance | None = None) -> None:
+    def __init__(self, inheritance: Inheritance | None = None, has_parent: bool = False) -> None:
         self.stop, self._reload, self._restart = False, False, False
         self.may_hang_up = signal.getsignal(signal.SIGHUP) != signal.SIG_IGN and _has_terminal()
         if inheritance:
             self.may_hang_up = inheritance.may_hang_up
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
-            signal.signal(number, self._receive)
+        for number in REQUESTS:
+            if number != signal.SIGINT or not has_parent:
+                signal.signal(number, self._receive)
         accept_requests()
 
     def take_reload(self) -> bool:
@@ -166,10 +169,10 @@ class Reloader:
             outcome = Outcome(began, error=str(error))
         self._report(outcome)
 
-    def restart(self, program: Program, may_hang_up: bool) -> None:
+    def restart(self, program: Program, signals: Signals) -> None:
         """Apply the configuration, then become ``program``, which inherits sockets and children.
 
-        Returns only if that fails; then everything runs on.
+        Returns only if that fails, or if ``signals`` request the stop; then everything runs on.
         """
         began = time.monotonic_ns()
         self._service.reloading()
@@ -178,14 +181,14 @@ class Reloader:
             if requested:
                 program = program.run_by(requested)
             report_step(self._data_dir, "trying the new listeners and log daemon")
-            program.rehearse_succession(self._service.alive, requested)
+            program.rehearse_succession(unless_stopping(self._service.alive, lambda: signals.stop), requested)
             settings = self._read()
             check_succession(self._supervisor.settings, settings)
             report_step(self._data_dir, "changing the listeners")
             # Order: first the change of listeners while everything runs, so that the successor has the same ones.
             self._supervisor.reload(settings, self._service.alive)
             discard_request(self._data_dir)
-            self._supervisor.hand_over(program, began, may_hang_up)
+            self._supervisor.hand_over(program, began, signals.may_hang_up, lambda: signals.stop)
         except (ConfigError, OSError) as error:
             discard_request(self._data_dir)
             self._report(Outcome(began, error=str(error), restart=True))

@@ -24,6 +24,7 @@ from penstock.config import ConfigError
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.json_values import parse_object
 from penstock.process.forked import OwnChild
+from penstock.process.kernel import interrupts_held
 from penstock.process.module_search import module_command
 from penstock.supervise.installation import NEXT_STEP, Installation
 
@@ -37,8 +38,9 @@ STEP = "restart-step"
 """Name of the file with the last step of a restart, in the data directory."""
 TRACEBACK = "Traceback (most recent call last)"
 POLL_INTERVAL_S = 0.05
-REQUESTS = (signal.SIGHUP, signal.SIGUSR2)
+REQUESTS = (signal.SIGHUP, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT)
 """Signals that are delivered to the successor if they arrive while it loads."""
+STOPPING = "penstock is being stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +89,20 @@ class Program:
     def rehearse(self, tick: Callable[[], None]) -> str:
         """Run the program in a process of its own until it has checked everything, calling ``tick``.
 
-        Returns its output. Raises ConfigError with the reason if it refuses.
+        Returns its output. Raises ConfigError with the reason if it refuses, and the ConfigError of ``tick``.
         """
         # A child tests whether its argument is its parent; the parent of the rehearsal is this process.
         command = [*self.command[:-1], str(os.getpid())] if self.task is not None else self.command
-        with subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, VARIABLE: REHEARSAL},
-            text=True,
-        ) as process:
+        with interrupts_held():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**os.environ, VARIABLE: REHEARSAL},
+                text=True,
+            )
+        with process:
             output, errors, deadline, is_late = "", "", time.monotonic() + REHEARSAL_TIMEOUT_S, False
             text = json.dumps(self.task) if self.task is not None else ""
             while True:
@@ -107,7 +111,11 @@ class Program:
                     break
                 except subprocess.TimeoutExpired:
                     text = ""  # communicate has sent it already
-                    tick()
+                    try:
+                        tick()
+                    except ConfigError:
+                        process.kill()
+                        raise
                     if time.monotonic() > deadline:
                         is_late = True
                         process.kill()
@@ -120,8 +128,8 @@ class Program:
             raise ConfigError(reason.removeprefix("penstock: "))
         return output
 
-    def replace_process(self, inheritance: Inheritance) -> NoReturn:
-        """Become the successor. Raises OSError, and then nothing has changed."""
+    def replace_process(self, inheritance: Inheritance, is_stopping: Callable[[], bool]) -> NoReturn:
+        """Become the successor. Raises OSError, or ConfigError if ``is_stopping``, and then nothing has changed."""
         for descriptor in (inheritance.lock, *inheritance.sockets.values()):
             if descriptor >= 0:
                 os.set_inheritable(descriptor, True)
@@ -130,6 +138,9 @@ class Program:
         # Order: blocked until the successor has handlers; a signal without a handler would end it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, REQUESTS)
         try:
+            # Order: after the block, so that the successor receives each request to stop that is not seen here.
+            if is_stopping():
+                raise ConfigError(STOPPING)
             if self.task is not None:
                 file = os.memfd_create("penstock-task", 0)
                 os.write(file, json.dumps(self.task).encode())
@@ -171,6 +182,17 @@ class Inheritance:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+def unless_stopping(tick: Callable[[], None], is_stopping: Callable[[], bool]) -> Callable[[], None]:
+    """Return ``tick`` for a rehearsal that ends with a ConfigError once ``is_stopping``."""
+
+    def checked() -> None:
+        tick()
+        if is_stopping():
+            raise ConfigError(STOPPING)
+
+    return checked
 
 
 def is_rehearsal() -> bool:

@@ -227,8 +227,11 @@ class Supervisor:
         _start_when_ended(self._readers, time.monotonic() + self._settings.shutdown_time)
         report_step(self._settings.data_dir, "waiting for the new log daemon")
 
-    def hand_over(self, program: Program, began: int, may_hang_up: bool) -> NoReturn:
-        """Become ``program`` with this supervisor's lock, sockets and children. Raises OSError."""
+    def hand_over(self, program: Program, began: int, may_hang_up: bool, is_stopping: Callable[[], bool]) -> NoReturn:
+        """Become ``program`` with this supervisor's lock, sockets and children.
+
+        Raises OSError, or ConfigError if ``is_stopping``.
+        """
         self._deliver_events()
         program.replace_process(
             Inheritance(
@@ -238,7 +241,8 @@ class Supervisor:
                 lock=self._lock_descriptor,
                 sockets={name: intake.sock.fileno() for name, intake in self._intakes.items()},
                 buffer=self._settings.buffer.model_dump(mode="json"),
-            )
+            ),
+            is_stopping,
         )
 
     def _daemon_task(self) -> tuple[dict[str, Any], list[int]]:

@@ -14,8 +14,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from penstock.cli.command_line import build
 from penstock.cli.commands import SECTIONS, Command, examples_of
-from penstock.cli.main import build
 
 ROOT: Any = typer.main.get_command(build(None))
 

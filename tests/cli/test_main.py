@@ -13,8 +13,8 @@ import pytest
 import typer
 
 from penstock import __version__
+from penstock.cli.command_line import LINUX_COMMANDS, build, platform_problem, read_summary
 from penstock.cli.commands import COMMANDS, OTHER_NAMES, SECTIONS, Command
-from penstock.cli.main import LINUX_COMMANDS, build, platform_problem, read_summary
 from penstock.counts import Origin
 from penstock.process.process_end import INTERRUPTED
 from penstock.records import body
@@ -136,20 +136,22 @@ def test_lines_sent_to_a_port_without_a_listener_fail(tmp_path: Path) -> None:
 INTERRUPTED_IMPORT = """
 import sys
 from penstock.cli import main
+interrupted = sys.argv.pop()
 
 class Interrupted:
     def find_spec(self, name, path, target=None):
-        if name == "penstock.cli.log.topic_list":
+        if name == interrupted:
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupted())
-sys.argv = ["penstock", "topics"]
 main.main()
 """
 
 
-def test_interrupt_while_a_command_is_imported_ends_it_without_a_traceback() -> None:
-    ended = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("module", ["penstock.cli.command_line", "typer", "penstock.cli.log.topic_list"])
+def test_interrupt_while_a_command_is_imported_ends_it_without_a_traceback(module: str) -> None:
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, "topics", module]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")
 
 
@@ -233,7 +235,7 @@ def test_list_of_a_group_imports_only_the_called_command(tmp_path: Path) -> None
 def test_help_of_each_command_imports_no_engine_of_tables() -> None:
     # One process imports what the help of every command needs.
     engines = {"pyspark", "deltalake", "duckdb", "pyarrow.dataset", "confluent_kafka", "nicegui", "pandas"}
-    program = "import sys; from penstock.cli.main import build; build(None); print(*sys.modules)"
+    program = "import sys; from penstock.cli.command_line import build; build(None); print(*sys.modules)"
     completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     modules = set(completed.stdout.split())
     assert ("penstock.cli.tables.quarantine" in modules, engines & modules) == (True, set())

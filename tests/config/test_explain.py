@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import build
+from penstock.cli.command_line import build
 from penstock.config import ConfigError
 from penstock.config.explain import explain
 

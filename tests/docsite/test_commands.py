@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from docsite.commands import commands_page, walk_commands
-from penstock.cli.main import build
+from penstock.cli.command_line import build
 
 PAGE = commands_page()
 ALL = dict(walk_commands(typer.main.get_command(build(None)), "penstock"))

@@ -95,6 +95,18 @@ def test_child_has_only_its_task_and_loaded_code_and_ends_normally(tmp_path: Pat
     assert end == "the parent ends\n"
 
 
+INTERRUPTED = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+"""A module during whose import Ctrl-C arrives."""
+
+
+def test_interrupt_leaves_a_child_that_loads_its_code_to_the_parent(tmp_path: Path) -> None:
+    (tmp_path / "childs.py").write_text(f"{INTERRUPTED}\ndef main(): print('runs')\n")
+    code = "from penstock.process.forked import Forked; print(Forked('childs', [], {}, [], None, 'title').wait(20))"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert (process.stdout, process.stderr) == ("runs\n0\n", "")
+
+
 WAITS = """
 import subprocess, sys
 from penstock.process.forked import Forked

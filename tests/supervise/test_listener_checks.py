@@ -45,6 +45,16 @@ def test_invalid_handler_settings_stop_the_start() -> None:
         check_handlers([listener({"type": "broken", "reason": "no"})])
 
 
+def test_interrupt_ends_the_check_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # At the first instruction of the check: its code is not loaded yet.
+    (tmp_path / "sitecustomize.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ["PYTHONPATH"]]))
+    check_handlers([listener({"type": "broken", "reason": "no"})])
+    assert (caplog.messages, capfd.readouterr().err) == ([], "")
+
+
 def test_slow_handler_is_started_without_a_check(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,6 +23,7 @@ from penstock.supervise.succession import (
     read_step,
     report_step,
     take_inheritance,
+    unless_stopping,
 )
 
 SUCCEED = """
@@ -34,10 +35,13 @@ if inheritance is None:
     lock = os.open(sys.argv[1], os.O_RDWR)
     os.kill(os.getpid(), signal.SIGCONT)
     try:
-        Program.of_command_line().replace_process(Inheritance({"child": child.pid}, os.getpid(), True, lock))
+        # The request to stop arrives after the last moment at which it would be seen.
+        stop = lambda: os.kill(os.getpid(), signal.SIGTERM)
+        Program.of_command_line().replace_process(Inheritance({"child": child.pid}, os.getpid(), True, lock), stop)
     finally:
         print("not reached")
 signal.signal(signal.SIGUSR2, lambda *_: print("requested"))
+signal.signal(signal.SIGTERM, lambda *_: print("stopped"))
 os.kill(os.getpid(), signal.SIGUSR2)
 print("pending")
 accept_requests()
@@ -53,13 +57,21 @@ def test_successor_has_the_process_id_descriptors_children_and_pending_signals(t
     lock = tmp_path / "lock"
     lock.touch()
     output = subprocess.run([sys.executable, "-c", SUCCEED, str(lock)], capture_output=True, text=True, check=True)
-    assert output.stdout.splitlines() == ["pending", "requested", "True True False", "ended"], output.stderr
+    assert output.stdout.splitlines() == ["pending", "requested", "stopped", "True True False", "ended"], output.stderr
     assert lock.read_text() == "locked"
 
 
 def test_program_that_cannot_be_run_leaves_everything_as_it_was() -> None:
     with pytest.raises(OSError, match="No such file"):
-        Program(["/nowhere/python"]).replace_process(Inheritance({}, 0, may_hang_up=False))
+        Program(["/nowhere/python"]).replace_process(Inheritance({}, 0, may_hang_up=False), lambda: False)
+
+
+def test_process_that_is_being_stopped_has_no_successor() -> None:
+    program = Program([sys.executable, "-c", "import time; time.sleep(60)"])
+    with pytest.raises(ConfigError, match=r"^penstock is being stopped$"):
+        program.replace_process(Inheritance({}, 0, may_hang_up=False), lambda: True)
+    with pytest.raises(ConfigError, match=r"^penstock is being stopped$"):
+        program.rehearse(unless_stopping(lambda: None, lambda: True))
 
 
 def test_rehearsal_reads_the_task_and_reports_its_reason() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from penstock.client.send_many import DatagramBatch
 from penstock.ingest.sockets import granted_buffer, request_buffer
 from penstock.supervise.installation import Installation
+from penstock.supervise.succession import read_step
 from penstock.testing.pipe import Pipe, free_ports, wait_until
 from tests.small_disk import small_file_system
 from tests.system.virtual_environment import change_file, install, script_of
@@ -65,6 +67,16 @@ def sustainable_rate() -> float:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         request_buffer(sock, BUFFER_BYTES)
         return min(RATE, 2 * granted_buffer(sock) / BYTES_PER_DATAGRAM / PAUSE_S)
+
+
+@pytest.mark.parametrize("step", ["trying", "changing the listeners"])
+def test_request_to_stop_during_a_restart_is_not_lost(pipes: Callable[..., Pipe], step: str) -> None:
+    pipe = pipes()
+    assert pipe.process
+    os.kill(pipe.process.pid, signal.SIGUSR2)
+    wait_until(lambda: step in read_step(pipe.data_dir, 0), pause=0.001)
+    pipe.process.terminate()
+    assert pipe.process.wait(60) == 0
 
 
 def restart(pipe: Pipe) -> subprocess.CompletedProcess[str]:

@@ -125,6 +125,60 @@ def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path)
     assert "Traceback" not in pipe.output.read_text()
 
 
+INTERRUPTED_CHILDREN = """
+import os, signal, sys
+from pathlib import Path
+if "penstock.cli.main" not in sys.orig_argv:
+    os.kill(os.getpid(), signal.SIGINT)
+    with Path(__file__).with_name("interrupted").open("a") as file:
+        print(*sys.orig_argv, file=file)
+"""
+"""A ``sitecustomize``: Ctrl-C arrives at the first instruction of each Python but the command's own."""
+ALL_CHILDREN = """
+[buffer]
+term_length = "4MiB"
+[[listener]]
+name = "forwarded"
+protocol = "udp"
+port = 0
+codec = "raw"
+so_rcvbuf = "200KiB"
+defrag.max_size = "16KiB"
+[[listener.handlers]]
+type = "log"
+topic = "events"
+[[listener.handlers]]
+type = "discard"
+[[relay]]
+name = "central"
+topic = ["events"]
+to = "127.0.0.1:1"
+"""
+
+
+def test_interrupt_at_the_first_instruction_of_a_child_leaves_it_to_its_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_CHILDREN)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    console, sql = free_ports(2)
+    pipe = Pipe(tmp_path, f"console.http=127.0.0.1:{console}", f"sql.postgres=127.0.0.1:{sql}")
+    pipe.configure(ALL_CHILDREN)
+    pipe.command = ["up", "--no-spark"]
+    pipe.start()
+    assert pipe.process
+    children = {"cli.run.serve", "console.main", "sql.servers", "sinks.forwarder", "client.relay.relay"}
+    interrupted = tmp_path / "interrupted"
+    wait_until(lambda: all(f"-m penstock.{name} " in interrupted.read_text() for name in children))
+    deaths = [event["text"] for event in pipe.get("/events")["events"] if "ended" in event["text"]]
+    pipe.process.send_signal(signal.SIGINT)
+    assert pipe.process.wait(60) == 0
+    logs = pipe.output.read_text() + "".join(log.read_text() for log in pipe.data_dir.glob("*.log"))
+    assert deaths == []
+    assert "Traceback" not in logs
+    assert "restarting" not in logs
+
+
 def test_end_by_interrupt_is_no_kill_although_the_console_does_not_end(tmp_path: Path) -> None:
     pipe = Pipe(tmp_path, f"console.http=127.0.0.1:{free_ports(1)[0]}", "shutdown_time=3s")
     pipe.command = ["up", "--no-spark"]

@@ -121,7 +121,7 @@ def run(
     id of ``penstock up``, if that is the parent.
     """
     inheritance = take_inheritance()
-    signals = Signals(inheritance)
+    signals = Signals(inheritance, has_parent=bool(up))
     try:
         settings.security.check_files()
         if is_rehearsal():
@@ -161,7 +161,7 @@ def run(
         if signals.take_reload():
             reloader.reload()
         if signals.take_restart():
-            reloader.restart(program, signals.may_hang_up)
+            reloader.restart(program, signals)
         return signals.stop
 
     supervisor.run(is_stopping)

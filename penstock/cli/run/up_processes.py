@@ -34,6 +34,7 @@ from penstock.supervise.succession import (
     Inheritance,
     Program,
     report_step,
+    unless_stopping,
 )
 from penstock.supervise.supervisor import check_succession
 from penstock.supervise.timeline import Timeline
@@ -219,7 +220,7 @@ class Up:
             if requested := read_request(data_dir):
                 program = program.run_by(requested)
             report_step(data_dir, "trying the new version of all processes")
-            program.rehearse_succession(self._watchdog.tick, requested)
+            program.rehearse_succession(unless_stopping(self._watchdog.tick, lambda: self._signals.stop), requested)
             settings = load(self._file, self._overrides)
             check_typed(self._settings, settings, self._watchdog.tick)
             check_succession(self._settings, settings)
@@ -263,10 +264,10 @@ class Up:
             pids = {child.name: child.pid for child in self._children if child.pid}
             inheritance = Inheritance(pids, self._restart_began, self._signals.may_hang_up, serve_is_replaced=True)
             try:
-                self._successor.replace_process(inheritance)
-            except OSError as error:
+                self._successor.replace_process(inheritance, lambda: self._signals.stop)
+            except (ConfigError, OSError) as error:
                 remaining = "listeners and log daemon run the new version; pipeline, console and supervisor the old one"
-                text = f"{self._successor.command[0]}: {error.strerror}"
+                text = f"{self._successor.command[0]}: {error.strerror}" if isinstance(error, OSError) else str(error)
                 self._refuse_restart(Outcome(self._restart_began, error=text, restart=True, remaining=remaining))
         elif self._has_started:
             with contextlib.suppress(OSError):  # a `serve` that ends removes it

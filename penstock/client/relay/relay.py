@@ -15,7 +15,6 @@ tune("forwarder")  # first, see penstock.process.tuning
 import contextlib
 import json
 import logging
-import signal
 import sys
 import time
 import uuid
@@ -476,7 +475,6 @@ def main() -> None:
     settings = Settings.model_validate(task["settings"])
     config = next(relay for relay in settings.relay if relay.name == task["relay"])
     configure(f"relay {config.name}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     folder = Path(settings.data_dir / RELAYS_FOLDER / config.name)
     with starting(f"cannot start the relay to {config.to}"):
         make_folder(folder)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from penstock.cli.command_line import build
 from penstock.cli.log import tail
 from penstock.cli.log.tail import follow, is_transient, watched_folders
-from penstock.cli.main import build
 from penstock.cli.progress import Progress
 from penstock.client import ClientError, Unavailable
 from penstock.client.log.types import Damaged, Exhausted, NoSuchTopic, NotAllowed, Refused, Unsupported

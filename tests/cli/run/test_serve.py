@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import build
+from penstock.cli.command_line import build
 from penstock.cli.run import serve
 from penstock.config import Settings
 from tests.cli.command_line import run

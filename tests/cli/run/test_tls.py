@@ -12,7 +12,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from penstock.cli.main import build
+from penstock.cli.command_line import build
 from penstock.cli.run.tls import FILES
 from penstock.testing.pipe import Pipe, free_ports
 

@@ -96,7 +96,7 @@ def test_position_pattern_matches_topic_partition_and_offset() -> None:
 
 def test_trace_needs_no_spark(data: Path) -> None:
     code = (
-        "import sys; from penstock.cli.main import build; "
+        "import sys; from penstock.cli.command_line import build; "
         "build(['trace'])(sys.argv[1:], standalone_mode=False) if sys.argv[1:] else None"
     )
     check = f"import atexit, sys; atexit.register(lambda: print('pyspark' in sys.modules)); {code}"
