@@ -269,6 +269,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/landing/typed/typed_delta.py": "tests/landing/typed/test_typed_tables.py",
     "penstock/landing/typed/typed_files.py": "tests/landing/typed/test_typed_tables.py",
     "penstock/cli/balance_tables.py": "tests/cli/run/test_sample_tour.py",
+    "penstock/cli/command_line.py": "tests/cli/test_main.py",
     "penstock/cli/kafka/files.py": "tests/cli/kafka/test_broker.py",
     "penstock/cli/kafka/promote.py": "tests/upkeep/promote/test_promotion.py",
     "penstock/cli/listener/send.py": "tests/system/test_stress.py",
