@@ -67,6 +67,14 @@ class Backup:
         """Bytes of all files."""
         return sum(size for size, _ in self.files.values())
 
+    def files_of(self, part: str, prefix: str = "") -> dict[str, tuple[int, int]]:
+        """Return the files in the folder ``part`` of the backup, by their path in it behind ``prefix``."""
+        return {
+            prefix + name.removeprefix(f"{part}/"): entry
+            for name, entry in self.files.items()
+            if name.startswith(f"{part}/")
+        }
+
 
 def make_backup(settings: Settings, folder: Path, configuration: Path | None) -> Backup:
     """Copy the instance's files into ``folder`` and return the manifest.
@@ -137,37 +145,56 @@ def restore_backup(folder: Path, target: Path, tables: Path | None = None) -> Ba
     ``target`` appears complete or not at all. Raises BackupError and OSError; after an interruption call it again.
     """
     backup = read_backup(folder)
-    places = {DATA: target, TABLES: tables or target / TABLES}
-    for place in {DATA: target, **({TABLES: tables} if tables else {})}.values():
+    draft = target.with_name(f"{target.name}.restoring")
+    # Crash: an attempt was interrupted after a rename. The draft shows that the tables are those of an attempt.
+    has_tables = tables is not None and _has_files(tables, backup.files_of(TABLES))
+    has_data = _has_files(target, backup.files_of(DATA) | ({} if tables else backup.files_of(TABLES, f"{TABLES}/")))
+    if has_data and (has_tables or not tables):
+        return backup
+    has_tables = has_tables and draft.is_dir()
+    for place in (target, *([tables] if tables and not has_tables else [])):
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise BackupError(f"{place} is not empty; restore into an empty or new folder")
-    drafts = {name: place.with_name(f"{place.name}.restoring") for name, place in places.items()}
+    draft.mkdir(parents=True, exist_ok=True)
+    for entry in draft.iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    _copy_part(folder, backup.files_of(DATA), DATA, draft)
     if not tables:
-        drafts[TABLES] = drafts[DATA] / TABLES
-    for draft in (drafts[DATA], drafts[TABLES]):
-        shutil.rmtree(draft, ignore_errors=True)
-    for name, (size, crc) in backup.files.items():
-        part, _, rest = name.partition("/")
-        if part not in drafts:
-            continue
-        path = _below(drafts[part], rest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            written = _copy_file(folder / name, path)
-        except FileNotFoundError:
-            raise BackupError(f"{folder / name} is missing; nothing is restored") from None
-        if written != (size, crc):
-            raise BackupError(f"{folder / name} is damaged; nothing is restored")
-    drafts[DATA].mkdir(exist_ok=True)
-    _sync_tree(drafts[DATA])
-    if tables and drafts[TABLES].exists():
-        _sync_tree(drafts[TABLES])
-        drafts[TABLES].rename(tables)
-        OS.sync_directory(tables.parent)
+        _copy_part(folder, backup.files_of(TABLES), TABLES, draft / TABLES)
+    elif not has_tables:
+        tables_draft = tables.with_name(f"{tables.name}.restoring")
+        shutil.rmtree(tables_draft, ignore_errors=True)
+        _copy_part(folder, backup.files_of(TABLES), TABLES, tables_draft)
+        if tables_draft.exists():
+            _sync_tree(tables_draft)
+            tables_draft.rename(tables)
+            OS.sync_directory(tables.parent)
+    _sync_tree(draft)
     # Order: the data directory last, so that nothing starts on a part, also after a power cut.
-    drafts[DATA].rename(target)
+    draft.rename(target)
     OS.sync_directory(target.parent)
     return backup
+
+
+def _has_files(folder: Path, files: Mapping[str, tuple[int, int]]) -> bool:
+    """Report whether a folder has exactly these files."""
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    return paths.keys() == files.keys() and all(
+        path.stat().st_size == files[name][0] and _checksum(path) == files[name] for name, path in paths.items()
+    )
+
+
+def _copy_part(folder: Path, files: Mapping[str, tuple[int, int]], part: str, draft: Path) -> None:
+    """Copy a part of the backup ``folder`` into ``draft``. Raises BackupError for a missing or damaged file."""
+    for name, written in files.items():
+        source, path = folder / part / name, _below(draft, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            is_intact = _copy_file(source, path) == written
+        except FileNotFoundError:
+            raise BackupError(f"{source} is missing; nothing is restored") from None
+        if not is_intact:
+            raise BackupError(f"{source} is damaged; nothing is restored")
 
 
 def _below(folder: Path, name: str) -> Path:
@@ -253,11 +280,16 @@ def _checksums(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
     """Yield name, size and CRC32C of all files of a backup, after they are on the disk."""
     _sync_tree(folder)
     for name, _ in sorted(_files_below(folder)):
-        size = crc = 0
-        with (folder / name).open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                size, crc = size + len(chunk), crc32c(chunk, crc)
-        yield name, (size, crc)
+        yield name, _checksum(folder / name)
+
+
+def _checksum(path: Path) -> tuple[int, int]:
+    """Return size and CRC32C of a file."""
+    size = crc = 0
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            size, crc = size + len(chunk), crc32c(chunk, crc)
+    return size, crc
 
 
 def _sync_tree(folder: Path) -> None:

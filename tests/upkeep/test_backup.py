@@ -246,24 +246,100 @@ def test_damaged_backup_and_used_folder_are_refused(pipe: Pipe, tmp_path: Path) 
     assert not target.exists()
 
 
-def test_restored_tables_are_on_the_disk_before_the_data_directory_appears(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, target, tables = tmp_path / "backup", tmp_path / "data" / "new", tmp_path / "elsewhere" / "tables"
+def write_backup(folder: Path) -> None:
+    """Write a backup with one file in each part."""
     files = {}
-    for name in ("data/a", "tables/b"):
-        (folder / name).parent.mkdir(parents=True)
+    for name in ("data/a", "data/b/c", "tables/d"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
         files[name] = [len(name), crc32c(name.encode())]
     manifest = {"version": "1", "made_at": 0, "pause_s": 0, "balance": {}, "files": files, "left_out": []}
     (folder / MANIFEST).write_text(json.dumps(manifest))
+
+
+def files_below(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_restored_tables_are_on_the_disk_before_the_data_directory_appears(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, target, tables = tmp_path / "backup", tmp_path / "data" / "new", tmp_path / "elsewhere" / "tables"
+    write_backup(folder)
     for place in (target, tables):
         place.parent.mkdir()
     synced: list[tuple[Path, bool, bool]] = []
     monkeypatch.setattr(OS, "sync_directory", lambda path: synced.append((path, tables.exists(), target.exists())))
     restore_backup(folder, target, tables)
     assert synced == [(tables.parent, True, False), (target.parent, True, True)]
-    assert ((target / "a").read_text(), (tables / "b").read_text()) == ("data/a", "tables/b")
+    assert files_below(target) == {"a": "data/a", "b/c": "data/b/c"}
+    assert files_below(tables) == {"d": "tables/d"}
+
+
+KILLED_RESTORES = """
+import itertools, os, shutil, sys
+from pathlib import Path
+from penstock.upkeep import backup
+folder, has_tables = Path(sys.argv[1]), bool(sys.argv[2])
+changes = [(Path, "rename"), (Path, "mkdir"), (Path, "unlink"), (shutil, "rmtree")]
+changes += [(backup.OS, "sync_directory"), (backup, "_copy_file")]
+
+def kill_before(step):
+    steps = itertools.count()
+    def counted(function):
+        return lambda *words, **options: function(*words, **options) if next(steps) != step else os.kill(os.getpid(), 9)
+    for owner, name in changes:
+        setattr(owner, name, counted(getattr(owner, name)))
+
+def restore(attempt, killed_before):
+    if not (pid := os.fork()):
+        kill_before(killed_before)
+        tables = folder.with_name(f"tables{attempt}") if has_tables else None
+        backup.restore_backup(folder, folder.with_name(f"data{attempt}"), tables)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+for attempt in itertools.count():
+    # The repetition is killed too, in the middle.
+    statuses = [restore(attempt, step) for step in (attempt, attempt // 2, None)]
+    print(*statuses)
+    if not statuses[0]:
+        break
+"""
+
+
+@pytest.mark.survives("backup", "SIGKILL")
+@pytest.mark.parametrize("elsewhere", ["", "elsewhere"], ids=["all in one folder", "tables elsewhere"])
+def test_restore_that_is_killed_at_any_step_is_repeated(elsewhere: str, tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    write_backup(folder)
+    # One process forks all attempts: where tests run, there are threads.
+    command = [sys.executable, "-c", KILLED_RESTORES, folder, elsewhere]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    statuses = [line.split() for line in process.stdout.splitlines()]
+    assert [status for *_, status in statuses] == ["0"] * len(statuses), process.stderr
+    assert [status for status, *_ in statuses] == ["-9"] * (len(statuses) - 1) + ["0"]
+    assert len(statuses) > 8
+    inside = {} if elsewhere else {"tables/d": "tables/d"}
+    for attempt in range(len(statuses)):
+        assert files_below(tmp_path / f"data{attempt}") == {"a": "data/a", "b/c": "data/b/c"} | inside
+        assert files_below(tmp_path / f"tables{attempt}") == ({"d": "tables/d"} if elsewhere else {})
+    assert not [*tmp_path.glob("*.restoring")]
+
+
+@pytest.mark.parametrize("part", ["data", "tables"])
+def test_folder_with_other_files_than_those_of_a_restore_is_refused(part: str, tmp_path: Path) -> None:
+    folder, places = tmp_path / "backup", {"data": tmp_path / "data", "tables": tmp_path / "tables"}
+    write_backup(folder)
+    restore_backup(folder, places["data"], places["tables"])
+    restore_backup(folder, places["data"], places["tables"])
+    (places[part] / "new").touch()
+    with pytest.raises(BackupError, match="is not empty"):
+        restore_backup(folder, places["data"], places["tables"])
+    # Tables that no interrupted attempt has restored may be in use, although they are those of the backup.
+    (places[part] / "new").unlink()
+    with pytest.raises(BackupError, match="tables is not empty"):
+        restore_backup(folder, tmp_path / "other", places["tables"])
 
 
 @given(json_texts("version", "made_at", "pause_s", "balance", "files", "left_out") | st.binary())
