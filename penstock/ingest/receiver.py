@@ -112,6 +112,7 @@ class Receiver:
 
             return HttpReceiver(listener, self._sock, self._publisher, readers, self._wake)
         if listener.protocol == "otlp_grpc":
+            tune("receiver of calls")  # before anything imports grpc
             from penstock.ingest.requests.otlp_grpc import OtlpGrpcReceiver
 
             return OtlpGrpcReceiver(listener, self._sock, self._publisher, readers, self._wake)
