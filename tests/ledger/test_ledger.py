@@ -398,6 +398,40 @@ def test_checkpoint_is_written_only_if_anything_is_new(log: Log, tmp_path: Path)
     assert checkpoint.read(log.directory).covered["events"].end == 6
 
 
+def append_behind(log: Log, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Append rows with losses once, behind the next snapshot of the ledger's book."""
+    snapshot = getattr(ledger._book, name)
+
+    def take_and_append() -> object:
+        pages = snapshot()
+        monkeypatch.setattr(ledger._book, name, snapshot)
+        append(log, origin=Origin("events-udp", 120, 0, 0, counts={"invalid.type": 2}))
+        return pages
+
+    monkeypatch.setattr(ledger._book, name, take_and_append)
+
+
+def test_change_during_a_checkpoint_is_written_by_the_next(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    append_behind(log, ledger, monkeypatch, "snapshot")
+    for end in (3, 6):
+        ledger.write_checkpoint()
+        assert checkpoint.read(log.directory).covered["events"].end == end
+
+
+def test_change_during_a_look_at_losses_is_in_the_next(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"])
+    append(log)
+    append_behind(log, ledger, monkeypatch, "summary")
+    assert ledger.losses() == {}
+    assert ledger.losses() == losses_of(ledger.balance().document()) != {}
+
+
 def test_event_waits_for_space_until_it_is_stored(tmp_path: Path) -> None:
     fs = CrashingFileSystem(tmp_path)
     event = {"tier": "event", "version": 0, "kind": "restart", "at": 1, "what": "receiver in", "cause": "cannot start"}

@@ -15,10 +15,11 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
+from penstock.files.file_system import OS
 from penstock.handover import writer as writing
 from penstock.handover.buffer import TopicByPosition
 from penstock.handover.drain.drain import RECEIPTS, Drain
-from penstock.handover.paths import position_file, state_file
+from penstock.handover.paths import held_file, position_file, state_file
 from penstock.handover.reader import GATHER_S, FrameGroup
 from penstock.handover.state_page import TOPIC_BY_POSITION, StatePage
 from penstock.log import Limits, Log, LogError, LogFull, OutcomeInDoubt, TopicSettings
@@ -159,6 +160,43 @@ def test_dropped_frames_are_not_corrupt(life: Life, log: Log, drained: Callable[
     assert remaining[-1] == b"last"
     assert total["accepted"] == 102
     assert (total["policy_drop.log"], total["corrupt"]) == (102 - len(remaining), 0)
+
+
+def test_stored_frame_that_a_power_failure_took_is_not_corrupt(
+    life: Life, log: Log, tmp_path: Path, drained: Callable[[], list[str]]
+) -> None:
+    publish(life, b"one")
+    drained()
+    begin, mark = life.position.position, life.position.mark
+    publish(life, b"stored", b"me too")
+    drained()
+    publish(life, b"last")
+    spoil(tmp_path / "events.logbuffer", b"stored", b"Xtored")
+    life.position.position, life.position.mark = begin, mark
+    drained()
+    assert payloads(log) == [b"one", b"stored", b"me too", b"last"]
+    assert counts(log) == {"seen": 4, "accepted": 4}
+
+
+def test_removal_of_saved_frames_is_synced_by_the_successor(
+    life: Life, tmp_path: Path, drained: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(101):
+        publish(life, b"%d" % number + b"x" * 990)
+    assert life.position.floor > 0
+    with monkeypatch.context() as killed:
+        killed.setattr(OS, "sync_directory", lambda path: None)
+        drained()
+    assert not held_file(tmp_path, LISTENER.name).exists()
+    synced, real = list[str](), os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    drained()
+    assert str(tmp_path) in synced
 
 
 @pytest.mark.parametrize(("before", "missed"), [(60, 0), (150, 0), (60, 100), (150, 100)])
