@@ -38,6 +38,9 @@ from penstock.sql.postgres.types import (
 
 _EPOCH = dt.datetime(2000, 1, 1)
 """Zero of PostgreSQL's binary dates and times."""
+_DAY_US = 24 * 3600 * 1_000_000
+_BYTE = re.compile(rb"\\(\\|[0-3][0-7]{2})")
+"""A byte of a text with escapes."""
 
 
 class BadParameter(PenstockError, ValueError):
@@ -61,10 +64,8 @@ def literal(oid: int, form: int, field: bytes | None) -> str:
         return f"CAST({text} AS {kind.duckdb})"
     if kind.element is not None:
         return text
-    if kind is BYTEA and form == TEXT_FORMAT and text.startswith("\\x"):
-        return f"unhex({quoted(text[2:])})"
     if kind is BYTEA:
-        return f"unhex({quoted(text)})" if form == BINARY_FORMAT else f"encode({quoted(text)})"
+        return f"unhex({quoted(text if form == BINARY_FORMAT else bytes_of_text(text).hex())})"
     if kind is NUMERIC:
         return _numeric_literal(text)
     return f"CAST({quoted(text)} AS {kind.duckdb})"
@@ -80,6 +81,23 @@ def _numeric_literal(text: str) -> str:
     if not isinstance(exponent, int) or len(digits) > 38 or not -38 <= exponent <= 0:
         return f"CAST({quoted(text)} AS DOUBLE)"
     return f"({number:f})"
+
+
+def bytes_of_text(text: str) -> bytes:
+    """Return the bytes of a text in hexadecimal digits or with escapes (PostgreSQL, 8.4).
+
+    Raises BadParameter.
+    """
+    try:
+        if text.startswith("\\x"):
+            return bytes.fromhex(text[2:])
+        pieces = _BYTE.split(text.encode())
+        if b"\\" in b"".join(pieces[::2]):
+            raise ValueError
+        octal = [b"\\" if escape == b"\\" else bytes([int(escape, 8)]) for escape in pieces[1::2]]
+        return b"".join(piece for pair in zip(pieces[::2], (*octal, b""), strict=True) for piece in pair)
+    except ValueError:
+        raise BadParameter(f"{text[:40]!r} is not bytea") from None
 
 
 def quoted(text: str) -> str:
@@ -148,7 +166,11 @@ def _text_of_numbers(kind: PgType, numbers: Sequence[Any]) -> str:
             case "timestamptz":
                 return (_EPOCH + dt.timedelta(microseconds=numbers[0])).isoformat(" ") + "+00"
             case "time":
-                return (_EPOCH + dt.timedelta(microseconds=numbers[0])).time().isoformat()
+                if not 0 <= numbers[0] <= _DAY_US:
+                    raise BadParameter("a time is between 00:00:00 and 24:00:00")
+                # The end of a day is another time than its beginning.
+                clock = (_EPOCH + dt.timedelta(microseconds=numbers[0])).time().isoformat()
+                return "24:00:00" if numbers[0] == _DAY_US else clock
             case "interval":
                 return f"{numbers[2]} months {numbers[1]} days {numbers[0]} microseconds"
     except OverflowError:
@@ -166,6 +188,8 @@ def _text_of_numeric(field: bytes) -> str:
     # Limit: PostgreSQL allows 131,072 digits before the point, and a decimal of DuckDB has at most 38.
     if not -20 <= weight <= 20 or count > 20 or scale > 80:
         raise BadParameter("a numeric has more than 38 digits")
+    if any(group >= NUMERIC_BASE for group in groups):
+        raise BadParameter("a group of digits of a numeric is at most 9999")
     number = 0
     for group in groups:
         number = number * NUMERIC_BASE + group

@@ -52,7 +52,10 @@ def expression(column: Column, reference: str, duckdb_type: str, form: int) -> s
     kind = column.kind
     if kind is JSON:
         return f"CAST({'' if duckdb_type == 'JSON' else 'to_json'}({reference}) AS VARCHAR)"
-    if kind is not NUMERIC and duckdb_type != kind.duckdb:
+    if kind.element is NUMERIC:
+        # As texts: a common type of all decimals would round some of them.
+        reference = f"CAST({reference} AS VARCHAR[])"
+    elif kind is not NUMERIC and duckdb_type != kind.duckdb:
         reference = f"CAST({reference} AS {kind.duckdb})"
     if form == BINARY_FORMAT:
         return _BINARY_EXPRESSIONS.get(kind.oid, "{}").format(reference)

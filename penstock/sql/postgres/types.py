@@ -103,7 +103,8 @@ def column(name: str, duckdb_type: str) -> Column:
         return Column(name, NUMERIC, (int(match[1]) << 16 | int(match[2])) + 4)
     if duckdb_type.startswith("ENUM("):
         return Column(name, TEXT)
-    element = _BY_DUCKDB.get(_ARRAY_END.sub("", duckdb_type))
+    element_type = _ARRAY_END.sub("", duckdb_type)
+    element = NUMERIC if _DECIMAL.fullmatch(element_type) else _BY_DUCKDB.get(element_type)
     if element is not None and element is not JSON and duckdb_type.endswith("]"):
         return Column(name, element.array)
     return Column(name, JSON)

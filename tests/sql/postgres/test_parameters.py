@@ -23,6 +23,7 @@ from penstock.sql.postgres.types import (
     NUMERIC,
     TEXT,
     TEXT_FORMAT,
+    TIME,
     TIMESTAMP,
 )
 
@@ -55,6 +56,7 @@ def test_any_parameter_is_one_literal_or_refused(oid: int, form: int, parameter:
         (INT8.oid, TEXT_FORMAT, b"12", 12),
         (FLOAT8.oid, BINARY_FORMAT, struct.pack("!d", 0.1), 0.1),
         (BYTEA.oid, TEXT_FORMAT, b"\\x00ff", b"\x00\xff"),
+        (BYTEA.oid, TEXT_FORMAT, b"a\\\\b\\000\\377", b"a\\b\x00\xff"),
         (BYTEA.oid, BINARY_FORMAT, b"'\0", b"'\0"),
         (NUMERIC.oid, TEXT_FORMAT, b"-1.50", Decimal("-1.50")),
         (NUMERIC.oid, TEXT_FORMAT, b"1e200", 1e200),
@@ -103,3 +105,15 @@ def test_array_is_read_as_it_is_written(elements: list[str | None]) -> None:
 def test_any_text_is_an_array_or_refused(text: str) -> None:
     with contextlib.suppress(BadParameter):
         split_array("{" + text + "}")
+
+
+def test_end_of_a_day_is_not_its_beginning() -> None:
+    assert literal(TIME.oid, BINARY_FORMAT, struct.pack("!q", 24 * 3600 * 1_000_000)) == "CAST('24:00:00' AS TIME)"
+    with pytest.raises(BadParameter, match="between 00:00:00 and 24:00:00"):
+        literal(TIME.oid, BINARY_FORMAT, struct.pack("!q", -1))
+
+
+def test_group_of_digits_of_a_numeric_is_checked() -> None:
+    """cockroachdb/cockroach#169086."""
+    with pytest.raises(BadParameter, match="9999"):
+        literal(NUMERIC.oid, BINARY_FORMAT, struct.pack("!HhHHH", 1, 0, 0, 0, 12_345))

@@ -469,5 +469,6 @@ def open_database(connection: duckdb.DuckDBPyConnection) -> None:
         f"ATTACH ':memory:' AS {DATABASE}",
         *(f"CREATE SCHEMA {DATABASE}.{schema}" for schema in (SCHEMA, SYSTEM_SCHEMA, INFORMATION_SCHEMA)),
         f"SET search_path = '{DATABASE}.{SCHEMA},{DATABASE}.{SYSTEM_SCHEMA}'",
+        "SET default_null_order = 'postgres'",
     ):
         connection.execute(statement)

@@ -14,7 +14,9 @@ from itertools import pairwise
 
 from penstock.sql.postgres.parameters import BadParameter, quoted
 from penstock.sql.postgres.statements.arrays import ARRAY_TABLES, array_literal, array_table, json_path
+from penstock.sql.postgres.statements.casts import casts
 from penstock.sql.postgres.statements.parentheses import argument_commas, closing_parentheses, commas_of_clauses
+from penstock.sql.postgres.statements.patterns import ESCAPE_CLAUSE, escaped_patterns
 from penstock.sql.postgres.statements.query_functions import FORMATTED, duckdb_format
 from penstock.sql.postgres.statements.statement import BLANK, Statement
 from penstock.sql.postgres.statements.tokens import Token
@@ -81,8 +83,12 @@ def translate(
     pieces: list[tuple[str, int]] = []
     tokens = _with_literals(statement.tokens, literals)
     significant = [index for index, token in enumerate(tokens) if token.kind not in BLANK]
-    replaced = dict(_replacements([tokens[index] for index in significant], object_number, information_schema))
+    words = [tokens[index] for index in significant]
+    closing = closing_parentheses(words)
+    replaced = dict(_replacements(words, closing, object_number, information_schema))
     by_index = {significant[number]: text for number, text in replaced.items()}
+    for number in escaped_patterns(words, closing):
+        by_index[significant[number]] = replaced.get(number, words[number].text) + ESCAPE_CLAUSE
     starts, sources, length = [], [], 0
     for index, token in enumerate(tokens):
         text = by_index.get(index, token.text)
@@ -112,12 +118,13 @@ def _with_literals(tokens: Sequence[Token], literals: Sequence[str]) -> list[Tok
 
 def _replacements(
     tokens: Sequence[Token],
+    closing: Mapping[int, int],
     object_number: Callable[[str, str], int | None],
     information_schema: frozenset[str],
 ) -> Iterator[tuple[int, str]]:
     """Yield the index of each token that DuckDB writes in another way, and its text."""
     removed: set[int] = set()
-    closing, (table_commas, column_commas) = closing_parentheses(tokens), commas_of_clauses(tokens)
+    table_commas, column_commas = commas_of_clauses(tokens)
     blank = Token("sign", "", 0)
 
     def follow(index: int) -> tuple[int, Token]:
@@ -211,6 +218,7 @@ def _replacements(
             removed |= {third_index, follow(third_index)[0], closing[second_index] - 1}
         elif token.is_word("any", "all") and second.text == "(" and (elements := array_literal(third)):
             yield third_index, elements
+    yield from casts(tokens, closing)
     yield from _grouped_by_column([index for index in range(len(tokens)) if index not in removed], tokens)
     for index in removed:
         yield index, ""

@@ -1,0 +1,88 @@
+"""Casts to types that DuckDB has under the same name with other values: numeric, float and bytea.
+
+DuckDB accepts them without an error, and rounds or changes the values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+
+from penstock.sql.postgres.parameters import BadParameter, bytes_of_text, quoted
+from penstock.sql.postgres.statements.tokens import Token
+
+MAX_DIGITS = 38
+"""Digits of a decimal of DuckDB."""
+_ANY_NUMERIC = "DECIMAL(38,12)"
+"""A numeric without a precision, which has any number of digits in PostgreSQL and is ``DECIMAL(18,3)`` in DuckDB."""
+_NUMERIC_NAMES = ("numeric", "decimal", "dec")
+_DOUBLED_BACKSLASH = re.compile(r"[eE]'((?:[^\\']|\\\\)*)'")
+"""A text with escapes that has no other one than ``\\\\``, as clients write bytes."""
+_END = Token("sign", "", 0)
+
+
+def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+    """Yield the index of each token of a cast that DuckDB writes in another way, and its text."""
+    opening = {closed: opened for opened, closed in closing.items()}
+    for index, token in enumerate(tokens):
+        if not (token.is_word(*_NUMERIC_NAMES, "float") or token.identifier == "bytea"):
+            continue
+        before, behind = _token(tokens, index - 1), _token(tokens, index + 1)
+        if token.identifier == "bytea" and behind.kind == "text":
+            yield from _bytes_literal(tokens, index + 1)
+            continue
+        is_bare = behind.text != "("
+        end = index + 1 if is_bare else closing.get(index + 1, index) + 1
+        opened = opening.get(end, 0)
+        is_call = before.is_word("as") and opened > 0 and tokens[opened - 1].is_word("cast", "try_cast")
+        if before.kind != "cast" and not is_call:
+            continue
+        begin = opened + 1 if is_call else index - 2
+        operand = tokens[begin] if begin >= 0 and (not is_call or begin + 2 == index) else _END
+        if token.is_word("float"):
+            if is_bare:
+                yield index, "DOUBLE"
+        elif token.identifier == "bytea":
+            yield from _bytes_literal(tokens, begin) if operand.kind == "text" else ()
+        elif operand.kind in ("number", "literal", "text") and (exact := _exact_type(operand)):
+            if is_bare:
+                yield index, exact
+        elif behind.text != "[":
+            # By way of a text, which has the digits that clients see: DuckDB multiplies a double by a power of ten.
+            numeric = _ANY_NUMERIC if is_bare else token.text
+            if is_call:
+                yield opened, "(("
+                yield index - 1, ")::VARCHAR AS"
+            yield index, numeric if is_call else f"VARCHAR::{numeric}"
+        elif is_bare:
+            yield index, _ANY_NUMERIC
+
+
+def _token(tokens: Sequence[Token], index: int) -> Token:
+    return tokens[index] if 0 <= index < len(tokens) else _END
+
+
+def _exact_type(operand: Token) -> str | None:
+    """Return the type that has all digits of a literal; None for what is no number."""
+    try:
+        number = Decimal(operand.content or operand.text.strip(" ()"))
+    except InvalidOperation:
+        return None
+    _, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int):
+        return None
+    scale = max(-exponent, 0)
+    width = max(len(digits) + max(exponent, 0), scale, 1)
+    return f"DECIMAL({width},{scale})" if width <= MAX_DIGITS else None
+
+
+def _bytes_literal(tokens: Sequence[Token], index: int) -> Iterator[tuple[int, str]]:
+    """Yield a literal of bytes as DuckDB reads it, with ``\\x`` at each byte."""
+    match = _DOUBLED_BACKSLASH.fullmatch(tokens[index].text)
+    content = match[1].replace("\\\\", "\\") if match else tokens[index].content
+    if content is not None and "\\" in content:
+        try:
+            yield index, quoted("".join(f"\\x{byte:02x}" for byte in bytes_of_text(content)))
+        except BadParameter:
+            return

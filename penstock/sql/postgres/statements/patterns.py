@@ -1,0 +1,86 @@
+"""Patterns of LIKE in which a backslash is the escape: DuckDB has no escape unless the statement sets one, so that a
+filter of a client for ``a\\_b`` would find no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from penstock.sql.postgres.statements.parentheses import MAX_CALL_TOKENS
+from penstock.sql.postgres.statements.tokens import Token
+
+ESCAPE_CLAUSE = r" ESCAPE '\'"
+"""Text that follows a pattern of ``escaped_patterns``."""
+_OPERANDS = ("text", "literal", "number", "parameter")
+_OPERATORS = frozenset("|+-*/%>")
+"""Signs of operators that bind tighter than LIKE; ``>`` ends the arrow of JSON."""
+_END = Token("sign", "", 0)
+
+
+def escaped_patterns(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[int]:
+    """Yield the index of the last token of each pattern of LIKE in which a backslash is the escape.
+
+    PostgreSQL has this escape unless the statement sets one, and DuckDB has none. Patterns without a backslash are left
+    to DuckDB, which finds a prefix by statistics then.
+    """
+    for index, token in enumerate(tokens):
+        if not token.is_word("like", "ilike"):
+            continue
+        begin = index + 1
+        end = _end_of_pattern(tokens, begin, closing)
+        if end is None or _token(tokens, end).is_word("escape"):
+            continue
+        # Limit: a long pattern is escaped without a look at its tokens, as patterns may be nested.
+        pattern = tokens[begin:end] if end - begin <= MAX_CALL_TOKENS else ()
+        if not pattern or any(_may_have_backslash(pattern, number) for number in range(len(pattern))):
+            yield end - 1
+
+
+def _token(tokens: Sequence[Token], index: int) -> Token:
+    return tokens[index] if index < len(tokens) else _END
+
+
+def _may_have_backslash(pattern: Sequence[Token], number: int) -> bool:
+    """Report whether a token is a text with a backslash, or a column."""
+    token = pattern[number]
+    if token.kind in ("text", "literal"):
+        return "\\" in token.text
+    is_type = number > 0 and pattern[number - 1].kind == "cast"
+    return bool(token.identifier) and not is_type and _token(pattern, number + 1).text != "("
+
+
+def _end_of_pattern(tokens: Sequence[Token], begin: int, closing: Mapping[int, int]) -> int | None:
+    """Return the index behind a pattern; None for what is no pattern, or too unusual to find its end."""
+    index = _end_of_operand(tokens, begin, closing)
+    while index is not None:
+        operator = index
+        while _token(tokens, index).text in _OPERATORS:
+            index += 1
+        if index == operator:
+            return index
+        index = _end_of_operand(tokens, index, closing)
+    return None
+
+
+def _end_of_operand(tokens: Sequence[Token], index: int, closing: Mapping[int, int]) -> int | None:
+    token = _token(tokens, index)
+    if token.is_word("any", "all", "some", "case", "array", "not"):
+        return None
+    if token.text == "(" or token.kind in _OPERANDS:
+        end = closing.get(index) if token.text == "(" else index
+        if end is None:
+            return None
+        index = end + 1
+    elif token.identifier:
+        index += 1
+        while _token(tokens, index).text == "." and _token(tokens, index + 1).identifier:
+            index += 2
+        if _token(tokens, index).text == "(":
+            if index not in closing:
+                return None
+            index = closing[index] + 1
+    else:
+        return None
+    while _token(tokens, index).kind == "cast" and _token(tokens, index + 1).identifier:
+        index += 2
+    return index
