@@ -20,6 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
+from kio.schema.errors import ErrorCode
 
 from penstock.counts import Name
 from penstock.errors import PenstockError
@@ -27,10 +28,13 @@ from penstock.log import LogClosed, Topic
 from penstock.log.store.segment import Segment
 from penstock.records import body
 from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE
+from penstock.server.kafka.schema.messages import Api
 from penstock.server.metrics.topic_metrics import refused_batches_family
 from penstock.slogd.errors import Damaged, Stopping
 from penstock.testing import wait_until
 from tests.log.log_helpers import flip
+from tests.server.kafka.schema.test_messages import request
+from tests.server.kafka.test_limits import answer_of, connected, framed
 from tests.server.running import Running
 
 DEADLINE = 30.0
@@ -397,3 +401,15 @@ def test_timestamps_come_from_the_log_without_create_time(endpoint: Running) -> 
     kind, millis = reports[0].timestamp()
     assert kind == TIMESTAMP_LOG_APPEND_TIME
     assert abs(millis - time.time() * 1000) < 60_000
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("missing", 0), ("t", 1)])
+def test_error_of_a_fetch_comes_with_empty_records(endpoint: Running, topic: str, partition: int) -> None:
+    """estuary/flow#1693: librdkafka refused an answer with null, and asked again a thousand times in a second."""
+    endpoint.log.topic("t", create=True)
+    wanted = {"partition": partition, "fetch_offset": 0, "partition_max_bytes": 1000}
+    with connected(endpoint) as sock:
+        topics = [{"topic": topic, "partitions": [wanted]}]
+        sock.sendall(framed(request(Api.FETCH, 11, topics=topics, replica_id=-1, max_bytes=1000)))
+        ((answer,),) = (answered.partitions for answered in answer_of(sock, Api.FETCH, 11).responses)
+    assert (answer.error_code, answer.records) == (ErrorCode.unknown_topic_or_partition, b"")

@@ -114,7 +114,8 @@ class Fetching:
         return {"partition_index": 0, **_partition_fields(page.start, end, page.records)}
 
     def _read_partition(self, caller: Principal, name: str, partition: Any, max_bytes: int) -> Values:
-        fields = {"partition_index": partition.partition, "high_watermark": -1}
+        # Not null, which librdkafka refuses together with the error, and asks again at once.
+        fields = {"partition_index": partition.partition, "high_watermark": -1, "records": b""}
 
         def read_fields() -> Values:
             return self._read(self._api.topics.readable(name, caller), partition.fetch_offset, max_bytes)
