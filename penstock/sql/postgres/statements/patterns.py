@@ -1,11 +1,14 @@
-"""Patterns of LIKE in which a backslash is the escape: DuckDB has no escape unless the statement sets one, so that a
-filter of a client for ``a\\_b`` would find no rows.
+"""Patterns of LIKE and SIMILAR TO, which DuckDB reads in another way without an error.
+
+Invariant: a pattern finds the rows that it finds in PostgreSQL, or the statement is refused. DuckDB has no escape in a
+pattern of LIKE unless the statement sets one, and a pattern of SIMILAR TO is a regular expression for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from penstock.sql.postgres.parameters import BadParameter, quoted
 from penstock.sql.postgres.statements.parentheses import MAX_CALL_TOKENS
 from penstock.sql.postgres.statements.tokens import Token
 
@@ -84,3 +87,30 @@ def _end_of_operand(tokens: Sequence[Token], index: int, closing: Mapping[int, i
     while _token(tokens, index).kind == "cast" and _token(tokens, index + 1).identifier:
         index += 2
     return index
+
+
+def similar_patterns(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+    """Yield the index of each pattern of SIMILAR TO, and its regular expression.
+
+    Raises BadParameter for a pattern that is no plain text, or has an escape of its own.
+    """
+    for index, token in enumerate(tokens):
+        if token.is_word("similar") and _token(tokens, index + 1).is_word("to"):
+            content = _token(tokens, index + 2).content
+            if content is None or _token(tokens, index + 3).is_word("escape"):
+                raise BadParameter("the pattern of SIMILAR TO must be a text literal without an ESCAPE clause")
+            yield index + 2, quoted(_regular_expression(content))
+
+
+def _regular_expression(pattern: str) -> str:
+    pieces, is_class, is_escaped = ["(?s)"], False, False
+    for char in pattern:
+        if is_escaped:
+            pieces.append(char if char.isalnum() else f"\\{char}")
+        elif is_class or char not in "%_.^$\\":
+            pieces.append(char)
+        elif char != "\\":
+            pieces.append({"%": ".*", "_": "."}.get(char, f"\\{char}"))
+        is_class = not is_escaped and (char == "[" or (is_class and char != "]"))
+        is_escaped = not is_escaped and not is_class and char == "\\"
+    return "".join(pieces)

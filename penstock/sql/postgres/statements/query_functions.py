@@ -7,6 +7,9 @@ Patterns for Date/Time Formatting"), before the functions are made.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from penstock.sql.postgres.statements.tokens import Token
 
 FORMATTED = {"to_char": "time_text", "to_timestamp": "time_of_text", "to_date": "date_of_text"}
 """Functions whose last argument is a format, and their names for one of ``strftime``."""
@@ -40,6 +43,11 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
     "date_bin": [("i, a, o", "time_bucket(CAST(i AS INTERVAL), a, o)")],
     "json_typeof": _TYPE_OF_JSON,
     "jsonb_typeof": _TYPE_OF_JSON,
+    "to_hex": [("a", "lower(system.main.to_hex(a))")],
+    "array_length": [
+        ("a", "system.main.array_length(a)"),
+        ("a, d", "nullif(system.main.array_length(a, d), 0)"),
+    ],
     "clock_timestamp": [("", "now()")],
     "statement_timestamp": [("", "now()")],
     "encode": [
@@ -109,6 +117,23 @@ _LACKING = (
 """Patterns of PostgreSQL that ``strftime`` has no code for, and names in another case than in ``_NAMES``."""
 _ALL = sorted({*_NUMBERS, *(f"FM{name}" for name in (*_NUMBERS, "Month", "Day")), *_LACKING}, key=len, reverse=True)
 _PIECE = re.compile('"([^"]*)"|' + "|".join(map(re.escape, _ALL)) + "|%", re.IGNORECASE)
+
+_SECONDS = ("second", "seconds", "sec", "secs", "s")
+
+
+def fractional_seconds(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+    """Yield the index of each token that gives seconds their fraction, which DuckDB cuts off, and its text.
+
+    These are ``extract(second FROM x)`` and ``date_part('second', x)``, whose type is double in PostgreSQL.
+    """
+    for index in range(len(tokens) - 3):
+        field = tokens[index + 2]
+        is_extract = tokens[index].is_word("extract") and field.is_word(*_SECONDS) and tokens[index + 3].is_word("from")
+        is_part = tokens[index].is_word("date_part") and (field.content or "").lower() in _SECONDS
+        if (is_extract or is_part) and index + 1 in closing:
+            yield index, f"({tokens[index].text}"
+            yield index + 2, "microseconds" if is_extract else "'microseconds'"
+            yield closing[index + 1], ") * 0.000001)" if is_extract else ") / 1000000.0)"
 
 
 def duckdb_format(text: str) -> str | None:

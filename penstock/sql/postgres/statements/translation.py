@@ -16,8 +16,8 @@ from penstock.sql.postgres.parameters import BadParameter, quoted
 from penstock.sql.postgres.statements.arrays import ARRAY_TABLES, array_literal, array_table, json_path
 from penstock.sql.postgres.statements.casts import casts
 from penstock.sql.postgres.statements.parentheses import argument_commas, closing_parentheses, commas_of_clauses
-from penstock.sql.postgres.statements.patterns import ESCAPE_CLAUSE, escaped_patterns
-from penstock.sql.postgres.statements.query_functions import FORMATTED, duckdb_format
+from penstock.sql.postgres.statements.patterns import ESCAPE_CLAUSE, escaped_patterns, similar_patterns
+from penstock.sql.postgres.statements.query_functions import FORMATTED, duckdb_format, fractional_seconds
 from penstock.sql.postgres.statements.statement import BLANK, Statement
 from penstock.sql.postgres.statements.tokens import Token
 
@@ -219,6 +219,8 @@ def _replacements(
         elif token.is_word("any", "all") and second.text == "(" and (elements := array_literal(third)):
             yield third_index, elements
     yield from casts(tokens, closing)
+    yield from similar_patterns(tokens)
+    yield from fractional_seconds(tokens, closing)
     yield from _grouped_by_column([index for index in range(len(tokens)) if index not in removed], tokens)
     for index in removed:
         yield index, ""

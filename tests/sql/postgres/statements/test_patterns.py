@@ -1,0 +1,59 @@
+"""Patterns of LIKE and SIMILAR TO as DuckDB reads them; what they find is compared in ``test_seen_elsewhere``."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from penstock.sql.postgres.parameters import BadParameter
+from penstock.sql.postgres.statements.statement import split
+from penstock.sql.postgres.statements.translation import translate
+
+
+def translated(text: str) -> str:
+    (statement,) = split(text)
+    return translate(statement).text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "behind"),
+    [
+        (r"'a\_b'", ""),
+        (r"'a\_b'", " and true"),
+        (r"'%' || upper('a\_b') || '%'", " = true"),
+        (r"(select 'a\_b')", ", 1"),
+        (r"'a\_b'::text", " group by 1"),
+        ("t.p", " or x"),
+        ("null", ""),
+    ],
+)
+def test_backslash_is_the_escape_of_a_pattern(pattern: str, behind: str) -> None:
+    text = f"select x not like {pattern}"
+    assert translated(text + behind) == rf"{text} ESCAPE '\'{behind}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x like 'a%'", "x like 'a' || '%'", r"x like 'a\_b' escape '!'", "x like lower('A')", "x like any(y)", "x like"],
+)
+def test_pattern_without_an_own_escape_is_left_as_it_is(text: str) -> None:
+    assert translated(f"select {text}") == f"select {text}"
+
+
+def test_pattern_of_similar_to_is_a_regular_expression() -> None:
+    assert translated(r"select x similar to 'a.%_\%[%_](b|c)'") == r"select x similar to '(?s)a\..*.\%[%_](b|c)'"
+
+
+@pytest.mark.parametrize("pattern", ["y", "'a' escape '!'", "lower('A')"])
+def test_pattern_of_similar_to_that_is_no_plain_text_is_refused(pattern: str) -> None:
+    with pytest.raises(BadParameter, match="SIMILAR TO"):
+        translated(f"select x similar to {pattern.replace('lower', 'E')}")
+
+
+@pytest.mark.parametrize("piece", ["a like ", "a like b(", "a like a || ", "a like (", "similar "])
+def test_many_patterns_take_time_that_grows_with_their_number(piece: str) -> None:
+    """Ten times the expected second."""
+    begin_s = time.process_time()
+    assert translated("select " + piece * 20_000)
+    assert time.process_time() - begin_s < 10
