@@ -30,9 +30,10 @@ soak: setup
 mutants: setup
 	$(BIN)/python -m tests.mutants $(ROOMS)
 
-# A seed is one run; FIRST=N begins with seed N. A failing seed is shrunk and printed as a test. LANDING=1: the landing.
+# A seed is one run; FIRST=N begins with seed N. A failing seed is shrunk and printed as a test. LANDING=1: the landing;
+# FORWARDING=1: with forwarders.
 simulate: setup
-	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),100) --first $(or $(FIRST),0) $(if $(LANDING),--landing)
+	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),100) --first $(or $(FIRST),0) $(if $(LANDING),--landing) $(if $(FORWARDING),--forwarding)
 
 check: setup
 	$(BIN)/ruff check .

@@ -74,6 +74,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="Number of processes.")
     parser.add_argument("--trace", action="store_true", help="Print the trace and its hash of each seed.")
     parser.add_argument("--landing", action="store_true", help="Simulate the landing instead of the pipe before it.")
+    parser.add_argument("--forwarding", action="store_true", help="Add a forwarder to each listener.")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     run: tuple[Simulate, int, int] = simulate, STEPS, MESSAGES
@@ -82,6 +83,11 @@ def main() -> int:
         from penstock.testing.simulation.landing.run import LANDING_MESSAGES, LANDING_STEPS, simulate_landing
 
         run = simulate_landing, LANDING_STEPS, LANDING_MESSAGES
+    elif options.forwarding:
+        # Imported late: it prepares its process for a forwarder.
+        from penstock.testing.simulation.forwarding import simulate_forwarding
+
+        run = simulate_forwarding, STEPS, MESSAGES
     seeds = range(options.first, options.first + options.seeds)
     if options.trace:
         for seed in seeds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -42,16 +43,23 @@ class _Life:
 
 
 class Receiver:
-    """The lives of a listener's receiver, each after the last. ``answers``: its senders wait for the log."""
+    """The lives of a listener's receiver, each after the last. ``answers``: its senders wait for the log.
 
-    def __init__(self, machine: Machine, name: str, topic: str, answers: bool) -> None:
+    ``handlers`` are configured behind the log.
+    """
+
+    def __init__(
+        self, machine: Machine, name: str, topic: str, answers: bool, handlers: Sequence[dict[str, str]] = ()
+    ) -> None:
         self.name, self.topic, self.answers = name, topic, answers
         self._machine = machine
-        handler = {"type": "log", "topic": topic, "overflow": "block" if answers else "drop"}
+        log = {"type": "log", "topic": topic, "overflow": "block" if answers else "drop"}
         self._config = ListenerConfig.model_validate(
-            {"name": name, "protocol": "tcp" if answers else "udp", "handlers": [handler]}
+            {"name": name, "protocol": "tcp" if answers else "udp", "handlers": [log, *handlers]}
         )
         self.published = Published(name)
+        self.written: Counter[bytes] = Counter()
+        """Copies of each message in complete frames."""
         self._life: _Life | None = None
         self.life = 0
 
@@ -91,6 +99,7 @@ class Receiver:
         self._life.writer.publish(body(list(payloads)), Counts({Name.SEEN: count, Name.ACCEPTED: count}), 0)
         published.uncertain -= count
         published.complete += count
+        self.written.update(payloads)
         self._life.waits.expect(begin, answer)
 
     def step(self) -> None:
@@ -106,12 +115,18 @@ class Receiver:
         """Report whether nothing waits for the log."""
         if self._life is None or self._life.writer.owes:
             return False
-        folder, position = self._machine.buffers.folder, self._life.readers[0].position
-        if position.was_advanced and held_file(folder, self.name).exists():
+        if self._life.readers[0].position.was_advanced and held_file(self._machine.buffers.folder, self.name).exists():
             return False
+        return self.has_read_all(0)
+
+    def has_read_all(self, reader: int) -> bool:
+        """Report whether the log (0), or another handler by its number, has read all frames."""
+        if self._life is None:
+            return False
+        position = self._life.readers[reader].position.position
         # A power cut may take the last frames: the reader then waits before the place where the writer continues.
-        is_at_end = position.position >= self._life.writer.position
-        return is_at_end or not any(frames_in_file(buffer_file(folder, self.name), position.position))
+        path = buffer_file(self._machine.buffers.folder, self.name)
+        return position >= self._life.writer.position or not any(frames_in_file(path, position))
 
     def die(self) -> None:
         """End as by SIGKILL."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.files.file_system import OS, map_file
+from penstock.handover.paths import LOG
 from penstock.ledger.book.book_from_topics import TOPIC as LEDGER_TOPIC
 from penstock.ledger.rebuild import differences, rebuild_balance
 from penstock.log import CorruptBatch, Gap, LogError, TopicReader, TopicSettings
@@ -58,7 +59,7 @@ def simulate(
 ) -> Outcome:
     """Run a seed and return its outcome; ``faults`` selects faults by number. Files are in memory if possible."""
     with run_folder() as folder:
-        run = _Run(seed, folder, steps, messages, draw_faults(seed, steps, faults))
+        run = Run(seed, folder, steps, messages, draw_faults(seed, steps, faults))
         with run.machine.running():
             run.execute()
         return run.outcome
@@ -95,7 +96,9 @@ def _rest_of_topic(directory: Path) -> tuple[int, set[bytes]]:
     return end, stored
 
 
-class _Run:
+class Run:
+    """A run, with its processes and the model of what was promised."""
+
     def __init__(self, seed: int, folder: Path, steps: int, messages: int, faults: list[Fault]) -> None:
         self.outcome = Outcome(seed, faults=faults)
         self._steps, self._step = steps, 0
@@ -107,7 +110,7 @@ class _Run:
         self._flipped_rows: tuple[SegmentFiles, dict[int, bytes]] | None = None
         self._is_nested = self._is_quiet = self._has_lies = False
         self._promises = Promises(frozenset([EXPIRING]), frozenset(["lines"]))
-        self._receivers = [Receiver(machine, "tcp", "lines", True), Receiver(machine, "udp", "datagrams", False)]
+        self._receivers = self.make_receivers()
         self._daemon = Daemon(machine, [receiver.name for receiver in self._receivers], DEFAULTS, OVERRIDES)
         self._world = World(machine, self._daemon, self._promises, self._record)
         self._senders = self._make_senders(seed, messages)
@@ -116,6 +119,10 @@ class _Run:
         self._cursors = [CursorReader(self._world, self._dice, topic) for topic in ("orders", EXPIRING)]
         self._lander = Lander(self._world, ["orders", EXPIRING, "lines"])
         machine.files.interrupt = self._interrupt
+
+    def make_receivers(self) -> list[Receiver]:
+        """Return the receiver that lets senders wait, and the one that drops."""
+        return [Receiver(self.machine, "tcp", "lines", True), Receiver(self.machine, "udp", "datagrams", False)]
 
     def _make_senders(self, seed: int, messages: int) -> list[Sender]:
         def dice(name: str) -> random.Random:
@@ -498,7 +505,7 @@ class _Run:
 
     def _check_listeners(self) -> None:
         topics = self._daemon.log.names()
-        routes = {route.source: route for route in self._daemon.ledger.balance().routes}
+        routes = {route.source: route for route in self._daemon.ledger.balance().routes if route.handler == LOG}
         for receiver in self._receivers:
             reader = TopicReader(self.machine.topics / receiver.topic)
             # A batch that a power cut tore is a gap; its frames may be stored again behind it.

@@ -1,0 +1,73 @@
+"""The simulated pipe with forwarders keeps its promises for each seed, and notices bugs that are put back."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.counts import Counts, Origin
+from penstock.handover import writer
+from penstock.handover.missed_frames import MissedCounts, missed_counts
+from penstock.handover.positions.accounts import Account
+from penstock.sinks.forwarder import Forwarder
+from penstock.sinks.handler import Delivered
+from penstock.testing.simulation.forwarding import simulate_forwarding
+from tests.testing.simulation.simulation_checks import (
+    Bug,
+    check_promises,
+    check_same_trace,
+    check_that_bug_is_noticed,
+)
+
+
+def deliver_before_the_account(patch: pytest.MonkeyPatch) -> None:
+    """Deliver frames that the account does not have: its successor delivers and counts them again."""
+
+    def keep_in_memory(self: Forwarder, account: Account) -> None:
+        self._account = account.retry()
+
+    patch.setattr(Forwarder, "_begin_attempt", keep_in_memory)
+
+
+def forget_dropped_frames_of_forwarders(patch: pytest.MonkeyPatch) -> None:
+    """Move forwarders past frames, and count none of their messages."""
+
+    def counts_of_log(frames: object, handler: object, *more: object) -> MissedCounts:
+        missed = missed_counts(frames, handler, *more)  # type: ignore[arg-type]
+        return missed if handler.name == "log" else MissedCounts(Counts(), missed.mark, [])  # type: ignore[attr-defined]
+
+    patch.setattr(writer, "missed_counts", counts_of_log)
+
+
+def count_refused_messages_as_delivered(patch: pytest.MonkeyPatch) -> None:
+    """Count a batch as delivered that its destination has refused."""
+
+    def deliver(self: Forwarder, batch: pa.RecordBatch, origin: Origin) -> Delivered:
+        try:
+            return self._handler.deliver(batch, origin)
+        except OSError:
+            return Delivered(batch.num_rows)
+
+    patch.setattr(Forwarder, "_deliver", deliver)
+
+
+BUGS: dict[Bug, int] = {
+    deliver_before_the_account: 3,
+    forget_dropped_frames_of_forwarders: 1,
+    count_refused_messages_as_delivered: 0,
+}
+"""A seed that notices each bug."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_run_with_forwarders_keeps_every_promise(seed: int) -> None:
+    check_promises(simulate_forwarding, seed=seed)
+
+
+def test_seed_gives_the_same_trace_in_every_process() -> None:
+    check_same_trace("--forwarding")
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_simulation_notices_a_bug_of_forwarders_that_is_put_back(bug: Bug) -> None:
+    check_that_bug_is_noticed(simulate_forwarding, bug, BUGS[bug])
