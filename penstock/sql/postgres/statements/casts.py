@@ -1,6 +1,6 @@
-"""Casts to types that DuckDB has under the same name with other values: numeric, float and bytea.
+"""Casts and literals that DuckDB reads as other values, without an error.
 
-DuckDB accepts them without an error, and rounds or changes the values.
+These are casts to numeric, float and bytea, texts with escapes of Unicode, and integers in other bases than ten.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _ANY_NUMERIC = "DECIMAL(38,12)"
 _NUMERIC_NAMES = ("numeric", "decimal", "dec")
 _DOUBLED_BACKSLASH = re.compile(r"[eE]'((?:[^\\']|\\\\)*)'")
 """A text with escapes that has no other one than ``\\\\``, as clients write bytes."""
+_UNICODE_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _END = Token("sign", "", 0)
 
 
@@ -86,3 +87,31 @@ def _bytes_literal(tokens: Sequence[Token], index: int) -> Iterator[tuple[int, s
             yield index, quoted("".join(f"\\x{byte:02x}" for byte in bytes_of_text(content)))
         except BadParameter:
             return
+
+
+def literals_of_postgresql(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+    """Yield the index of each literal that DuckDB misreads, and its text.
+
+    ``E'\\u00e4'`` is ``u00e4`` for DuckDB, and ``0x1F`` is 0 with the name ``x1F``.
+    """
+    for index, token in enumerate(tokens):
+        if token.kind == "number" and token.text[:2].lower() in ("0x", "0o", "0b"):
+            try:
+                yield index, str(int(token.text, 0))
+            except ValueError:
+                raise BadParameter(f"{token.text[:40]} is not an integer") from None
+        elif token.kind == "text" and token.text[0] in "eE" and "\\u" in token.text.lower():
+            yield index, _UNICODE_ESCAPE.sub(_character, token.text)
+
+
+def _character(escape: re.Match[str]) -> str:
+    code = int(escape[1] or escape[2] or "0", 16)
+    if not code:
+        # Another escape, which DuckDB reads. Both characters are taken, so that a doubled backslash escapes no u.
+        return escape[0]
+    try:
+        character = chr(code)
+        character.encode()
+    except (ValueError, OverflowError):
+        raise BadParameter(f"{escape[0]} is not a character") from None
+    return "''" if character == "'" else "\\\\" if character == "\\" else character

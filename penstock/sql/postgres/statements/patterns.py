@@ -1,7 +1,8 @@
-"""Patterns of LIKE and SIMILAR TO, which DuckDB reads in another way without an error.
+"""Patterns of LIKE and SIMILAR TO and regular expressions, which DuckDB reads in another way without an error.
 
 Invariant: a pattern finds the rows that it finds in PostgreSQL, or the statement is refused. DuckDB has no escape in a
-pattern of LIKE unless the statement sets one, and a pattern of SIMILAR TO is a regular expression for it.
+pattern of LIKE unless the statement sets one, a pattern of SIMILAR TO is a regular expression for it, and the point of
+a regular expression matches no end of a line.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.sql.postgres.parameters import BadParameter, quoted
-from penstock.sql.postgres.statements.parentheses import MAX_CALL_TOKENS
+from penstock.sql.postgres.statements.parentheses import MAX_CALL_TOKENS, argument_commas
 from penstock.sql.postgres.statements.tokens import Token
 
 ESCAPE_CLAUSE = r" ESCAPE '\'"
@@ -17,6 +18,10 @@ ESCAPE_CLAUSE = r" ESCAPE '\'"
 _OPERANDS = ("text", "literal", "number", "parameter")
 _OPERATORS = frozenset("|+-*/%>")
 """Signs of operators that bind tighter than LIKE; ``>`` ends the arrow of JSON."""
+_REGULAR_EXPRESSION_FUNCTIONS = ("regexp_replace", "regexp_split_to_array")
+"""Functions of both whose second argument is a regular expression."""
+_ANY_CHARACTER = "(?s)"
+"""Prefix of a regular expression whose point matches the end of a line, too."""
 _END = Token("sign", "", 0)
 
 
@@ -103,7 +108,7 @@ def similar_patterns(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
 
 
 def _regular_expression(pattern: str) -> str:
-    pieces, is_class, is_escaped = ["(?s)"], False, False
+    pieces, is_class, is_escaped = [_ANY_CHARACTER], False, False
     for char in pattern:
         if is_escaped:
             pieces.append(char if char.isalnum() else f"\\{char}")
@@ -114,3 +119,20 @@ def _regular_expression(pattern: str) -> str:
         is_class = not is_escaped and (char == "[" or (is_class and char != "]"))
         is_escaped = not is_escaped and not is_class and char == "\\"
     return "".join(pieces)
+
+
+def regular_expressions(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple[int, str]]:
+    """Yield the index of each text literal that is a regular expression, and its text with ``_ANY_CHARACTER``."""
+    for index, token in enumerate(tokens):
+        behind = index + 1
+        if token.text == "~" and _token(tokens, index - 1).text != "~":
+            behind += _token(tokens, behind).text == "*"
+        elif token.is_word(*_REGULAR_EXPRESSION_FUNCTIONS) and behind in closing:
+            commas = argument_commas(tokens, behind, closing[behind])
+            behind = commas[0] + 1 if commas else len(tokens)
+        else:
+            continue
+        literal = _token(tokens, behind)
+        prefix, quote, content = literal.text.partition("'")
+        if literal.kind == "text" and prefix in ("", "e", "E"):
+            yield behind, f"{prefix}{quote}{_ANY_CHARACTER}{content}"

@@ -14,9 +14,14 @@ from itertools import pairwise
 
 from penstock.sql.postgres.parameters import BadParameter, quoted
 from penstock.sql.postgres.statements.arrays import ARRAY_TABLES, array_literal, array_table, json_path
-from penstock.sql.postgres.statements.casts import casts
+from penstock.sql.postgres.statements.casts import casts, literals_of_postgresql
 from penstock.sql.postgres.statements.parentheses import argument_commas, closing_parentheses, commas_of_clauses
-from penstock.sql.postgres.statements.patterns import ESCAPE_CLAUSE, escaped_patterns, similar_patterns
+from penstock.sql.postgres.statements.patterns import (
+    ESCAPE_CLAUSE,
+    escaped_patterns,
+    regular_expressions,
+    similar_patterns,
+)
 from penstock.sql.postgres.statements.query_functions import FORMATTED, duckdb_format, fractional_seconds
 from penstock.sql.postgres.statements.statement import BLANK, Statement
 from penstock.sql.postgres.statements.tokens import Token
@@ -220,6 +225,8 @@ def _replacements(
             yield third_index, elements
     yield from casts(tokens, closing)
     yield from similar_patterns(tokens)
+    yield from regular_expressions(tokens, closing)
+    yield from literals_of_postgresql(tokens)
     yield from fractional_seconds(tokens, closing)
     yield from _grouped_by_column([index for index in range(len(tokens)) if index not in removed], tokens)
     for index in removed:

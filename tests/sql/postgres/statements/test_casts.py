@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from penstock.sql.postgres.parameters import BadParameter
 from penstock.sql.postgres.statements.statement import split
 from penstock.sql.postgres.statements.translation import translate
 
@@ -28,6 +29,10 @@ from penstock.sql.postgres.statements.translation import translate
         (r"'\x6869'::bytea", r"'\x68\x69'::bytea"),
         (r"'\x68\x69'::bytea", r"'\x68\x69'::bytea"),
         (r"'\x6869'", r"'\x6869'"),
+        ("0x1F + 0b11", "31 + 3"),
+        (r"E'\u00e4\n'", r"E'ä\n'"),
+        (r"E'\\u00e4'", r"E'\\u00e4'"),
+        (r"'\u00e4'", r"'\u00e4'"),
         ("numeric", "numeric"),
         ("cast(numeric", "cast(numeric"),
     ],
@@ -35,6 +40,13 @@ from penstock.sql.postgres.statements.translation import translate
 def test_cast_is_written_for_duckdb(text: str, expected: str) -> None:
     (statement,) = split(f"select {text}")
     assert translate(statement).text == f"select {expected}"
+
+
+@pytest.mark.parametrize("text", ["0x", "0b12", r"E'\ud800'", r"E'\UFFFFFFFF'"])
+def test_literal_without_a_value_is_refused(text: str) -> None:
+    (statement,) = split(f"select {text}")
+    with pytest.raises(BadParameter):
+        translate(statement)
 
 
 @pytest.mark.parametrize("piece", ["cast(x as numeric", "x::numeric(", "'a'::bytea, ", "cast("])

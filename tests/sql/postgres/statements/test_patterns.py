@@ -57,3 +57,19 @@ def test_many_patterns_take_time_that_grows_with_their_number(piece: str) -> Non
     begin_s = time.process_time()
     assert translated("select " + piece * 20_000)
     assert time.process_time() - begin_s < 10
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x !~* 'a.b'", "x !~* '(?s)a.b'"),
+        (r"x ~ E'a.b'", r"x ~ E'(?s)a.b'"),
+        ("regexp_replace(f(x, 1), 'a.b', y)", "regexp_replace(f(x, 1), '(?s)a.b', y)"),
+        ("x ~~ 'a.b'", "x ~~ 'a.b'"),
+        ("x ~ y", "x ~ y"),
+        ("~ 5", "~ 5"),
+        ("regexp_replace(x)", "regexp_replace(x)"),
+    ],
+)
+def test_point_of_a_regular_expression_matches_the_end_of_a_line(text: str, expected: str) -> None:
+    assert translated(f"select {text}") == f"select {expected}"
