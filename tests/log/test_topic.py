@@ -23,6 +23,7 @@ from penstock.log import (
 )
 from penstock.log.read.segment_view import timestamps
 from penstock.log.settings import COMMIT_BYTES
+from penstock.log.store import segment
 from penstock.records import EMPTY_BODY
 from penstock.testing import CrashingFileSystem, FakeClock
 from tests.log.log_helpers import BUCKET, fill, last_files, offsets, opened, origin, payloads, rows
@@ -225,6 +226,15 @@ def test_append_fails_completely_on_a_full_disk_and_works_once_there_is_space(tm
         assert (payloads(topic), offsets(topic)) == ([b"a", b"b", b"c"], [0, 1, 2])
     with opened(tmp_path) as topic:
         assert (payloads(topic), topic.gaps()) == ([b"a", b"b", b"c"], [])
+
+
+def test_segment_is_sealed_before_the_next_one_exists(tmp_path, monkeypatch):
+    steps, seal, create = [], segment.Segment.seal, segment.create
+    monkeypatch.setattr(segment.Segment, "seal", lambda sealed: (seal(sealed), steps.append("sealed"))[0])
+    monkeypatch.setattr(segment, "create", lambda *arguments: (steps.append("created"), create(*arguments))[1])
+    with opened(tmp_path, settings=TopicSettings(segment_size_limit=1)) as topic:
+        fill(topic, [b"a"], [b"b"], [b"c"])
+    assert steps == ["created", "sealed", "created", "sealed", "created"]
 
 
 def test_failed_new_segment_on_a_full_disk_leaves_no_files(tmp_path):

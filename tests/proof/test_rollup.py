@@ -11,7 +11,7 @@ import pytest
 from penstock.counts import Counts
 from penstock.files.checked_lines import append_lines
 from penstock.files.file_system import OS, FileSystem
-from penstock.landing.history import Sum, days, read_sum, stretches
+from penstock.landing.history import Stretch, Sum, days, read_day, read_sum, stretches, write_day
 from penstock.landing.journal import Commit, Journal, landed_ends, latest, read_journal, violations_by_rule
 from penstock.landing.table_paths import Layout
 from penstock.proof import rollup
@@ -324,3 +324,12 @@ def test_violations_of_contracts_are_counted_once_before_and_after_a_rollup(topi
     layout.rolled.write_bytes(b"damaged")
     assert violations_by_rule(layout) == expected
     assert read_sum(layout).totals["rows"] == 9
+
+
+def test_folder_of_the_first_day_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced, path = list[Path](), tmp_path / "history" / "2026-11-30.jsonl"
+    day = [Stretch(0, 9, 1, {"t": 5}, {"rows": 5}, {}, ())]
+    monkeypatch.setattr(OS, "sync_directory", synced.append)
+    write_day(path, day)
+    assert {tmp_path, path.parent} <= {*synced}
+    assert read_day(path) == day

@@ -1,5 +1,6 @@
 """Opening a topic after any damage of its files."""
 
+import contextlib
 import errno
 import json
 import shutil
@@ -465,6 +466,25 @@ def test_acknowledged_rows_are_stored_once_after_power_cuts(tmp_path_factory, se
     assert sorted(stored) == list(range(end))
     values = list(stored.values())
     assert all(values.count(v) == 1 + int(v) % 3 for v in set(values))
+
+
+@pytest.mark.parametrize("killed_after", range(1, 7))
+def test_power_cut_during_the_recovery_of_a_killed_writer_is_no_damage(tmp_path, killed_after):
+    for stop_after in range(1, 32):
+        folder = tmp_path / str(stop_after)
+        fs = CrashingFileSystem(folder, stop_after)
+        with contextlib.suppress(WriteFailed, Crashed), opened(folder, fs=fs) as topic:
+            topic.append(rows(b"1"), origin()).result(10)
+            fs.stop_after = killed_after
+            topic.append(rows(b"2" * 3000), origin()).result(10)
+        fs.kill()
+        fs.stop_after = stop_after
+        with contextlib.suppress(WriteFailed, Crashed), opened(folder, fs=fs):
+            pass
+        fs.crash()
+        with opened(folder, fs=fs) as topic:
+            assert payloads(topic) in ([b"1"], [b"1", b"2" * 3000])
+            assert topic.gaps() == []
 
 
 @settings(max_examples=25, deadline=None)
