@@ -92,7 +92,8 @@ def _read_file(file: Path | None) -> dict[str, Any]:
         # TOML is UTF-8, also in a locale with another encoding. Editors of Windows begin it with a byte order mark.
         return tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        advice = ": let the user of this process read it (chown, chmod)" if isinstance(error, PermissionError) else ""
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}{advice}") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: is not UTF-8: save the file with this encoding") from None

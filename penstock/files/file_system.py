@@ -206,11 +206,12 @@ def create_like(path: Path, model: Path, flags: int, mode: int = FILE_MODE) -> i
 def create_once(path: Path, data: Bytes, mode: int = FILE_MODE) -> None:
     """Create ``path`` with ``data``, durably and atomically; an existing file stays unchanged.
 
-    Raises OSError.
+    Root gives it the owner and group of its folder. Raises OSError.
     """
     draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    draft.unlink(missing_ok=True)  # a killed process with this id may have left it
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        descriptor = create_like(draft, path.parent, os.O_WRONLY, mode)
         with open(descriptor, "wb") as file:
             file.write(data)
             file.flush()

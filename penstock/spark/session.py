@@ -82,9 +82,14 @@ logger.query40.name = org.apache.spark.sql.execution.streaming.MicroBatchExecuti
 logger.query40.level = off
 logger.submit.name = org.apache.spark.deploy
 logger.submit.level = error
+logger.scheduler.name = org.apache.spark.scheduler.DAGScheduler
+logger.scheduler.filter.cancel.type = RegexFilter
+logger.scheduler.filter.cancel.regex = .*Failed to cancel job group.*
+logger.scheduler.filter.cancel.onMatch = deny
+logger.scheduler.filter.cancel.onMismatch = neutral
 """
 """Log4j's settings: one line each, without stacks. Without the warning that adaptive execution is off for streams,
-where it always is, and without the end of the query, which the pipeline reports.
+where it always is, and without the end of the query, which the pipeline reports, and whose jobs have ended before.
 """
 
 

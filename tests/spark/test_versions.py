@@ -63,6 +63,16 @@ def test_version_that_runs_counts_not_the_installed_distribution(
     assert missing_spark().startswith("pyspark 3.5.9 is installed")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a user namespace")
+def test_user_without_a_name_is_refused_in_one_line(tmp_path: Path) -> None:
+    namespace = ["unshare", "--user", "--map-user=54321", sys.executable, "-m", "penstock.cli.main"]
+    refusal = "penstock: Spark needs a user with a name, and user id 54321 has none: add a line for it to /etc/passwd"
+    for command, alternative in (("up", "; or start without tables: penstock up --no-spark"), ("pipeline run", "")):
+        words = [*namespace, *command.split(), "-o", f"data_dir={tmp_path}"]
+        process = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (process.returncode, process.stderr) == (1, f"{refusal}{alternative}\n")
+
+
 @pytest.mark.parametrize(
     ("jars", "refusal"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from dataclasses import asdict
 from enum import StrEnum
@@ -69,10 +70,15 @@ def add_listener(
 
     path = (config or Path(DEFAULT_FILE)).resolve()
     try:
-        text, mode = (path.read_text("utf-8-sig"), path.stat().st_mode) if path.exists() else ("", FILE_MODE)
+        # Root's file belongs to the account of its folder, or that account could not read it.
+        model = path if path.exists() else path.parent
+        status, mode = model.stat(), path.stat().st_mode if model == path else FILE_MODE
+        text = path.read_text("utf-8-sig") if model == path else ""
         changed = with_listener(text, listener_block(name, protocol, port, host, codec, topic or name))
         check_text(changed, path)
         replace_durably(OS, path, changed.encode())
+        if os.geteuid() == 0:
+            os.chown(path, status.st_uid, status.st_gid)
         # The file may hold tokens, and be readable by its owner only.
         path.chmod(mode & 0o777)
     except OSError as error:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
+import pwd
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -22,13 +24,18 @@ MAX_ERROR_LINES = 3
 
 
 def missing_spark() -> str:
-    """Return how to install Spark; empty if a tested version is installed."""
+    """Return what Spark lacks here, with the remedy; empty if a tested version is installed and can run."""
     if not importlib.util.find_spec("pyspark"):
         return "this needs Spark: pip install 'penstock-pipe[spark]'"
     try:
         check_version()
     except UnknownSpark as error:
         return str(error)
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        # Java has no home folder then, and Hadoop's libraries no user.
+        return f"Spark needs a user with a name, and user id {os.getuid()} has none: add a line for it to /etc/passwd"
     return ""
 
 

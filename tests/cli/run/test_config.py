@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,23 @@ def test_folder_that_cannot_be_written_is_named(tmp_path: Path, command: list[st
     outcome = CliRunner().invoke(build(["config", "add"]), ["config", *command, *options])
     cause = f"penstock: {tmp_path}/nosuch: No such file or directory: p.toml cannot be written there; "
     assert (outcome.exit_code, outcome.stderr) == (2, f"{cause}name another file with --config\n")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root creates files of others")
+@pytest.mark.parametrize("first", ["init", "add"])
+def test_configuration_that_root_writes_belongs_to_the_account_of_its_folder(tmp_path: Path, first: str) -> None:
+    os.chown(tmp_path, 12345, 23456)
+    file = tmp_path / "penstock.toml"
+    added = ["add", "listener", "--protocol", "http", "--config", str(file)]
+    commands = {"init": ["init", "--config", str(file)], "add": [*added, "--name", "a", "--port", "4318"]}
+    for command in (commands[first], [*added, "--name", "b", "--port", "4317"]):
+        assert CliRunner().invoke(build(["config", "add"]), ["config", *command]).exit_code == 0
+        assert (file.stat().st_uid, file.stat().st_gid, file.stat().st_mode & 0o777) == (12345, 23456, 0o640)
+    os.chown(file, 0, 23456)
+    assert (
+        CliRunner().invoke(build(["config", "add"]), ["config", *added, "--name", "c", "--port", "4316"]).exit_code == 0
+    )
+    assert (file.stat().st_uid, file.stat().st_gid) == (0, 23456)
 
 
 def test_add_listener_keeps_comments_mode_and_default_listeners(tmp_path: Path) -> None:
