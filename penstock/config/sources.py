@@ -111,6 +111,10 @@ def _toml_error(path: Path, error: str) -> str:
         # Limit: the key alone. A value may be a secret.
         key = path.read_text("utf-8-sig").split("\n")[number - 1].partition("=")[0].strip()
         problem = f"{key} is set twice: remove one of the lines"
+    elif problem.startswith("Cannot declare"):
+        # The written configuration has most tables, and documents show further keys below the same head.
+        table = path.read_text("utf-8-sig").split("\n")[number - 1].partition("#")[0].strip()
+        problem = f"{table} is there already: write its keys below the first one"
     return f"{path}:{number}: {problem}"
 
 
