@@ -67,6 +67,35 @@ STATEMENTS = [
         "select array[12345678901234567890.12, null, 0.01], array[1.5::numeric(5,2)]",
     ),
     (
+        "apache/datafusion#22263, PostHog/duckgres#145 (SIMILAR TO has its own patterns)",
+        r"select 'abc' similar to '%b%', 'a.c' similar to 'a.c', 'abc' similar to 'a.c', 'a%' similar to 'a\%', "
+        "'ab' similar to '(a|b)+', 'a%' similar to '_[%_]', 'abc' not similar to 'b'",
+    ),
+    (
+        "apache/datafusion#22266, cockroachdb/cockroach#40683 (seconds without their fraction)",
+        "select extract(second from timestamp '2026-01-01 00:00:12.345678'), extract(second from interval '1.5 s'), "
+        "date_part('second', time '10:00:05.25'), extract(minute from timestamp '2026-01-01 00:07:12.5')::int",
+    ),
+    (
+        "apache/datafusion#22247 (an empty array has no length)",
+        "select array_length(array[]::int[], 1), array_length(array[1, 2], 1), to_hex(255), replace('abc', '', 'x')",
+    ),
+    (
+        "MaterializeInc/materialize#26188, risingwavelabs/risingwave#7136 (the point matches the end of a line)",
+        r"select E'a\nb' ~ 'a.b', E'a\nb' ~* 'A.B', E'a\nb' !~ 'a.b', 'axb' ~ E'a.b', E'a\nb' ~ '^b', "
+        r"regexp_replace(E'a\nb', 'a.', 'x'), substring(E'a\nb' from 'a.b'), regexp_split_to_array(E'a\nb', 'a.')",
+    ),
+    (
+        "MaterializeInc/materialize#26188 (its kind: letters beyond ASCII)",
+        r"select 'ä1' ~ '^\w+$', 'ä' ~ '\W', 'ä-b' ~ '^[\w-]+$', 'a w' ~ '\\w', 'ab' ~ '^[[:digit:]\w]+$', "
+        r"']ä' ~ '^[]\w]+$', 'é' ~ '^[^]\w]', regexp_replace('é b', '\w', 'x', 'g')",
+    ),
+    (
+        "nao1215/filesql#1084, FirebirdSQL/firebird#7594 (a number was 0 with a name)",
+        "select 0x1F, 0b101, 0o17, 1_000, x from (values (0xff)) t(x)",
+    ),
+    ("tobymao/sqlglot#8192 (escapes of texts)", r"select E'\u00e4\x41\U0001F600\\u00e4\u0027', e'it''s \101\n'"),
+    (
         "meziantou/Meziantou.Framework#2972 (a name is not a type)",
         "select 1 as numeric, x as float from (values (2)) t(x)",
     ),

@@ -7,6 +7,7 @@ a regular expression matches no end of a line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.sql.postgres.parameters import BadParameter, quoted
@@ -22,6 +23,9 @@ _REGULAR_EXPRESSION_FUNCTIONS = ("regexp_replace", "regexp_split_to_array")
 """Functions of both whose second argument is a regular expression."""
 _ANY_CHARACTER = "(?s)"
 """Prefix of a regular expression whose point matches the end of a line, too."""
+_OUTSIDE_CLASS = re.compile(r"\\.|\[\^?\]?|.", re.DOTALL)
+_IN_CLASS = re.compile(r"\\.|\[:\w+:\]|.", re.DOTALL)
+"""Pieces of a regular expression; a bracket that begins a class may be followed by one that belongs to it."""
 _END = Token("sign", "", 0)
 
 
@@ -135,4 +139,19 @@ def regular_expressions(tokens: Sequence[Token], closing: Mapping[int, int]) -> 
         literal = _token(tokens, behind)
         prefix, quote, content = literal.text.partition("'")
         if literal.kind == "text" and prefix in ("", "e", "E"):
-            yield behind, f"{prefix}{quote}{_ANY_CHARACTER}{content}"
+            yield behind, f"{prefix}{quote}{_ANY_CHARACTER}{content if prefix else _with_letters(content)}"
+
+
+def _with_letters(expression: str) -> str:
+    """Return a regular expression whose ``\\w`` has all letters; RE2 has ASCII's only."""
+    pieces, position, is_class = list[str](), 0, False
+    while match := (_IN_CLASS if is_class else _OUTSIDE_CLASS).match(expression, position):
+        piece, position = match[0], match.end()
+        if piece == r"\w":
+            piece = r"[:word:]\pL" if is_class else r"[[:word:]\pL]"
+        elif piece == r"\W" and not is_class:
+            piece = r"[^[:word:]\pL]"
+        else:
+            is_class = piece != "]" if is_class else piece[0] == "["
+        pieces.append(piece)
+    return "".join(pieces)

@@ -65,6 +65,7 @@ def test_many_patterns_take_time_that_grows_with_their_number(piece: str) -> Non
         ("x !~* 'a.b'", "x !~* '(?s)a.b'"),
         (r"x ~ E'a.b'", r"x ~ E'(?s)a.b'"),
         ("regexp_replace(f(x, 1), 'a.b', y)", "regexp_replace(f(x, 1), '(?s)a.b', y)"),
+        (r"x ~ '\w\\w[\w.]\W'", r"x ~ '(?s)[[:word:]\pL]\\w[[:word:]\pL.][^[:word:]\pL]'"),
         ("x ~~ 'a.b'", "x ~~ 'a.b'"),
         ("x ~ y", "x ~ y"),
         ("~ 5", "~ 5"),
