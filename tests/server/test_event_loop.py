@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
-from penstock.server.event_loop import LoopFutures
+from penstock.server.event_loop import LoopCalls, LoopFutures
 
 
 def test_results_and_errors_arrive_from_any_thread() -> None:
@@ -45,3 +48,29 @@ def test_cancelled_wait_does_not_cancel_the_future() -> None:
         return await arrivals.wait(future) == 1 and not future.cancelled()
 
     assert asyncio.run(run())
+
+
+class LateQueue(deque[Any]):
+    """A queue of calls to which a thread adds one at the moment when it has been found empty."""
+
+    def __init__(self, add: Callable[[], object]) -> None:
+        self._add: Callable[[], object] | None = add
+
+    def __bool__(self) -> bool:
+        if not (is_empty := len(self) == 0) or self._add is None:
+            return not is_empty
+        thread = threading.Thread(target=self._add)
+        self._add = None
+        thread.start()
+        thread.join()
+        return False
+
+
+def test_call_that_arrives_when_the_queue_has_just_been_emptied_runs() -> None:
+    async def run() -> None:
+        calls, is_done = LoopCalls(asyncio.get_running_loop()), asyncio.Event()
+        calls._waiting = LateQueue(lambda: calls.soon(is_done.set))
+        calls.soon(lambda: None)
+        await asyncio.wait_for(is_done.wait(), 10)
+
+    asyncio.run(run())

@@ -79,14 +79,15 @@ def test_batches_of_an_internal_topic_are_restored(tmp_path: Path, harm: Harm, s
             assert payloads(topic) == before
 
 
-def test_restored_batch_survives_a_power_cut(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_restored_batch_survives_a_power_cut(tmp_path: Path, seed: int) -> None:
     fs = CrashingFileSystem(tmp_path)
     with opened(tmp_path, "_internal", fs=fs) as topic:
         write(topic, 2)
     files = last_files(topic.path)
     whole = files.data.read_bytes()
     flip(files.data, len(whole) - 500)
-    fs = CrashingFileSystem(tmp_path)
+    fs = CrashingFileSystem(tmp_path, seed)
     assert batch_copies.restore_batches(fs, files)
     fs.crash()
     assert files.data.read_bytes() == whole

@@ -81,6 +81,7 @@ def test_each_row_is_sent_once_with_its_origin(layout: Layout) -> None:
         (b"{z", {"replay_of": "a:9"}),
     ]
     assert log.stored["b"] == [(b"{}", {"replay_of": "b:1"})]
+    assert not list(layout.tables.rglob("*.arrow")), "copies of the rows are removed"
 
 
 def test_fix_changes_payloads_and_skips_some(layout: Layout) -> None:

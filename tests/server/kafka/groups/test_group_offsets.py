@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
-from penstock.server.kafka.groups.group_offsets import cursor_of, group_of
+from penstock.server.auth.rights import ANONYMOUS
+from penstock.server.kafka.groups.group_offsets import GroupOffsets, cursor_of, group_of
 from penstock.server.kafka.groups.group_state import Refused
+from tests.server.running import Running
 
 
 @given(st.text(max_size=300))
@@ -24,3 +32,36 @@ def test_group_with_a_valid_cursor_name_is_that_cursor() -> None:
     assert group_of("kafka-hex.zz") == "kafka-hex.zz"
     with pytest.raises(Refused):
         cursor_of("")
+
+
+def test_member_that_may_not_commit_moves_no_cursor(tmp_path: Path) -> None:
+    running = Running(tmp_path / "topics")
+    try:
+        topic = running.log.topic("t", create=True)
+        offsets, members = GroupOffsets(running.api), list[tuple[Any, ...]]()
+
+        def check_member(*member: Any) -> None:
+            members.append(member)
+            if member[2] < 2:
+                raise Refused(ErrorCode.illegal_generation)
+
+        def commit(generation: int, offset: int) -> ErrorCode:
+            part = SimpleNamespace(partition_index=0, committed_offset=offset, committed_metadata="")
+            message = SimpleNamespace(
+                group_id="g",
+                member_id="m",
+                generation_id=generation,
+                group_instance_id="i",
+                topics=[SimpleNamespace(name="t", partitions=[part])],
+            )
+            call: Any = SimpleNamespace(message=message, caller=ANONYMOUS)
+            answer: Any = asyncio.run_coroutine_threadsafe(offsets.commit(call), running.loop).result(30)
+            return ErrorCode(answer["topics"][0]["partitions"][0]["error_code"])
+
+        offsets.check_member = check_member
+        assert commit(2, 5) is ErrorCode.none
+        assert commit(1, 9) is ErrorCode.illegal_generation
+        assert [*topic.cursors.offsets().values()] == [5]
+        assert members == [("g", "m", 2, "i"), ("g", "m", 1, "i")]
+    finally:
+        running.stop()

@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
+from penstock.landing.journal import read_journal
+from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.table_reader import TableReader
+from penstock.landing.table_paths import Layout
 from penstock.landing.writing import batch_commit
+from penstock.proof import commit_faults, deleted_rows, foreign_deletions
 from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.prover import Prover
 from penstock.spark.query import landing_query
 from penstock.spark.query.proof_worker import ProofWorker
-from penstock.upkeep.deletion import foreign
+from penstock.upkeep.deletion import foreign, removal
 from penstock.upkeep.deletion.returned_rows import ReturnedRows
 from penstock.upkeep.repair import checkpoint_repair
 from tests.testing.simulation.simulation_checks import Bug
@@ -49,7 +54,34 @@ def forget_other_tasks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(batch_commit, "find_late_duplicates", decide_by_tasks)
 
 
+def read_last_line_as_last_batch(patch: pytest.MonkeyPatch) -> None:
+    """Leave rows uncounted that another program deletes between batches of one line of the journal."""
+    landed_offsets = deleted_rows.landed_offsets
+
+    def landed_behind_last_line(layout: Layout, table: TableReader, before_version: int | None = None) -> Any:
+        log_since, newest = TableReader.log_since, max((commit.batch for commit in read_journal(layout)), default=-1)
+        with patch.context() as inner:
+            inner.setattr(TableReader, "log_since", lambda self, batch: log_since(self, newest))
+            return landed_offsets(layout, table, before_version)
+
+    for module in (foreign_deletions, commit_faults, removal):
+        patch.setattr(module, "landed_offsets", landed_behind_last_line)
+
+
+def commit_again_after_a_lost_answer(patch: pytest.MonkeyPatch) -> None:
+    """Commit a batch again whose commit has succeeded, and whose answer was lost."""
+    patch.setattr(DeltaTable, "_is_committed", lambda self, batch: False)
+
+
+def count_returned_rows_again(patch: pytest.MonkeyPatch) -> None:
+    """Count rows twice that another program brings back, and that are deleted again."""
+    patch.setattr(removal, "may_hold_deleted_rows", lambda layout, table: False)
+
+
 BUGS: dict[Bug, int] = {
+    read_last_line_as_last_batch: 5002,
+    commit_again_after_a_lost_answer: 12,
+    count_returned_rows_again: 7,
     keep_returned_rows: 0,
     forget_survivors_that_expired: 12,
     trust_posts_to_a_lost_ledger: 10,
