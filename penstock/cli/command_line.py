@@ -11,6 +11,7 @@ import copy
 import importlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -169,7 +170,10 @@ def run_command_line() -> None:
     tolerate_encoding()
     try:
         typed = typed_words()
-        build(sys.argv[1:] if typed is None else typed)(prog_name="penstock")
+        app = build(sys.argv[1:] if typed is None else typed)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # by `main`, during the imports
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        app(prog_name="penstock")
     except BrokenPipeError:
         # The reader, such as `head`, has enough. Python would report a second error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,7 @@
 The imports of ``command_line`` take up to a second on a busy machine.
 """
 
+import signal
 import sys
 
 INTERRUPTED = 130
@@ -11,6 +12,9 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # Workaround: pydantic 2 turns a KeyboardInterrupt into an error of its own; `command_line` ends this.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         from penstock.cli.command_line import run_command_line
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Collection, Sequence
@@ -16,7 +17,6 @@ from penstock import __version__
 from penstock.cli.command_line import LINUX_COMMANDS, build, platform_problem, read_summary
 from penstock.cli.commands import COMMANDS, OTHER_NAMES, SECTIONS, Command
 from penstock.counts import Origin
-from penstock.process.process_end import INTERRUPTED
 from penstock.records import body
 from penstock.testing.pipe import free_ports
 from tests.cli.command_line import run
@@ -134,14 +134,14 @@ def test_lines_sent_to_a_port_without_a_listener_fail(tmp_path: Path) -> None:
 
 
 INTERRUPTED_IMPORT = """
-import sys
+import os, signal, sys
 from penstock.cli import main
 interrupted = sys.argv.pop()
 
 class Interrupted:
     def find_spec(self, name, path, target=None):
         if name == interrupted:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupted())
 main.main()
@@ -152,7 +152,7 @@ main.main()
 def test_interrupt_while_a_command_is_imported_ends_it_without_a_traceback(module: str) -> None:
     command = [sys.executable, "-c", INTERRUPTED_IMPORT, "topics", module]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, "", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--bogus"], []])
