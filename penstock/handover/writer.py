@@ -28,6 +28,7 @@ from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.held_frames import saved_end
 from penstock.handover.missed_frames import missed_counts, poll_with_repeated
 from penstock.handover.paths import LOG, held_file
+from penstock.handover.positions.accounts import read_account
 from penstock.handover.positions.lock_holder import end_holder
 from penstock.handover.positions.lost_position import carried_floor, frames_between, restore_floor, save_frames
 from penstock.handover.positions.position import UNKNOWN
@@ -118,6 +119,11 @@ class FrameWriter:
                 owed = self._missed.owed_move
                 frames = frames_between(self._publication, position.position, self._publication.position)
                 floor, mark = max((owed.to, owed.mark), carried_floor(held, frames))
+            else:
+                # Crash: the power failure may spare the account alone. Frames that it has are not dropped as well.
+                account = read_account(held.parent, self._source, reader.name)
+                if not account.left and account.mark != UNKNOWN:
+                    floor, mark = max((floor, mark), (account.done, account.mark))
             restore_floor(position, floor, mark)
             if reader.name == LOG and position.was_advanced and position.mark != UNKNOWN and not held.exists():
                 # Order: the mark before the position, and both before the epoch, for which the daemon waits. If its
