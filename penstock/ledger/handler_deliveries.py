@@ -138,7 +138,7 @@ def _delivery(folder: Path, listener: str, handler: str) -> HandlerDelivery | No
         return None
     reader = _ReaderState.read(folder, listener, handler, state)
     account = reader.account
-    if account.base == UNKNOWN:
+    if account.base is None:
         return None
     total = account.mark if account.left else max(_total(folder, listener), reader.reached)
     has_messages_in_flight = reader.total_in_flight != account.mark
@@ -203,7 +203,7 @@ def _read_reader(account: Account, path: Path, page: StatePage, handler: str) ->
     with position:
         floor = position.floor
         missed = dropped(page, handler, floor)
-        if account.base == UNKNOWN and position.mark != UNKNOWN and position.claim <= position.position:
+        if account.base is None and position.mark != UNKNOWN and position.claim <= position.position:
             account = account.start_route(position, sum(missed[1].values()))
         return account, position.claim, floor, missed
 

@@ -24,7 +24,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from penstock.config.keys.handlers import forwarded_handler
-from penstock.counts import Counts, Name, Origin, prefix_with_bucket
+from penstock.counts import Counts, Name, Origin, bucket_of, prefix_with_bucket
 from penstock.handover.dropped_frames import dropped
 from penstock.handover.frames.frame import decode_frame, is_intact, read_frame_metadata
 from penstock.handover.frames.frame_metadata import FrameMetadata
@@ -95,9 +95,7 @@ class Forwarder(FrameReader):
             self._traceback_file = None
 
     def mark(self, position: ReaderPosition) -> int:
-        account = self._account
-        moved_on = position.floor > account.done and account.mark != UNKNOWN
-        return max(account.mark, position.floor_mark) if moved_on else account.mark
+        return _reached_mark(self._account, position)
 
     def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Enter the group into the account.
@@ -113,7 +111,7 @@ class Forwarder(FrameReader):
             total = metadata.total
         mark = total - sum(counts.values()) if total != UNKNOWN else UNKNOWN
         account, contents = self._account, counts.pruned()
-        if account.base == UNKNOWN and mark != UNKNOWN:
+        if account.base is None and mark != UNKNOWN:
             position.mark = mark
             account = account.start_route(position, self._count_missed(position))
         self._begin_attempt(account.claim_frames(group.begin, group.end, (mark, total), contents, shift))
@@ -132,6 +130,7 @@ class Forwarder(FrameReader):
             interrupted = account.in_flight and position.claim == account.end
             if account.in_flight and not interrupted:
                 account = account.withdraw()
+            account = self._with_lost_drops(account, position)
             if account != self._account:
                 account = self._account = self._accounts.write(account)
             if not interrupted:
@@ -147,11 +146,23 @@ class Forwarder(FrameReader):
         A new route is started; the route of a handler that was removed and is configured again is resumed.
         """
         account = self._account
-        if account.base == UNKNOWN:
+        if account.base is None:
             if position.claim > position.position:  # the account of claimed frames is lost: deliver them again
                 position.mark = UNKNOWN
             return account.start_route(position, self._count_missed(position)) if position.mark != UNKNOWN else account
         return account.resume_route(position.mark, position.stored) if account.left else account
+
+    def _with_lost_drops(self, account: Account, position: ReaderPosition) -> Account:
+        """Return the account with messages as corrupt that the writer dropped and whose counts a power failure took."""
+        if account.base is None or (account.in_flight and position.floor > account.done):
+            return account
+        lost = (
+            _reached_mark(account, position) - account.base - sum(account.fates.values()) - self._count_missed(position)
+        )
+        if lost <= 0:
+            return account
+        _LOGGER.error("listener %r: the counts of %d dropped messages are lost: they are corrupt", self.listener, lost)
+        return account.enter(prefix_with_bucket(bucket_of(time.time()), {CORRUPT: lost}))
 
     def _count_missed(self, position: ReaderPosition) -> int:
         """Return the number of messages that the writer dropped for this handler."""
@@ -260,6 +271,12 @@ class Forwarder(FrameReader):
         for name, count in self._account.fates.items():
             totals[name.rpartition("@")[2]] += count
         self._accounts.write_statistics({**stat(), **totals.pruned(), **self._heartbeat.beat()})
+
+
+def _reached_mark(account: Account, position: ReaderPosition) -> int:
+    """Return the total of messages where the forwarder continues; UNKNOWN if it cannot know."""
+    moved_on = position.floor > account.done and account.mark != UNKNOWN
+    return max(account.mark, position.floor_mark) if moved_on else account.mark
 
 
 def _do_nothing() -> None:

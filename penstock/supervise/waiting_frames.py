@@ -61,7 +61,7 @@ def _end_account(accounts: Accounts, position: ReaderPosition, mark: int, missed
     account = accounts.read()
     if account.in_flight and position.claim != account.end:
         account = account.withdraw()
-    if account.base == UNKNOWN:
+    if account.base is None:
         account = account.start_route(position, missed)
     accounts.write(account.end_route(mark if mark != UNKNOWN else account.mark))
     accounts.close()

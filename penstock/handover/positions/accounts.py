@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from penstock.counts import Counts
+from penstock.counts import summed
 from penstock.handover.dropped_frames import fold
 from penstock.handover.paths import account_file
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
@@ -30,15 +30,16 @@ TAKEN = "taken"
 class Account:
     """``fates`` are counts by ``bucket@fate`` of the messages up to position ``done``.
 
-    ``mark`` is the listener's total of messages there, ``base`` the total at the start of the route: ``mark - base``
-    messages have a fate here or were dropped by the writer. While the handler works on frames up to ``end``,
+    ``mark`` is the listener's total of messages there, ``base`` the total at the start of the route, or None before it:
+    ``mark - base`` messages have a fate here or were dropped by the writer. ``base`` is negative if the listener counts
+    from a smaller total since a power failure. While the handler works on frames up to ``end``,
     ``end_mark`` is the total there, ``taken`` the counts of these frames (messages under ``taken``), and ``attempts``
     the number of deliveries. ``left``: the handler was removed from the configuration.
     """
 
     incarnation: str = ""
     version: int = 0
-    base: int = UNKNOWN
+    base: int | None = None
     done: int = 0
     mark: int = UNKNOWN
     end: int = 0
@@ -62,12 +63,12 @@ class Account:
         """Start the route at the reader's position; the ``missed`` messages that were dropped before are part of it."""
         mark, stored = position.mark, position.stored
         # The writer's drops are part of the route, so that mark - base covers them as well.
-        base = max(position.reached_mark - missed, 0) if mark != UNKNOWN else UNKNOWN
+        base = max(position.reached_mark - missed, 0) if mark != UNKNOWN else None
         return replace(self, base=base, mark=mark, end_mark=mark, done=stored, end=stored)
 
     def resume_route(self, mark: int, position: int) -> Account:
         """Continue with a handler that is configured again, after ``mark`` messages."""
-        base = self.base + mark - self.mark
+        base = None if self.base is None else self.base + mark - self.mark
         return replace(self, base=base, mark=mark, end_mark=mark, done=position, end=position, left=False)
 
     def end_route(self, mark: int) -> Account:
@@ -82,8 +83,11 @@ class Account:
 
         ``shift`` is the change of the listener's total that no frame explains.
         """
-        span = {"done": begin, "end": end, "mark": marks[0], "end_mark": marks[1]}
-        return replace(self, **span, base=self.base + shift, taken=dict(contents), attempts=0)  # type: ignore[arg-type]
+        base = None if self.base is None else self.base + shift
+        mark, end_mark = marks
+        return replace(
+            self, done=begin, end=end, mark=mark, end_mark=end_mark, base=base, taken=dict(contents), attempts=0
+        )
 
     def withdraw(self) -> Account:
         """Revert ``claim_frames`` for frames that could not be claimed."""
@@ -95,9 +99,11 @@ class Account:
 
     def finish(self, fates: Mapping[str, int]) -> Account:
         """Enter the ``fates`` of the frames in progress."""
-        total = Counts(self.fates)
-        total.absorb(fates)
-        return replace(self, done=self.end, mark=self.end_mark, taken={}, attempts=0, fates=fold(total).pruned())
+        return replace(self.enter(fates), done=self.end, mark=self.end_mark, taken={}, attempts=0)
+
+    def enter(self, fates: Mapping[str, int]) -> Account:
+        """Add to the fates."""
+        return replace(self, fates=fold(summed([self.fates, fates])).pruned())
 
     def fail(self) -> Account:
         """Enter the frames in progress as failed."""
@@ -116,12 +122,18 @@ class Accounts:
     def read(self) -> Account:
         """Return the account as last written, or an empty one."""
         document = self._page.read(ACCOUNT)
-        return Account(**document) if document else Account(incarnation=f"{time.time_ns():x}")
+        if not document:
+            return Account(incarnation=f"{time.time_ns():x}")
+        # Compatibility: the text has -1 for no base, which is also a base, of a route whose total is known.
+        if document["base"] == UNKNOWN and (document["mark"] == UNKNOWN or document["left"]):
+            document["base"] = None
+        return Account(**document)
 
     def write(self, account: Account) -> Account:
         """Store ``account`` as a new version and return it."""
         account = replace(account, version=account.version + 1)
-        self._page.write(ACCOUNT, {name: getattr(account, name) for name in Account.__slots__})
+        document = {name: getattr(account, name) for name in Account.__slots__}
+        self._page.write(ACCOUNT, document | {"base": UNKNOWN if account.base is None else account.base})
         return account
 
     def write_statistics(self, statistics: Mapping[str, Any]) -> None:

@@ -46,7 +46,7 @@ def last_known_of_all(folder: Path, listener: str) -> LastKnown:
 def _last_known(page: StatePage, account: Account, reader: str) -> LastKnown:
     move = last_move(page, reader)
     counted = sum(dropped(page, reader, move.to)[1].values()) + sum(account.fates.values())
-    begin = account.base if account.base != UNKNOWN else 0  # negative after a restart of the total
+    begin = account.base or 0  # negative after a restart of the total
     return LastKnown(max(move.to, account.end), max(move.mark, account.end_mark, begin + counted, 0))
 
 
@@ -176,7 +176,7 @@ def restore_floor(position: ReaderPosition, floor: int, mark: int) -> None:
 def _restore_forwarder(file: Path, missed: Move, publication: Publication, account: Account) -> None:
     if account.left:  # a handler that is configured again starts its route at the end
         return
-    if account.base == UNKNOWN or account.end > publication.position:
+    if account.base is None or account.end > publication.position:
         begin = two_terms_before(publication.position, publication.parameters.term_length)
         create_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
         return

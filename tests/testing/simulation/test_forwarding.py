@@ -59,7 +59,11 @@ BUGS: dict[Bug, int] = {
 """A seed that notices each bug."""
 
 
-@pytest.mark.parametrize("seed", range(20))
+CASES = [700000010, 700000042, 700000084]
+"""Seeds with faults that the simulation has found."""
+
+
+@pytest.mark.parametrize("seed", [*range(20), *CASES])
 def test_run_with_forwarders_keeps_every_promise(seed: int) -> None:
     check_promises(simulate_forwarding, seed=seed)
 
