@@ -224,5 +224,7 @@ class ForwardingRun(Run):
         missing = sum((receiver.written - forwarder.sink.accepted).values())
         if not published.complete <= route.accepted <= published.complete + published.uncertain:
             raise Broken(f"the route {route} does not have the messages of {published}")
+        if route.corrupt > published.uncertain:
+            raise Broken(f"messages are corrupt without damage: {route}")
         if missing > route.policy_drop + route.handler_failed + route.corrupt:
             raise Broken(f"{missing} messages were not delivered: {route}")

@@ -20,13 +20,14 @@ from tests.testing.simulation.simulation_checks import (
 )
 
 
-def deliver_before_the_account(patch: pytest.MonkeyPatch) -> None:
-    """Deliver frames that the account does not have: its successor delivers and counts them again."""
+def ignore_accounts_after_a_power_failure(patch: pytest.MonkeyPatch) -> None:
+    """Drop frames again that the account of a forwarder has."""
+    patch.setattr(writer, "read_account", lambda folder, listener, handler: Account())
 
-    def keep_in_memory(self: Forwarder, account: Account) -> None:
-        self._account = account.retry()
 
-    patch.setattr(Forwarder, "_begin_attempt", keep_in_memory)
+def leave_lost_drops_without_fate(patch: pytest.MonkeyPatch) -> None:
+    """Leave messages without a fate that were dropped and whose counts a power failure took."""
+    patch.setattr(Forwarder, "_with_lost_drops", lambda self, account, position: account)
 
 
 def forget_dropped_frames_of_forwarders(patch: pytest.MonkeyPatch) -> None:
@@ -52,7 +53,8 @@ def count_refused_messages_as_delivered(patch: pytest.MonkeyPatch) -> None:
 
 
 BUGS: dict[Bug, int] = {
-    deliver_before_the_account: 3,
+    ignore_accounts_after_a_power_failure: 700000010,
+    leave_lost_drops_without_fate: 700000084,
     forget_dropped_frames_of_forwarders: 1,
     count_refused_messages_as_delivered: 0,
 }
