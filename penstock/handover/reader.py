@@ -23,7 +23,7 @@ from penstock.files import memory_order
 from penstock.handover.buffer import was_restarted
 from penstock.handover.frames.frame import wait_until_intact
 from penstock.handover.paths import buffer_file, position_file, state_file
-from penstock.handover.positions.position import UNKNOWN, ReaderPosition
+from penstock.handover.positions.position import ReaderPosition
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Subscription
 
@@ -106,8 +106,8 @@ class FrameReader(threading.Thread):
         """Handle a group, and advance ``position`` past the frames that are handled."""
 
     def mark(self, position: ReaderPosition) -> int:
-        """Return the total of messages before the reader's position."""
-        return position.mark
+        """Return the total of messages where the reader continues; UNKNOWN if it cannot know."""
+        return position.reached_mark
 
     def copied_part(self, frame: Frame) -> memoryview:
         """Return the part of a frame's payload to copy."""
@@ -208,8 +208,6 @@ class FrameReader(threading.Thread):
             if self.must_resume(position):
                 return None
             mark = self.mark(position)
-            if position.was_advanced and mark != UNKNOWN:
-                mark = max(mark, position.floor_mark)
             begin = subscription.position = position.position
             group = FrameGroup(self._copy_frames(subscription), begin, subscription.position, mark)
             if group.end == begin:

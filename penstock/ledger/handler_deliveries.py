@@ -204,7 +204,7 @@ def _read_reader(account: Account, path: Path, page: StatePage, handler: str) ->
         floor = position.floor
         missed = dropped(page, handler, floor)
         if account.base is None and position.mark != UNKNOWN and position.claim <= position.position:
-            account = account.start_route(position, sum(missed[1].values()))
+            account = account.start_route(position, missed)
         return account, position.claim, floor, missed
 
 

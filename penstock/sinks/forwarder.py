@@ -17,7 +17,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,7 +95,7 @@ class Forwarder(FrameReader):
             self._traceback_file = None
 
     def mark(self, position: ReaderPosition) -> int:
-        return _reached_mark(self._account, position)
+        return self._reached_mark(self._account, position)
 
     def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Enter the group into the account.
@@ -113,7 +113,7 @@ class Forwarder(FrameReader):
         account, contents = self._account, counts.pruned()
         if account.base is None and mark != UNKNOWN:
             position.mark = mark
-            account = account.start_route(position, self._count_missed(position))
+            account = account.start_route(position, self._dropped(position))
         self._begin_attempt(account.claim_frames(group.begin, group.end, (mark, total), contents, shift))
         position.mark = total
 
@@ -149,28 +149,31 @@ class Forwarder(FrameReader):
         if account.base is None:
             if position.claim > position.position:  # the account of claimed frames is lost: deliver them again
                 position.mark = UNKNOWN
-            return account.start_route(position, self._count_missed(position)) if position.mark != UNKNOWN else account
+            return account.start_route(position, self._dropped(position)) if position.mark != UNKNOWN else account
         return account.resume_route(position.mark, position.stored) if account.left else account
 
     def _with_lost_drops(self, account: Account, position: ReaderPosition) -> Account:
         """Return the account with messages as corrupt that the writer dropped and whose counts a power failure took."""
         if account.base is None or (account.in_flight and position.floor > account.done):
             return account
-        lost = (
-            _reached_mark(account, position) - account.base - sum(account.fates.values()) - self._count_missed(position)
-        )
+        missed = sum(self._dropped(position)[1].values())
+        lost = self._reached_mark(account, position) - account.base - sum(account.fates.values()) - missed
         if lost <= 0:
             return account
         _LOGGER.error("listener %r: the counts of %d dropped messages are lost: they are corrupt", self.listener, lost)
         return account.enter(prefix_with_bucket(bucket_of(time.time()), {CORRUPT: lost}))
 
-    def _count_missed(self, position: ReaderPosition) -> int:
-        """Return the number of messages that the writer dropped for this handler."""
-        page = StatePage(state_file(self.folder, self.listener))
-        try:
-            return sum(dropped(page, self.reader, position.floor)[1].values())
-        finally:
-            page.close()
+    def _reached_mark(self, account: Account, position: ReaderPosition) -> int:
+        """Return the total of messages where the forwarder continues; UNKNOWN if it cannot know."""
+        if position.floor <= account.done or account.mark == UNKNOWN:
+            return account.mark
+        # Crash: not the position's floor mark. A killed writer may have changed it and not the floor.
+        return max(account.mark, self._dropped(position)[0])
+
+    def _dropped(self, position: ReaderPosition) -> tuple[int, Mapping[str, int]]:
+        """Return the total at the floor, and counts of the messages that the writer dropped for this handler."""
+        with contextlib.closing(StatePage(state_file(self.folder, self.listener))) as page:
+            return dropped(page, self.reader, position.floor)
 
     def _retry_interrupted(self, path: Path, position: ReaderPosition) -> None:
         account = self._account
@@ -271,12 +274,6 @@ class Forwarder(FrameReader):
         for name, count in self._account.fates.items():
             totals[name.rpartition("@")[2]] += count
         self._accounts.write_statistics({**stat(), **totals.pruned(), **self._heartbeat.beat()})
-
-
-def _reached_mark(account: Account, position: ReaderPosition) -> int:
-    """Return the total of messages where the forwarder continues; UNKNOWN if it cannot know."""
-    moved_on = position.floor > account.done and account.mark != UNKNOWN
-    return max(account.mark, position.floor_mark) if moved_on else account.mark
 
 
 def _do_nothing() -> None:

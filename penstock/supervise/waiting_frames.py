@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.handover.buffer import HandlerPosition, newest_frame_metadata
@@ -50,14 +51,16 @@ def _end_reader(folder: Path, listener: str, handler: str, drop_counts: DroppedF
         drop_counts.skip(handler, Move(begin, end, mark), counts)
         position.floor_mark, position.floor = mark, end
         drop_counts.confirm_skip()
-        _end_account(Accounts(folder, listener, handler), position, mark, sum(dropped(page, handler, 0)[1].values()))
+        _end_account(Accounts(folder, listener, handler), position, mark, dropped(page, handler, 0))
     # Order: the account first. Crash: with the position file, the next start settles the handler again and finds
     # nothing waiting.
     path.unlink()
     return sum(counts.values())
 
 
-def _end_account(accounts: Accounts, position: ReaderPosition, mark: int, missed: int) -> None:
+def _end_account(
+    accounts: Accounts, position: ReaderPosition, mark: int, missed: tuple[int, Mapping[str, int]]
+) -> None:
     account = accounts.read()
     if account.in_flight and position.claim != account.end:
         account = account.withdraw()

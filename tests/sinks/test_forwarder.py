@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.counts import Origin
-from penstock.handover.dropped_frames import DroppedFrameCounts
+from penstock.handover.dropped_frames import DroppedFrameCounts, Move
 from penstock.handover.heartbeat import HEARTBEAT
 from penstock.handover.paths import LOG, account_file, buffer_file, position_file, state_file
 from penstock.handover.positions.accounts import Accounts
@@ -319,6 +319,31 @@ def test_writer_killed_while_it_skips_frames_leaves_no_negative_route(tmp_path: 
     final_route = route(tmp_path)
     assert final_route.policy_drop > 0
     assert (final_route.in_buffer, final_route.unaccounted) == (0, 0)
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_writer_killed_before_it_moves_a_reader_further_leaves_no_corrupt_messages(
+    tmp_path: Path, has_begun: bool
+) -> None:
+    life, handler = start(tmp_path), RecordingHandler()
+    publish_lagging(tmp_path, life, 10)
+    if has_begun:
+        forward(tmp_path, handler)
+    publish_lagging(tmp_path, life, 150)
+    position = life.readers[1].position
+    floor = position.floor
+    assert position.was_advanced, "the next move is another one"
+    # The state after the floor mark of the next move, and before its floor.
+    page = StatePage(state_file(tmp_path, "events"))
+    move, counts = Move(floor, floor + 4096, position.floor_mark + 7), {"60@policy_drop": 7}
+    DroppedFrameCounts(page, 0, {"mine": floor}).skip("mine", move, counts)
+    position.floor_mark = move.mark
+    page.close()
+    life.end()
+    forward(tmp_path, handler)
+    final_route = route(tmp_path)
+    assert (final_route.accepted, final_route.corrupt, final_route.in_buffer) == (160, 0, 0)
+    assert (final_route.delivered, final_route.unaccounted) == (len(handler.payloads), 0)
 
 
 STEP = st.one_of(

@@ -59,11 +59,13 @@ class Account:
         """The number of messages in the frames in progress."""
         return sum(count for name, count in self.taken.items() if name.endswith(f"@{TAKEN}"))
 
-    def start_route(self, position: ReaderPosition, missed: int) -> Account:
-        """Start the route at the reader's position; the ``missed`` messages that were dropped before are part of it."""
+    def start_route(self, position: ReaderPosition, drops: tuple[int, Mapping[str, int]]) -> Account:
+        """Start the route at the reader's position; messages that were dropped before are part of it (``dropped``)."""
         mark, stored = position.mark, position.stored
+        floor_mark, missed = drops[0], sum(drops[1].values())
         # The writer's drops are part of the route, so that mark - base covers them as well.
-        base = max(position.reached_mark - missed, 0) if mark != UNKNOWN else None
+        reached_mark = max(mark, floor_mark) if position.was_advanced else mark
+        base = max(reached_mark - missed, 0) if mark != UNKNOWN else None
         return replace(self, base=base, mark=mark, end_mark=mark, done=stored, end=stored)
 
     def resume_route(self, mark: int, position: int) -> Account:
