@@ -149,7 +149,9 @@ def restore_backup(folder: Path, target: Path, tables: Path | None = None) -> Ba
     # Crash: an attempt was interrupted after a rename. The draft shows that the tables are those of an attempt.
     has_tables = tables is not None and _has_files(tables, backup.files_of(TABLES))
     has_data = _has_files(target, backup.files_of(DATA) | ({} if tables else backup.files_of(TABLES, f"{TABLES}/")))
-    if has_data and (has_tables or not tables):
+    if target.is_dir() and has_data and (has_tables or not tables):
+        # Crash: the attempt may have been killed before the rename was on the disk.
+        OS.sync_directory(target.parent)
         return backup
     has_tables = has_tables and draft.is_dir()
     for place in (target, *([tables] if tables and not has_tables else [])):
@@ -167,6 +169,8 @@ def restore_backup(folder: Path, target: Path, tables: Path | None = None) -> Ba
         _copy_part(folder, backup.files_of(TABLES), TABLES, tables_draft)
         if tables_draft.exists():
             _sync_tree(tables_draft)
+            # Order: the draft first, which shows that the tables are those of an attempt, also after a power cut.
+            OS.sync_directory(draft.parent)
             tables_draft.rename(tables)
             OS.sync_directory(tables.parent)
     _sync_tree(draft)

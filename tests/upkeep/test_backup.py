@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -246,10 +246,11 @@ def test_damaged_backup_and_used_folder_are_refused(pipe: Pipe, tmp_path: Path) 
     assert not target.exists()
 
 
-def write_backup(folder: Path) -> None:
-    """Write a backup with one file in each part."""
+def write_backup(folder: Path, names: Iterable[str] = ("data/a", "data/b/c", "tables/d")) -> None:
+    """Write a backup of small files."""
+    folder.mkdir()
     files = {}
-    for name in ("data/a", "data/b/c", "tables/d"):
+    for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(name)
         files[name] = [len(name), crc32c(name.encode())]
@@ -271,9 +272,21 @@ def test_restored_tables_are_on_the_disk_before_the_data_directory_appears(
     synced: list[tuple[Path, bool, bool]] = []
     monkeypatch.setattr(OS, "sync_directory", lambda path: synced.append((path, tables.exists(), target.exists())))
     restore_backup(folder, target, tables)
-    assert synced == [(tables.parent, True, False), (target.parent, True, True)]
+    # The first one is the draft of the data, without which a repetition would take the tables for those of others.
+    steps = [(target.parent, False, False), (tables.parent, True, False), (target.parent, True, True)]
+    assert synced == steps
     assert files_below(target) == {"a": "data/a", "b/c": "data/b/c"}
     assert files_below(tables) == {"d": "tables/d"}
+    # A repetition may follow a kill before the last one.
+    restore_backup(folder, target, tables)
+    assert synced == [*steps, steps[-1]]
+
+
+def test_restore_of_an_empty_backup_makes_the_data_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    write_backup(folder, ())
+    restore_backup(folder, tmp_path / "data")
+    assert (tmp_path / "data").is_dir()
 
 
 KILLED_RESTORES = """

@@ -96,6 +96,35 @@ STATEMENTS = [
     ),
     ("tobymao/sqlglot#8192 (escapes of texts)", r"select E'\u00e4\x41\U0001F600\\u00e4\u0027', e'it''s \101\n'"),
     (
+        "metabase/metabase#67075 (types and elements behind a pattern)",
+        r"select 'a_b' like 'a\_b'::pg_catalog.text, 'a_b' like (array['a\_b', 'x'])[1], 'a_b' like text 'a\_b', "
+        r"x like p[1], 'a_b' like 'a\_b'::character varying, 'a_b' like 'a\_b'::varchar(10) and true "
+        "from (values ('ab', array['a%'])) t(x, p)",
+    ),
+    (
+        "duckdb/pg_duckdb#1033 (types with their schema, in quotes, and before a text)",
+        'select 1.23456789::pg_catalog.numeric, cast(x as pg_catalog.numeric), 1.23456789::"numeric", '
+        "numeric '1.23456789', float '16777217', decimal(10,2) '1.235', '\\x4142'::pg_catalog.bytea "
+        "from (values (0.123456789::float8)) t(x)",
+    ),
+    (
+        "apache/datafusion#22263 (classes of characters in a pattern of SIMILAR TO)",
+        r"select 'd' similar to '\d', '5' similar to '\d', 'a' similar to '\w' and true",
+    ),
+    (
+        "apache/datafusion#22266 (the field as a text)",
+        "select extract('second' from timestamp '2026-01-01 00:00:12.345678')",
+    ),
+    (
+        "MaterializeInc/materialize#26188 (other texts, and the operator with its schema)",
+        r"select E'a\nb' ~ E'\u0061.b', E'a\nb' ~ $$a.b$$, E'a\nb' ~ $a$^\w.b$a$, E'a\nb' operator(pg_catalog.~) 'a.b'",
+    ),
+    (
+        "MaterializeInc/materialize#26188 (classes of letters beyond ASCII)",
+        r"select 'ä' ~ '[[:alpha:]]', 'ä' ~ '[^[:alpha:]]', 'ä' ~ '^[[:alnum:]]', "
+        r"'Ä' ~ '[[:upper:]]', 'Ä' ~ '[[:lower:]]', 'ä' ~* '[[:upper:]]', regexp_replace('aä', '[[:alpha:]]', '', 'g')",
+    ),
+    (
         "meziantou/Meziantou.Framework#2972 (a name is not a type)",
         "select 1 as numeric, x as float from (values (2)) t(x)",
     ),

@@ -27,11 +27,14 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
     """Yield the index of each token of a cast that DuckDB writes in another way, and its text."""
     opening = {closed: opened for opened, closed in closing.items()}
     for index, token in enumerate(tokens):
-        if not (token.is_word(*_NUMERIC_NAMES, "float") or token.identifier == "bytea"):
+        if token.identifier not in (*_NUMERIC_NAMES, "float", "bytea"):
             continue
         before, behind = _token(tokens, index - 1), _token(tokens, index + 1)
         if token.identifier == "bytea" and behind.kind == "text":
             yield from _bytes_literal(tokens, index + 1)
+            continue
+        if behind.kind == "text":
+            yield index, "DOUBLE" if token.identifier == "float" else _exact_type(behind) or _ANY_NUMERIC
             continue
         is_bare = behind.text != "("
         end = index + 1 if is_bare else closing.get(index + 1, index) + 1
@@ -41,7 +44,7 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
             continue
         begin = opened + 1 if is_call else index - 2
         operand = tokens[begin] if begin >= 0 and (not is_call or begin + 2 == index) else _END
-        if token.is_word("float"):
+        if token.identifier == "float":
             if is_bare:
                 yield index, "DOUBLE"
         elif token.identifier == "bytea":
@@ -101,7 +104,12 @@ def literals_of_postgresql(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]
             except ValueError:
                 raise BadParameter(f"{token.text[:40]} is not an integer") from None
         elif token.kind == "text" and token.text[0] in "eE" and "\\u" in token.text.lower():
-            yield index, _UNICODE_ESCAPE.sub(_character, token.text)
+            yield index, unicode_escapes(token.text)
+
+
+def unicode_escapes(text: str) -> str:
+    """Return a text with escapes whose escapes of Unicode are characters. Raises BadParameter."""
+    return _UNICODE_ESCAPE.sub(_character, text)
 
 
 def _character(escape: re.Match[str]) -> str:

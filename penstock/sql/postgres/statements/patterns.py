@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.sql.postgres.parameters import BadParameter, quoted
+from penstock.sql.postgres.statements.casts import unicode_escapes
 from penstock.sql.postgres.statements.parentheses import MAX_CALL_TOKENS, argument_commas
 from penstock.sql.postgres.statements.tokens import Token
 
@@ -26,6 +27,8 @@ _ANY_CHARACTER = "(?s)"
 _OUTSIDE_CLASS = re.compile(r"\\.|\[\^?\]?|.", re.DOTALL)
 _IN_CLASS = re.compile(r"\\.|\[:\w+:\]|.", re.DOTALL)
 """Pieces of a regular expression; a bracket that begins a class may be followed by one that belongs to it."""
+_CLASSES = {"[:alpha:]": r"\pL", "[:alnum:]": r"\pL\p{Nd}", "[:upper:]": r"\p{Lu}", "[:lower:]": r"\p{Ll}"}
+"""Classes of characters that have all letters in PostgreSQL, and ASCII's in RE2."""
 _END = Token("sign", "", 0)
 
 
@@ -91,11 +94,33 @@ def _end_of_operand(tokens: Sequence[Token], index: int, closing: Mapping[int, i
             if index not in closing:
                 return None
             index = closing[index] + 1
+        # A type and its literal, as in ``text 'a'``.
+        index += _token(tokens, index).kind == "text"
     else:
         return None
-    while _token(tokens, index).kind == "cast" and _token(tokens, index + 1).identifier:
-        index += 2
-    return index
+    return _end_of_suffixes(tokens, index, closing)
+
+
+def _end_of_suffixes(tokens: Sequence[Token], index: int, closing: Mapping[int, int]) -> int | None:
+    """Return the index behind casts and subscripts."""
+    while True:
+        if _token(tokens, index).kind == "cast" and _token(tokens, index + 1).identifier:
+            index += 2
+            index += _token(tokens, index).is_word("varying", "precision")
+            if _token(tokens, index).text == "(":
+                index = closing.get(index, index) + 1
+        elif _token(tokens, index).text == "[":
+            # Limit: as for calls, because subscripts may be nested.
+            depth, end = 0, min(index + MAX_CALL_TOKENS, len(tokens))
+            for number in range(index, end):
+                depth += {"[": 1, "]": -1}.get(tokens[number].text, 0)
+                if not depth:
+                    break
+            else:
+                return None
+            index = number + 1
+        else:
+            return index
 
 
 def similar_patterns(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
@@ -106,7 +131,8 @@ def similar_patterns(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
     for index, token in enumerate(tokens):
         if token.is_word("similar") and _token(tokens, index + 1).is_word("to"):
             content = _token(tokens, index + 2).content
-            if content is None or _token(tokens, index + 3).is_word("escape"):
+            behind = _token(tokens, index + 3)
+            if content is None or behind.is_word("escape") or behind.text in _OPERATORS or behind.text == "[":
                 raise BadParameter("the pattern of SIMILAR TO must be a text literal without an ESCAPE clause")
             yield index + 2, quoted(_regular_expression(content))
 
@@ -115,7 +141,7 @@ def _regular_expression(pattern: str) -> str:
     pieces, is_class, is_escaped = [_ANY_CHARACTER], False, False
     for char in pattern:
         if is_escaped:
-            pieces.append(char if char.isalnum() else f"\\{char}")
+            pieces.append(char if char.isalnum() and char not in "dswDSW" else f"\\{char}")
         elif is_class or char not in "%_.^$\\":
             pieces.append(char)
         elif char != "\\":
@@ -131,6 +157,7 @@ def regular_expressions(tokens: Sequence[Token], closing: Mapping[int, int]) -> 
         behind = index + 1
         if token.text == "~" and _token(tokens, index - 1).text != "~":
             behind += _token(tokens, behind).text == "*"
+            behind += _token(tokens, behind).text == ")"  # OPERATOR(~)
         elif token.is_word(*_REGULAR_EXPRESSION_FUNCTIONS) and behind in closing:
             commas = argument_commas(tokens, behind, closing[behind])
             behind = commas[0] + 1 if commas else len(tokens)
@@ -139,15 +166,21 @@ def regular_expressions(tokens: Sequence[Token], closing: Mapping[int, int]) -> 
         literal = _token(tokens, behind)
         prefix, quote, content = literal.text.partition("'")
         if literal.kind == "text" and prefix in ("", "e", "E"):
-            yield behind, f"{prefix}{quote}{_ANY_CHARACTER}{content if prefix else _with_letters(content)}"
+            expression = unicode_escapes(content) if prefix else _with_letters(content)
+            yield behind, f"{prefix}{quote}{_ANY_CHARACTER}{expression}"
+        elif literal.kind == "text" and prefix.startswith("$"):
+            tag = prefix[: prefix.index("$", 1) + 1]
+            yield behind, quoted(_ANY_CHARACTER + _with_letters(literal.text[len(tag) : -len(tag)]))
 
 
 def _with_letters(expression: str) -> str:
-    """Return a regular expression whose ``\\w`` has all letters; RE2 has ASCII's only."""
+    """Return a regular expression whose ``\\w`` and ``[:alpha:]`` have all letters; RE2 has ASCII's only."""
     pieces, position, is_class = list[str](), 0, False
     while match := (_IN_CLASS if is_class else _OUTSIDE_CLASS).match(expression, position):
         piece, position = match[0], match.end()
-        if piece == r"\w":
+        if is_class and piece in _CLASSES:
+            piece = _CLASSES[piece]
+        elif piece == r"\w":
             piece = r"[:word:]\pL" if is_class else r"[[:word:]\pL]"
         elif piece == r"\W" and not is_class:
             piece = r"[^[:word:]\pL]"

@@ -128,7 +128,8 @@ def fractional_seconds(tokens: Sequence[Token], closing: Mapping[int, int]) -> I
     """
     for index in range(len(tokens) - 3):
         field = tokens[index + 2]
-        is_extract = tokens[index].is_word("extract") and field.is_word(*_SECONDS) and tokens[index + 3].is_word("from")
+        name = (field.content or field.text).lower()
+        is_extract = tokens[index].is_word("extract") and name in _SECONDS and tokens[index + 3].is_word("from")
         is_part = tokens[index].is_word("date_part") and (field.content or "").lower() in _SECONDS
         if (is_extract or is_part) and index + 1 in closing:
             yield index, f"({tokens[index].text}"

@@ -88,10 +88,17 @@ def translate(
     pieces: list[tuple[str, int]] = []
     tokens = _with_literals(statement.tokens, literals)
     significant = [index for index, token in enumerate(tokens) if token.kind not in BLANK]
+    schemas = {
+        number
+        for pair in pairwise(significant)
+        if tokens[pair[0]].identifier == "pg_catalog" and tokens[pair[1]].text == "."
+        for number in pair
+    }
+    significant = [index for index in significant if index not in schemas]
     words = [tokens[index] for index in significant]
     closing = closing_parentheses(words)
     replaced = dict(_replacements(words, closing, object_number, information_schema))
-    by_index = {significant[number]: text for number, text in replaced.items()}
+    by_index = dict.fromkeys(schemas, "") | {significant[number]: text for number, text in replaced.items()}
     for number in escaped_patterns(words, closing):
         by_index[significant[number]] = replaced.get(number, words[number].text) + ESCAPE_CLAUSE
     starts, sources, length = [], [], 0
@@ -139,9 +146,6 @@ def _replacements(
             index += 1
         return index, tokens[index] if index < len(tokens) else blank
 
-    for index in range(len(tokens) - 1):
-        if tokens[index].identifier == "pg_catalog" and tokens[index + 1].text == ".":
-            removed |= {index, index + 1}
     for index, token in enumerate(tokens):
         if index in removed:
             continue
@@ -225,8 +229,8 @@ def _replacements(
             yield third_index, elements
     yield from casts(tokens, closing)
     yield from similar_patterns(tokens)
-    yield from regular_expressions(tokens, closing)
     yield from literals_of_postgresql(tokens)
+    yield from regular_expressions(tokens, closing)
     yield from fractional_seconds(tokens, closing)
     yield from _grouped_by_column([index for index in range(len(tokens)) if index not in removed], tokens)
     for index in removed:

@@ -19,7 +19,7 @@ from penstock.sql.postgres.statements.translation import translate
         ("select 'pg_catalog.x'", "select 'pg_catalog.x'"),
         ("select * from information_schema.tables", "select * from ischema.tables"),
         ("select * from information_schema.unheard_of", "select * from information_schema.unheard_of"),
-        ("where a OPERATOR(pg_catalog.~) 'x' COLLATE pg_catalog.default", "where a ~ 'x'  "),
+        ("where a OPERATOR(pg_catalog.~) 'x' COLLATE pg_catalog.default", "where a ~ '(?s)x'  "),
         ("select current_user", "select pg_user_name()"),
         ("select 1 = any(array[1, 2", "select 1 = any(array[1, 2"),
         ("select all - array[1]", "select all - array[1]"),
