@@ -108,14 +108,22 @@ def _toml_error(path: Path, error: str) -> str:
         return f"{path}: {error}"
     number = int(place.partition(",")[0])
     if problem == "Cannot overwrite a value":
-        # Limit: the key alone. A value may be a secret.
-        key = path.read_text("utf-8-sig").split("\n")[number - 1].partition("=")[0].strip()
-        problem = f"{key} is set twice: remove one of the lines"
+        problem = f"{_key(path, number)} is set twice: remove one of the lines"
     elif problem.startswith("Cannot declare"):
         # The written configuration has most tables, and documents show further keys below the same head.
-        table = path.read_text("utf-8-sig").split("\n")[number - 1].partition("#")[0].strip()
-        problem = f"{table} is there already: write its keys below the first one"
+        problem = f"{_key(path, number)} is there already: write its keys below the first one"
     return f"{path}:{number}: {problem}"
+
+
+def _key(path: Path, number: int) -> str:
+    """Return the key, or the head of the table, in a line of a file."""
+    line = path.read_text("utf-8-sig").split("\n")[number - 1]
+    try:
+        tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        # Limit: a line that is not complete may end a value of several lines, which may be a secret.
+        return "a key"
+    return line.partition("=")[0].partition("#")[0].strip()
 
 
 def _check_listener_names(listeners: object, file: str) -> None:

@@ -94,6 +94,11 @@ def test_invalid_toml_names_the_line(file: Path) -> None:
     assert messages(file) == [f"{file}:3: insecure is set twice: remove one of the lines"]
     file.write_text('[sql]\n[log]\n[sql]  # again\npostgres = "127.0.0.1:8847"\n')
     assert messages(file) == [f"{file}:3: [sql] is there already: write its keys below the first one"]
+    # Lines with a part of a value.
+    file.write_text('[security]\n[security] tokens = "a secret"\n')
+    assert messages(file) == [f"{file}:2: a key is there already: write its keys below the first one"]
+    file.write_text("a = 1\na = '''\na secret='''\n")
+    assert messages(file) == [f"{file}:3: a key is set twice: remove one of the lines"]
     file.write_text("listener = 5\n")
     assert messages(file) == [f"{file}:1: listener: write each one as [[listener]]"]
     file.write_text("\n[defaults.ucp]\nport = 1\n")
