@@ -66,6 +66,9 @@ def _end_account(
         account = account.withdraw()
     if account.base is None:
         account = account.start_route(position, missed)
+    elif account.left and position.mark > account.mark:
+        # The handler was configured again, and its forwarder did not start. Crash: not so once this is the end.
+        account = account.resume_route(position.mark, position.stored)
     accounts.write(account.end_route(mark if mark != UNKNOWN else account.mark))
     accounts.close()
 

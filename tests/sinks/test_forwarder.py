@@ -476,6 +476,34 @@ def test_returning_handler_does_not_advance_a_buffer_created_without_it(tmp_path
     heir.end()
 
 
+def test_messages_between_two_removals_of_a_handler_are_not_its_own(tmp_path: Path) -> None:
+    life = start(tmp_path)
+    publish(life, b"one")
+    forward(tmp_path, RecordingHandler())
+    life.end()
+    drop_waiting_frames(tmp_path, "events", ["mine"])
+    for _ in range(2):
+        alone = live(tmp_path, LISTENER.model_copy(update={"handlers": LISTENER.handlers[:1]}), TERM)
+        publish(alone, b"two", b"three")
+        alone.end()
+        returned = start(tmp_path)  # and removed again before its forwarder starts
+        publish(returned, b"four")
+        returned.end()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "unlink", raise_killed)
+            with pytest.raises(Killed):
+                drop_waiting_frames(tmp_path, "events", ["mine"])
+        drop_waiting_frames(tmp_path, "events", ["mine"])
+        ended_route = route(tmp_path)
+        assert (ended_route.in_buffer, ended_route.unaccounted) == (0, 0)
+    heir = start(tmp_path)
+    publish(heir, b"five")
+    forward(tmp_path, RecordingHandler())
+    final_route = route(tmp_path)
+    assert (final_route.accepted, final_route.delivered, final_route.policy_drop) == (4, 2, 2)
+    assert (final_route.corrupt, final_route.unaccounted) == (0, 0)
+
+
 def beat_s(folder: Path) -> float:
     """Return when the forwarder last beat (CLOCK_MONOTONIC), 0 if never."""
     page = StatePage(account_file(folder, "events", "mine"), texts=2)
