@@ -69,7 +69,8 @@ def _end_account(
     elif account.left and position.mark > account.mark:
         # The handler was configured again, and its forwarder did not start. Crash: not so once this is the end.
         account = account.resume_route(position.mark, position.stored)
-    accounts.write(account.end_route(mark if mark != UNKNOWN else account.mark))
+    # Both copies in the file get the end, so that one damaged copy does not continue a route that has ended.
+    accounts.write(accounts.write(account.end_route(mark if mark != UNKNOWN else account.mark)))
     accounts.close()
 
 

@@ -504,6 +504,23 @@ def test_messages_between_two_removals_of_a_handler_are_not_its_own(tmp_path: Pa
     assert (final_route.corrupt, final_route.unaccounted) == (0, 0)
 
 
+def test_damaged_end_of_an_account_does_not_continue_the_route(tmp_path: Path) -> None:
+    life = start(tmp_path)
+    publish(life, b"one")
+    forward(tmp_path, RecordingHandler())
+    life.end()
+    drop_waiting_frames(tmp_path, "events", ["mine"])
+    damage_newest_account(tmp_path)
+    alone = live(tmp_path, LISTENER.model_copy(update={"handlers": LISTENER.handlers[:1]}), TERM)
+    publish(alone, b"two", b"three")
+    alone.end()
+    heir = start(tmp_path)
+    publish(heir, b"four")
+    forward(tmp_path, RecordingHandler())
+    final_route = route(tmp_path)
+    assert (final_route.accepted, final_route.delivered, final_route.corrupt) == (2, 2, 0)
+
+
 def beat_s(folder: Path) -> float:
     """Return when the forwarder last beat (CLOCK_MONOTONIC), 0 if never."""
     page = StatePage(account_file(folder, "events", "mine"), texts=2)
