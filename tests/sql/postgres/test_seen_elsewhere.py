@@ -164,3 +164,11 @@ def test_pattern_and_bytes_of_a_client_are_read_as_they_were_meant(connection: C
     for cursor in (connection.cursor(), psycopg.ClientCursor(connection)):
         row = cursor.execute("select 'a_b' like %s, 'axb' like %s, %s", ("a\\_b", "a\\_b", b"\x00\xff\\")).fetchone()
         assert row == (True, False, b"\x00\xff\\")
+
+
+def test_pattern_of_similar_to_may_be_a_parameter(connection: Connection) -> None:
+    """apache/datafusion#22263: prepared statements are described before their parameters have values."""
+    for form in ("%s", "%b", "%t"):
+        statement = sql.SQL(f"select 'abc' similar to {form}, 'a' not similar to {form}, 'a' similar to null")  # type: ignore[arg-type]
+        assert connection.execute(statement, ["a%", "b_"]).fetchone() == (True, True, None)
+        assert connection.execute(statement, [None, "a"]).fetchone() == (None, False, None)

@@ -130,9 +130,14 @@ def similar_patterns(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
     """
     for index, token in enumerate(tokens):
         if token.is_word("similar") and _token(tokens, index + 1).is_word("to"):
-            content = _token(tokens, index + 2).content
-            behind = _token(tokens, index + 3)
-            if content is None or behind.is_word("escape") or behind.text in _OPERATORS or behind.text == "[":
+            pattern, behind = _token(tokens, index + 2), _token(tokens, index + 3)
+            is_longer = behind.is_word("escape") or behind.text == "[" or behind.text in _OPERATORS
+            # A parameter without a value is described, not answered; one with a type is a cast of null then.
+            is_null = pattern.text.strip().lower() in ("null", "cast(null as varchar)")
+            if not is_longer and (is_null or pattern.kind == "parameter"):
+                continue
+            content = pattern.content
+            if content is None or is_longer:
                 raise BadParameter("the pattern of SIMILAR TO must be a text literal without an ESCAPE clause")
             yield index + 2, quoted(_regular_expression(content))
 
