@@ -137,6 +137,8 @@ INTERRUPTED_IMPORT = """
 import os, signal, sys
 from penstock.cli import main
 interrupted = sys.argv.pop()
+# As in a terminal: a shell script ignores SIGINT for what it runs in the background, such as these tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 class Interrupted:
     def find_spec(self, name, path, target=None):
