@@ -13,12 +13,10 @@ import crc32c
 
 from penstock.config import ListenerConfig
 from penstock.counts import SERIES_END, series_of
-from penstock.handover.dropped_frames import last_move, moved_readers
 from penstock.handover.frames.frame import intact_metadata
 from penstock.handover.frames.frame_metadata import FrameMetadata
 from penstock.handover.frames.frame_size import frame_length
-from penstock.handover.paths import LOG, accounts_in, buffer_file, position_file, state_file
-from penstock.handover.positions.accounts import read_account
+from penstock.handover.paths import LOG, buffer_file, position_file, state_file
 from penstock.handover.positions.lost_position import (
     LastKnown,
     frames_between,
@@ -80,9 +78,10 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     progress = list(positions_before.values())
     parameters = parameters_of(listener, term_length)
     # Crash: a power failure may have taken positions and the end of the buffer, and spared moves or accounts.
-    reached = _reached_before_restart(folder, listener.name)
-    publication = _reopen(path, [*progress, *reached], parameters) if path.exists() else None
-    last_known = last_known_of_all(folder, listener.name) if publication is None else LastKnown()
+    last_known = last_known_of_all(folder, listener.name) if _has_restarted(folder, listener.name) else LastKnown()
+    publication = _reopen(path, [*progress, last_known.position], parameters) if path.exists() else None
+    if publication is None:
+        last_known = last_known_of_all(folder, listener.name)
     if publication and publication.parameters.term_length != term_length and _all_read(publication, progress):
         # All readers have read everything, so a new file may start at this position without a gap.
         progress = [publication.position]
@@ -217,16 +216,9 @@ def was_restarted(page: StatePage) -> bool:
     return bool(epoch) and epoch["boot"] != boot_id()
 
 
-def _reached_before_restart(folder: Path, listener: str) -> list[int]:
-    """Return where readers were moved to before a restart of the machine, and where forwarders were by their accounts.
-
-    Nothing without a restart.
-    """
+def _has_restarted(folder: Path, listener: str) -> bool:
     with contextlib.closing(StatePage(state_file(folder, listener))) as page:
-        if not was_restarted(page):
-            return []
-        moved_to = [last_move(page, reader).to for reader in moved_readers(page)]
-        return [*moved_to, *(read_account(folder, listener, name).end for name in accounts_in(folder, listener))]
+        return was_restarted(page)
 
 
 def _reopen(path: Path, readers: Sequence[int], parameters: Parameters) -> Publication | None:

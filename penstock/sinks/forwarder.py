@@ -130,7 +130,13 @@ class Forwarder(FrameReader):
             interrupted = account.in_flight and position.claim == account.end
             if account.in_flight and not interrupted:
                 account = account.withdraw()
-            account = self._with_lost_drops(account, position)
+            # Crash: a power failure may have taken the newest account and spared the position. Messages in between are
+            # corrupt, so that they count also if the writer moves this reader before its next frame. The mark is that
+            # of the position only while nothing is claimed.
+            is_behind = account.done < position.stored and position.claim <= position.stored
+            if is_behind and account.base is not None and not account.in_flight and position.mark != UNKNOWN:
+                account = account.move_to(position.stored, position.mark)
+            account = self._with_lost_counts(account, position)
             if account != self._account:
                 account = self._account = self._accounts.write(account)
             if not interrupted:
@@ -152,15 +158,15 @@ class Forwarder(FrameReader):
             return account.start_route(position, self._dropped(position)) if position.mark != UNKNOWN else account
         return account.resume_route(position.mark, position.stored) if account.left else account
 
-    def _with_lost_drops(self, account: Account, position: ReaderPosition) -> Account:
-        """Return the account with messages as corrupt that the writer dropped and whose counts a power failure took."""
+    def _with_lost_counts(self, account: Account, position: ReaderPosition) -> Account:
+        """Return the account with messages as corrupt whose fates a power failure took, dropped ones or others."""
         if account.base is None or (account.in_flight and position.floor > account.done):
             return account
         missed = sum(self._dropped(position)[1].values())
         lost = self._reached_mark(account, position) - account.base - sum(account.fates.values()) - missed
         if lost <= 0:
             return account
-        _LOGGER.error("listener %r: the counts of %d dropped messages are lost: they are corrupt", self.listener, lost)
+        _LOGGER.error("listener %r: the fates of %d messages are lost: they count as corrupt", self.listener, lost)
         return account.enter(prefix_with_bucket(bucket_of(time.time()), {CORRUPT: lost}))
 
     def _reached_mark(self, account: Account, position: ReaderPosition) -> int:

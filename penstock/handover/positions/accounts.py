@@ -91,6 +91,10 @@ class Account:
             self, done=begin, end=end, mark=mark, end_mark=end_mark, base=base, taken=dict(contents), attempts=0
         )
 
+    def move_to(self, position: int, mark: int) -> Account:
+        """Continue at ``position``, after ``mark`` messages."""
+        return replace(self, done=position, end=position, mark=mark, end_mark=mark)
+
     def withdraw(self) -> Account:
         """Revert ``claim_frames`` for frames that could not be claimed."""
         return replace(self, end=self.done, end_mark=self.mark, taken={}, attempts=0)
