@@ -14,6 +14,7 @@ from penstock.handover.drain.drain import Drain
 from penstock.ledger.ledger import Ledger
 from penstock.log import Limits, Log, TopicSettings
 from penstock.log.commit.committer_threads import Committers, Work
+from penstock.log.store import gaps
 from penstock.server.api.entries import EntriesApi
 from penstock.testing.simulation.machine import Machine
 
@@ -121,6 +122,8 @@ class Daemon:
         for drain in getattr(self, "_drains", {}).values():
             drain.close()
         self._drains = {}
+        # All processes of a run share this cache: one that dies where it has the lock would keep it.
+        gaps._GAP_CACHE = gaps._GapCache()
 
     def stop(self) -> None:
         """End as by SIGTERM: store what waits, write the last checkpoint, close the log."""
