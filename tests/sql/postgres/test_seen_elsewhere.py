@@ -102,6 +102,11 @@ STATEMENTS = [
         "from (values ('ab', array['a%'])) t(x, p)",
     ),
     (
+        "duckdb/pg_duckdb#1033 (spellings of numbers)",
+        "select .5::numeric, 1.5E-3::numeric, -1.5e-3::numeric, 1e+2::numeric, 2.::numeric, x-.25::numeric, "
+        "x-1e-2::numeric, cast(.5 as numeric), cast(-1e-3 as numeric), '1.'\n'5'::numeric from (values (1)) t(x)",
+    ),
+    (
         "duckdb/pg_duckdb#1033 (types with their schema, in quotes, and before a text)",
         'select 1.23456789::pg_catalog.numeric, cast(x as pg_catalog.numeric), 1.23456789::"numeric", '
         "numeric '1.23456789', float '16777217', decimal(10,2) '1.235', '\\x4142'::pg_catalog.bytea "

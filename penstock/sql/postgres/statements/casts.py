@@ -44,6 +44,8 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
             continue
         begin = opened + 1 if is_call else index - 2
         operand = tokens[begin] if begin >= 0 and (not is_call or begin + 2 == index) else _END
+        if operand.kind == "text" == _token(tokens, begin - 1).kind:
+            operand = _END  # texts of two lines are one
         if token.identifier == "float":
             if is_bare:
                 yield index, "DOUBLE"

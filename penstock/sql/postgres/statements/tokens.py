@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     |(?P<dollar>\$(?:[A-Za-z_\x80-\U0010ffff][\w]*+)?\$)
     |(?P<name>"(?:[^"]|"")*+")
     |(?P<parameter>\$\d{1,6})
-    |(?P<number>\d[\w.]*+)
+    |(?P<number>0[xX]\w*+|\.?\d(?:[\w.]|(?<=[eE])[+-](?=\d))*+)
     |(?P<word>[A-Za-z_\x80-\U0010ffff][\w$]*+)
     |(?P<unclosed>['"])
     |(?P<cast>::)
