@@ -196,7 +196,7 @@ class _CachedFile:
     gaps: list[Gap]
 
 
-class _GapCache:
+class GapCache:
     """Gaps of the files read last; of a file that has grown, only the new lines are read. From any thread."""
 
     def __init__(self) -> None:
@@ -248,12 +248,12 @@ def _ignore_damage(_: Damage) -> None:
     """Ignore damage: only the owner of the file reports it."""
 
 
-_GAP_CACHE = _GapCache()
+GAP_CACHE = GapCache()
 
 
 def load(path: Path) -> list[Gap]:
     """Return the gaps in a file, sorted; read-only. Raises FileNotFoundError, UnknownFormat. From any thread."""
-    return _GAP_CACHE.read(path)
+    return GAP_CACHE.read(path)
 
 
 class Gaps:

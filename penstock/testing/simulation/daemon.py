@@ -123,7 +123,7 @@ class Daemon:
             drain.close()
         self._drains = {}
         # All processes of a run share this cache: one that dies where it has the lock would keep it.
-        gaps._GAP_CACHE = gaps._GapCache()
+        gaps.GAP_CACHE = gaps.GapCache()
 
     def stop(self) -> None:
         """End as by SIGTERM: store what waits, write the last checkpoint, close the log."""

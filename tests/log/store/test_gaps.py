@@ -16,8 +16,8 @@ from penstock.log.store.gaps import (
     FILE_NAME,
     MIN_GAPS_SAVED,
     Gap,
+    GapCache,
     Gaps,
-    _GapCache,
     encode_gap,
     join_adjacent_gaps,
     load,
@@ -237,7 +237,7 @@ def test_damaged_line_is_restored_from_the_copy_with_its_counts(tmp_path, caplog
         for harmed in (complete[:30] + b"?" + complete[31:], complete[:-9], bytes(len(complete)), b""):
             (tmp_path / name).write_bytes(harmed)
             caplog.clear()
-            assert _GapCache().read(tmp_path / "gaps.jsonl") == [expired, corrupt]
+            assert GapCache().read(tmp_path / "gaps.jsonl") == [expired, corrupt]
             gaps = Gaps(OS, tmp_path)
             assert gaps.sorted() == [expired, corrupt]
             assert bool(caplog.messages) == (name == "gaps.jsonl")

@@ -170,7 +170,7 @@ def show_batches_behind_synced_length(patch: pytest.MonkeyPatch) -> None:
 BUGS: dict[Bug, int] = {
     answer_before_sync: 3,
     no_folder_sync: 1,
-    keep_refused_rows: 7,
+    keep_refused_rows: 15,
     forget_late_recovery: 221,
     judge_posts_before_recovery: 100181,
     forget_producers: 1,
