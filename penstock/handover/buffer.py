@@ -77,8 +77,10 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     positions_before = {file: p for file in files if file.exists() and (p := _read_position(file)) is not None}
     progress = list(positions_before.values())
     parameters = parameters_of(listener, term_length)
+    page = StatePage(state_file(folder, listener.name))
+    page.log_damage()
     # Crash: a power failure may have taken positions and the end of the buffer, and spared moves or accounts.
-    last_known = last_known_of_all(folder, listener.name) if _has_restarted(folder, listener.name) else LastKnown()
+    last_known = last_known_of_all(folder, listener.name) if was_restarted(page) else LastKnown()
     publication = _reopen(path, [*progress, last_known.position], parameters) if path.exists() else None
     if publication is None:
         last_known = last_known_of_all(folder, listener.name)
@@ -87,8 +89,6 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
         progress = [publication.position]
         publication.close()
         publication = None
-    page = StatePage(state_file(folder, listener.name))
-    page.log_damage()
     if publication is None:
         # Order: the old file's epoch ends before there is another file, which may get the same inode.
         end_epoch(page)
@@ -214,11 +214,6 @@ def was_restarted(page: StatePage) -> bool:
     """Report whether the machine was restarted since the listener's receiver last opened its log buffer."""
     epoch = page.read(EPOCH)
     return bool(epoch) and epoch["boot"] != boot_id()
-
-
-def _has_restarted(folder: Path, listener: str) -> bool:
-    with contextlib.closing(StatePage(state_file(folder, listener))) as page:
-        return was_restarted(page)
 
 
 def _reopen(path: Path, readers: Sequence[int], parameters: Parameters) -> Publication | None:

@@ -64,3 +64,8 @@ def unaccounted(folder: Path) -> int:
 
 def start(folder: Path) -> Life:
     return live(folder, LISTENER, TERM)
+
+
+def start_without_handler(folder: Path) -> Life:
+    """Start the listener with the log alone."""
+    return live(folder, LISTENER.model_copy(update={"handlers": LISTENER.handlers[:1]}), TERM)

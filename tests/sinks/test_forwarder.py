@@ -26,8 +26,16 @@ from penstock.ledger.balance import Route
 from penstock.sinks import Delivered
 from penstock.sinks import forwarder as forwarding
 from penstock.supervise.waiting_frames import drop_waiting_frames
-from tests.ingest.ingest_life import Life, live
-from tests.sinks.sinks_life import LISTENER, TERM, RecordingHandler, delivery_of, forward, publish, start, unaccounted
+from tests.ingest.ingest_life import Life
+from tests.sinks.sinks_life import (
+    RecordingHandler,
+    delivery_of,
+    forward,
+    publish,
+    start,
+    start_without_handler,
+    unaccounted,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -467,7 +475,7 @@ def test_returning_handler_does_not_advance_a_buffer_created_without_it(tmp_path
     drop_waiting_frames(tmp_path, "events", ["mine"])
     lose_buffer(tmp_path)
     lose_all_positions(tmp_path)
-    alone = live(tmp_path, LISTENER.model_copy(update={"handlers": LISTENER.handlers[:1]}), TERM)
+    alone = start_without_handler(tmp_path)
     for _ in range(5):
         publish(alone, b"later")
     alone.end()
@@ -483,7 +491,7 @@ def test_messages_between_two_removals_of_a_handler_are_not_its_own(tmp_path: Pa
     life.end()
     drop_waiting_frames(tmp_path, "events", ["mine"])
     for _ in range(2):
-        alone = live(tmp_path, LISTENER.model_copy(update={"handlers": LISTENER.handlers[:1]}), TERM)
+        alone = start_without_handler(tmp_path)
         publish(alone, b"two", b"three")
         alone.end()
         returned = start(tmp_path)  # and removed again before its forwarder starts
@@ -511,7 +519,7 @@ def test_damaged_end_of_an_account_does_not_continue_the_route(tmp_path: Path) -
     life.end()
     drop_waiting_frames(tmp_path, "events", ["mine"])
     damage_newest_account(tmp_path)
-    alone = live(tmp_path, LISTENER.model_copy(update={"handlers": LISTENER.handlers[:1]}), TERM)
+    alone = start_without_handler(tmp_path)
     publish(alone, b"two", b"three")
     alone.end()
     heir = start(tmp_path)
