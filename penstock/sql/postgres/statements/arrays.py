@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from penstock.sql.postgres.parameters import BadParameter, quoted, split_array
 from penstock.sql.postgres.statements.parentheses import MAX_CALL_TOKENS, argument_commas
-from penstock.sql.postgres.statements.tokens import Token
+from penstock.sql.postgres.statements.tokens import Token, token_at
 
 _UNNEST_OPTIONS = ("recursive", "max_depth", "keep_parent_names")
 _AFTER_TABLE = (
@@ -68,7 +68,7 @@ def array_table(
 def json_path(tokens: Sequence[Token], index: int) -> tuple[str | None, int]:
     """Return ``'{a,0}'`` or ``ARRAY['a', '0']`` as DuckDB's path, and the index behind it; None for anything else."""
     elements, end = list[str](), index + 1
-    token = tokens[index] if index < len(tokens) else Token("sign", "", 0)
+    token = token_at(tokens, index)
     try:
         if token.is_word("array") and end < len(tokens) and tokens[end].text == "[":
             # Limit: each path looks at a few tokens, not at the rest of the text.

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 
 from penstock.sql.postgres.parameters import BadParameter, bytes_of_text, quoted
-from penstock.sql.postgres.statements.tokens import Token
+from penstock.sql.postgres.statements.tokens import END, Token, token_at
 
 MAX_DIGITS = 38
 """Digits of a decimal of DuckDB."""
@@ -20,7 +20,6 @@ _NUMERIC_NAMES = ("numeric", "decimal", "dec")
 _DOUBLED_BACKSLASH = re.compile(r"[eE]'((?:[^\\']|\\\\)*)'")
 """A text with escapes that has no other one than ``\\\\``, as clients write bytes."""
 _UNICODE_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-_END = Token("sign", "", 0)
 
 
 def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple[int, str]]:
@@ -29,7 +28,7 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
     for index, token in enumerate(tokens):
         if token.identifier not in (*_NUMERIC_NAMES, "float", "bytea"):
             continue
-        before, behind = _token(tokens, index - 1), _token(tokens, index + 1)
+        before, behind = token_at(tokens, index - 1), token_at(tokens, index + 1)
         if token.identifier == "bytea" and behind.kind == "text":
             yield from _bytes_literal(tokens, index + 1)
             continue
@@ -43,9 +42,9 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
         if before.kind != "cast" and not is_call:
             continue
         begin = opened + 1 if is_call else index - 2
-        operand = tokens[begin] if begin >= 0 and (not is_call or begin + 2 == index) else _END
-        if operand.kind == "text" == _token(tokens, begin - 1).kind:
-            operand = _END  # texts of two lines are one
+        operand = tokens[begin] if begin >= 0 and (not is_call or begin + 2 == index) else END
+        if operand.kind == "text" == token_at(tokens, begin - 1).kind:
+            operand = END  # texts of two lines are one
         if token.identifier == "float":
             if is_bare:
                 yield index, "DOUBLE"
@@ -63,10 +62,6 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
             yield index, numeric if is_call else f"VARCHAR::{numeric}"
         elif is_bare:
             yield index, _ANY_NUMERIC
-
-
-def _token(tokens: Sequence[Token], index: int) -> Token:
-    return tokens[index] if 0 <= index < len(tokens) else _END
 
 
 def _exact_type(operand: Token) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from penstock.sql.postgres.parameters import BadParameter, quoted
 from penstock.sql.postgres.statements.casts import unicode_escapes
 from penstock.sql.postgres.statements.parentheses import MAX_CALL_TOKENS, argument_commas
-from penstock.sql.postgres.statements.tokens import Token
+from penstock.sql.postgres.statements.tokens import Token, token_at
 
 ESCAPE_CLAUSE = r" ESCAPE '\'"
 """Text that follows a pattern of ``escaped_patterns``."""
@@ -29,7 +29,6 @@ _IN_CLASS = re.compile(r"\\.|\[:\w+:\]|.", re.DOTALL)
 """Pieces of a regular expression; a bracket that begins a class may be followed by one that belongs to it."""
 _CLASSES = {"[:alpha:]": r"\pL", "[:alnum:]": r"\pL\p{Nd}", "[:upper:]": r"\p{Lu}", "[:lower:]": r"\p{Ll}"}
 """Classes of characters that have all letters in PostgreSQL, and ASCII's in RE2."""
-_END = Token("sign", "", 0)
 
 
 def escaped_patterns(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[int]:
@@ -43,16 +42,12 @@ def escaped_patterns(tokens: Sequence[Token], closing: Mapping[int, int]) -> Ite
             continue
         begin = index + 1
         end = _end_of_pattern(tokens, begin, closing)
-        if end is None or _token(tokens, end).is_word("escape"):
+        if end is None or token_at(tokens, end).is_word("escape"):
             continue
         # Limit: a long pattern is escaped without a look at its tokens, as patterns may be nested.
         pattern = tokens[begin:end] if end - begin <= MAX_CALL_TOKENS else ()
         if not pattern or any(_may_have_backslash(pattern, number) for number in range(len(pattern))):
             yield end - 1
-
-
-def _token(tokens: Sequence[Token], index: int) -> Token:
-    return tokens[index] if index < len(tokens) else _END
 
 
 def _may_have_backslash(pattern: Sequence[Token], number: int) -> bool:
@@ -61,7 +56,7 @@ def _may_have_backslash(pattern: Sequence[Token], number: int) -> bool:
     if token.kind in ("text", "literal"):
         return "\\" in token.text
     is_type = number > 0 and pattern[number - 1].kind == "cast"
-    return bool(token.identifier) and not is_type and _token(pattern, number + 1).text != "("
+    return bool(token.identifier) and not is_type and token_at(pattern, number + 1).text != "("
 
 
 def _end_of_pattern(tokens: Sequence[Token], begin: int, closing: Mapping[int, int]) -> int | None:
@@ -69,7 +64,7 @@ def _end_of_pattern(tokens: Sequence[Token], begin: int, closing: Mapping[int, i
     index = _end_of_operand(tokens, begin, closing)
     while index is not None:
         operator = index
-        while _token(tokens, index).text in _OPERATORS:
+        while token_at(tokens, index).text in _OPERATORS:
             index += 1
         if index == operator:
             return index
@@ -78,7 +73,7 @@ def _end_of_pattern(tokens: Sequence[Token], begin: int, closing: Mapping[int, i
 
 
 def _end_of_operand(tokens: Sequence[Token], index: int, closing: Mapping[int, int]) -> int | None:
-    token = _token(tokens, index)
+    token = token_at(tokens, index)
     if token.is_word("any", "all", "some", "case", "array", "not"):
         return None
     if token.text == "(" or token.kind in _OPERANDS:
@@ -88,14 +83,14 @@ def _end_of_operand(tokens: Sequence[Token], index: int, closing: Mapping[int, i
         index = end + 1
     elif token.identifier:
         index += 1
-        while _token(tokens, index).text == "." and _token(tokens, index + 1).identifier:
+        while token_at(tokens, index).text == "." and token_at(tokens, index + 1).identifier:
             index += 2
-        if _token(tokens, index).text == "(":
+        if token_at(tokens, index).text == "(":
             if index not in closing:
                 return None
             index = closing[index] + 1
         # A type and its literal, as in ``text 'a'``.
-        index += _token(tokens, index).kind == "text"
+        index += token_at(tokens, index).kind == "text"
     else:
         return None
     return _end_of_suffixes(tokens, index, closing)
@@ -104,12 +99,12 @@ def _end_of_operand(tokens: Sequence[Token], index: int, closing: Mapping[int, i
 def _end_of_suffixes(tokens: Sequence[Token], index: int, closing: Mapping[int, int]) -> int | None:
     """Return the index behind casts and subscripts."""
     while True:
-        if _token(tokens, index).kind == "cast" and _token(tokens, index + 1).identifier:
+        if token_at(tokens, index).kind == "cast" and token_at(tokens, index + 1).identifier:
             index += 2
-            index += _token(tokens, index).is_word("varying", "precision")
-            if _token(tokens, index).text == "(":
+            index += token_at(tokens, index).is_word("varying", "precision")
+            if token_at(tokens, index).text == "(":
                 index = closing.get(index, index) + 1
-        elif _token(tokens, index).text == "[":
+        elif token_at(tokens, index).text == "[":
             # Limit: as for calls, because subscripts may be nested.
             depth, end = 0, min(index + MAX_CALL_TOKENS, len(tokens))
             for number in range(index, end):
@@ -129,8 +124,8 @@ def similar_patterns(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
     Raises BadParameter for a pattern that is no plain text, or has an escape of its own.
     """
     for index, token in enumerate(tokens):
-        if token.is_word("similar") and _token(tokens, index + 1).is_word("to"):
-            pattern, behind = _token(tokens, index + 2), _token(tokens, index + 3)
+        if token.is_word("similar") and token_at(tokens, index + 1).is_word("to"):
+            pattern, behind = token_at(tokens, index + 2), token_at(tokens, index + 3)
             is_longer = behind.is_word("escape") or behind.text == "[" or behind.text in _OPERATORS
             # A parameter without a value is described, not answered; one with a type is a cast of null then.
             is_null = pattern.text.strip().lower() in ("null", "cast(null as varchar)")
@@ -160,15 +155,15 @@ def regular_expressions(tokens: Sequence[Token], closing: Mapping[int, int]) -> 
     """Yield the index of each text literal that is a regular expression, and its text with ``_ANY_CHARACTER``."""
     for index, token in enumerate(tokens):
         behind = index + 1
-        if token.text == "~" and _token(tokens, index - 1).text != "~":
-            behind += _token(tokens, behind).text == "*"
-            behind += _token(tokens, behind).text == ")"  # OPERATOR(~)
+        if token.text == "~" and token_at(tokens, index - 1).text != "~":
+            behind += token_at(tokens, behind).text == "*"
+            behind += token_at(tokens, behind).text == ")"  # OPERATOR(~)
         elif token.is_word(*_REGULAR_EXPRESSION_FUNCTIONS) and behind in closing:
             commas = argument_commas(tokens, behind, closing[behind])
             behind = commas[0] + 1 if commas else len(tokens)
         else:
             continue
-        literal = _token(tokens, behind)
+        literal = token_at(tokens, behind)
         prefix, quote, content = literal.text.partition("'")
         if literal.kind == "text" and prefix in ("", "e", "E"):
             expression = unicode_escapes(content) if prefix else _with_letters(content)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _TOKEN = re.compile(
@@ -50,6 +50,15 @@ class Token:
         if self.kind != "text" or not self.text.startswith("'"):
             return None
         return self.text[1:-1].replace("''", "'")
+
+
+END = Token("sign", "", 0)
+"""An empty token, in the place of one outside a statement."""
+
+
+def token_at(tokens: Sequence[Token], index: int) -> Token:
+    """Return a token of a statement, and ``END`` before its first and behind its last one."""
+    return tokens[index] if 0 <= index < len(tokens) else END
 
 
 def tokens_of(text: str) -> Iterator[Token]:

@@ -24,7 +24,7 @@ from penstock.sql.postgres.statements.patterns import (
 )
 from penstock.sql.postgres.statements.query_functions import FORMATTED, duckdb_format, fractional_seconds
 from penstock.sql.postgres.statements.statement import BLANK, Statement
-from penstock.sql.postgres.statements.tokens import Token
+from penstock.sql.postgres.statements.tokens import Token, token_at
 
 OBJECT_TYPES = ("regclass", "regtype", "regnamespace", "regproc", "regprocedure")
 """Types of PostgreSQL that turn a name into the number of an object."""
@@ -137,14 +137,13 @@ def _replacements(
     """Yield the index of each token that DuckDB writes in another way, and its text."""
     removed: set[int] = set()
     table_commas, column_commas = commas_of_clauses(tokens)
-    blank = Token("sign", "", 0)
 
     def follow(index: int) -> tuple[int, Token]:
         """Return the next token that is not removed."""
         index += 1
         while index in removed:
             index += 1
-        return index, tokens[index] if index < len(tokens) else blank
+        return index, token_at(tokens, index)
 
     for index, token in enumerate(tokens):
         if index in removed:
