@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from penstock.config import ListenerConfig
 from penstock.counts import open_books
 from penstock.handover.paths import slots_file
+from penstock.ingest import sockets
 from penstock.ingest.local_sockets import QUEUE_LENGTH, bind_file, queue_length, request_credentials, serves_file
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import make_decoder
@@ -85,6 +86,17 @@ def test_datagram_has_its_senders_credentials_and_header_without_host(tmp_path: 
     assert second[0] == b"<30>Oct 11 22:14:15 my tool: ready"
     assert "hostname" not in second[1]
     assert open_books(receiving.life.totals()) == []
+
+
+def test_the_first_datagram_has_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bind_and_send(sock: socket.socket, listener: ListenerConfig) -> None:
+        bind_file(sock, listener)
+        send(tmp_path / "log", b"<13>app: first")
+
+    monkeypatch.setattr(sockets, "bind_file", bind_and_send)
+    receiving = Receiving(tmp_path, local_listener(tmp_path / "log"))
+    (first,) = receiving.messages()
+    assert first[1] | OWN == first[1]
 
 
 def test_each_process_has_its_own_credentials_in_one_round(tmp_path: Path) -> None:

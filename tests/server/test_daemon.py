@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyarrow import flight
 
 from penstock.client import Log as Client
 from penstock.client import Unavailable
@@ -87,3 +88,30 @@ def test_daemon_without_an_id_refuses_relayed_entries_only(tmp_path: Path) -> No
             process.terminate()
         _, errors = process.communicate(timeout=60)
     assert "relayed entries are refused: the id of this data directory is missing: " in errors
+
+
+def test_daemon_ends_while_a_flight_stream_stalls(tmp_path: Path) -> None:
+    grpc_port, flight_port = free_ports(2)
+    addresses = {name: f"127.0.0.1:{port}" for name, port in (("grpc", grpc_port), ("flight", flight_port))}
+    settings = Settings(data_dir=tmp_path, log=LogConfig(http="127.0.0.1:0", **addresses))
+    settings.buffers.mkdir()
+    command = [sys.executable, "-m", "penstock.server.daemon", str(os.getpid())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"settings": settings.model_dump(mode="json"), "wakes": {}}))
+            process.stdin.close()
+            process.stdin = None
+            wait_for_port(flight_port)
+            with Client(addresses["grpc"], retry_for=0) as log:
+                for _ in range(16):
+                    log.append("t", [b"x" * (1 << 20)])
+            with flight.connect(f"grpc://{addresses['flight']}") as client:
+                ticket = flight.Ticket(json.dumps({"topic": "t"}).encode())
+                stalled = client.do_get(ticket)
+                assert stalled.read_chunk()
+                process.terminate()
+                _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, errors) == (0, "")

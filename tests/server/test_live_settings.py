@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -88,4 +90,28 @@ def test_new_settings_apply_and_a_topics_own_settings_stay(tmp_path: Path) -> No
     delivery.stop()
     for thread in (watch, delivery):
         thread.join(20)
+    log.close()
+
+
+def test_reload_is_answered_after_drains_of_removed_listeners_ended(tmp_path: Path) -> None:
+    class SlowDrains(Drains):
+        retained: tuple[str, ...] = ()
+
+        def retain(self, listeners: Iterable[str]) -> None:
+            time.sleep(0.2)
+            self.retained = tuple(listeners)
+
+    first = settings(tmp_path)
+    log, channel = Log(first.topics), Channel()
+    ledger, guard = Ledger(log, first.buffers, []), TokenAuthenticator.from_config(first.security, None)
+    register, delivery = AlarmRegister(tmp_path / "alarms.state", None, log.clock.expected), AlarmDelivery(first.alarms)
+    alarms = Alarms(delivery, register, AlarmWatch(3600, log.clock, list, str, register.enter))
+    drains = SlowDrains(first.buffers, log)
+    end = DaemonEnd(os.dup(channel.descriptor))
+    Reconfigurer(end, log, ledger, MonitoringApi(first, log, ledger), guard, drains, alarms).start()
+    listener = {"name": "a", "protocol": "udp", "handlers": [{"type": "log", "topic": "in"}]}
+    kept = settings(tmp_path, listener=[listener])
+    assert channel.send_settings(kept.model_dump(mode="json"), {}, lambda: True, lambda: None)
+    assert drains.retained == ("a",)
+    drains.stop()
     log.close()
