@@ -41,6 +41,16 @@ AT_START = {
     "otel": "the export connects once",
 }
 """Keys and groups that processes read only at their start, and why."""
+COMMANDS = {
+    "pipeline.fixes": "penstock console",
+    "pipeline": "penstock pipeline run",
+    "export": "penstock pipeline run",
+    "console": "penstock console",
+    "sql": "penstock postgres",
+}
+"""Commands that run the processes of keys and groups, if `penstock up` does not run them; `penstock serve` the others."""
+SHARED = ("pipeline.tables", "pipeline.storage_options")
+"""Keys of other commands that the log daemon reads at its start, too."""
 FOLLOWED = ("retention", "merge_files_every", "typed")
 """Keys of ``pipeline`` that a running pipeline reads again from the log daemon (``upkeep.maintenance``)."""
 TOKENS = "security.tokens"
@@ -93,3 +103,13 @@ def restart_reason(key: str) -> str:
     matches = (reason for path, reason in reasons.items() if f"{key}.".startswith(f"{path}."))
     # The key may be in the answer of another version.
     return next(matches, "its process reads it once")
+
+
+def restart_step(key: str, by_up: bool) -> str:
+    """Return the next step after which a changed key takes effect. ``by_up``: `penstock up` runs all processes."""
+    restart = "`penstock restart`"
+    command = next((command for path, command in COMMANDS.items() if f"{key}.".startswith(f"{path}.")), "")
+    if by_up or not command:
+        return restart
+    other_process = f"the next start of `{command}`"
+    return f"{restart} and {other_process}" if f"{key}.".startswith(tuple(f"{path}." for path in SHARED)) else other_process

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.counts import Counts, Name, SourceBucket
+from penstock.counts import WITHOUT_MESSAGE, Counts, Name, SourceBucket
 from penstock.files.checked_lines import append_lines, read_lines
 from penstock.landing.event_rules import REDACTED
 from penstock.landing.history import Sum, read_sum, stretches
@@ -76,8 +76,13 @@ class Proof:
         self.uuids = of_events(rows)
 
     def total(self, prefix: str = "") -> int:
-        """Return the sum of all counts whose name begins with ``prefix``; without a prefix, of messages."""
+        """Return the sum of all counts whose name begins with ``prefix``; without a prefix, of offsets."""
         return sum(counts.total(prefix) if prefix else counts.rows() for counts in self.counts_by.values())
+
+    @property
+    def rows(self) -> int:
+        """The number of messages, unaccounted ones included; offsets of Kafka that show no message do not count."""
+        return self.total() - sum(self.total(prefix) for prefix in WITHOUT_MESSAGE) + len(self.unaccounted)
 
     def document(self) -> dict[str, Any]:
         """Return JSON-ready fields; of long lists of offsets only the first ones."""
@@ -154,7 +159,7 @@ class ProvedBatch:
         """Return the number of rows by fate (``history.TOTALS``)."""
         proofs = self.settled
         return {
-            "rows": sum(proof.total() + len(proof.unaccounted) for proof in proofs),
+            "rows": sum(proof.rows for proof in proofs),
             "quarantined": sum(proof.total("quarantined.") for proof in proofs),
             "duplicates": sum(proof.total("duplicate") for proof in proofs),
             "unaccounted": sum(len(proof.unaccounted) for proof in proofs),

@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 from penstock.config import Settings
@@ -37,8 +38,11 @@ def limit_memory(config: SqlConfig) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit if soft == resource.RLIM_INFINITY else min(limit, soft), hard))
 
 
-def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises OSError if a port cannot be opened, ConfigError for TLS's files."""
+def run(settings: Settings, started: Callable[[], None] = lambda: None) -> None:
+    """Serve until SIGTERM or SIGINT; call ``started`` once all ports are open.
+
+    Raises OSError if a port cannot be opened, ConfigError for TLS's files.
+    """
     stopped = threading.Event()
 
     def stop(_: int, __: FrameType | None) -> None:
@@ -51,14 +55,16 @@ def run(settings: Settings) -> None:
         servers.callback(server.close)
         if settings.sql.postgres:
             server.start()
-            _LOGGER.info("clients of PostgreSQL are served at %s", settings.sql.postgres)
         if settings.sql.flight_sql:
             from penstock.sql.flight_sql.server import FlightSqlServer  # imports gRPC
 
             flight_sql = FlightSqlServer(settings, server.engine)
             flight_sql.start()
             servers.callback(flight_sql.close)
-            _LOGGER.info("clients of Flight SQL are served at %s", settings.sql.flight_sql)
+        started()
+        for clients, address in (("PostgreSQL", settings.sql.postgres), ("Flight SQL", settings.sql.flight_sql)):
+            if address:
+                _LOGGER.info("clients of %s are served at %s", clients, address)
         stopped.wait()
 
 

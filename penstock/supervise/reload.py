@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from penstock.config import ConfigError, Settings
-from penstock.config.reloadable import restart_reason
+from penstock.config.reloadable import restart_reason, restart_step
 from penstock.errors import PenstockError
 from penstock.files.disk_space import has_space
 from penstock.files.file_system import OS, replace_durably
@@ -66,7 +66,8 @@ class Outcome:
 
     ``error`` has a line for each bad key, and then nothing has changed; ``applied`` are the changes in words;
     ``waiting`` are the keys that take effect at the next start. ``replaced`` and ``running`` are the installations
-    before and after a restart, in words. ``remaining``: the processes after a failed restart, in words.
+    before and after a restart, in words. ``remaining``: the processes after a failed restart, in words. ``by_up``:
+    `penstock up` runs all processes, and `penstock restart` restarts them.
     """
 
     began: int
@@ -77,6 +78,7 @@ class Outcome:
     replaced: str = ""
     running: str = ""
     remaining: str = UNCHANGED
+    by_up: bool = True
 
     @property
     def lines(self) -> list[str]:
@@ -91,7 +93,7 @@ class Outcome:
         changed = f"the configuration is reloaded: {', '.join(self.applied) or 'no key differs'}"
         return [
             changed,
-            *(f"{key}: takes effect with `penstock restart`: {restart_reason(key)}" for key in self.waiting),
+            *(f"{key}: takes effect with {restart_step(key, self.by_up)}: {restart_reason(key)}" for key in self.waiting),
         ]
 
 
@@ -155,6 +157,7 @@ class Reloader:
     ) -> None:
         self._supervisor, self._read, self._service = supervisor, read, service
         self._data_dir, self._path = data_dir, data_dir / OUTCOME
+        self._has_parent = has_parent
         self._restarted_path = data_dir / SERVE_RESTARTED if has_parent else self._path
         self.close()
 
@@ -164,7 +167,7 @@ class Reloader:
         self._service.reloading()
         try:
             reloaded = self._supervisor.reload(self._read(), self._service.alive)
-            outcome = Outcome(began, applied=reloaded.applied, waiting=reloaded.waiting)
+            outcome = Outcome(began, applied=reloaded.applied, waiting=reloaded.waiting, by_up=self._has_parent)
         except (ConfigError, OSError) as error:  # CannotListen, or no descriptors to be had
             outcome = Outcome(began, error=str(error))
         self._report(outcome)
@@ -314,7 +317,7 @@ def read_outcome(path: Path) -> Outcome | None:
         error, replaced, running = (str(document.get(name, "")) for name in ("error", "replaced", "running"))
         remaining = str(document.get("remaining", UNCHANGED))
         applied, waiting = ([str(line) for line in document.get(name, ())] for name in ("applied", "waiting"))
-        is_restart = bool(document.get("restart", False))
-        return Outcome(int(document["began"]), error, applied, waiting, is_restart, replaced, running, remaining)
+        is_restart, by_up = bool(document.get("restart", False)), bool(document.get("by_up", True))
+        return Outcome(int(document["began"]), error, applied, waiting, is_restart, replaced, running, remaining, by_up)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None

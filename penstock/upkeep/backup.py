@@ -38,6 +38,8 @@ FREEZE_LIMIT_S = 10.0
 RECENT_S = 1.0
 """Files that changed within this time before their copy are copied again: the kernel's times have a grain."""
 CHUNK_BYTES = 1 << 20
+STAT_BLOCK_BYTES = 512
+"""Unit of ``st_blocks``, on every file system."""
 MAPPED_SUFFIX = ".synced"
 """Files that are written through memory, of which the kernel does not update the time of change."""
 LEFT_OUT = ("lock", "LOCK", "token", "landed.lock", "endpoints.json", "reloaded.json", "scratch")
@@ -61,11 +63,6 @@ class Backup:
     balance: Mapping[str, Any]
     files: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes of all files."""
-        return sum(size for size, _ in self.files.values())
 
     def files_of(self, part: str, prefix: str = "") -> dict[str, tuple[int, int]]:
         """Return the files in the folder ``part`` of the backup, by their path in it behind ``prefix``."""
@@ -117,6 +114,11 @@ def make_backup(settings: Settings, folder: Path, configuration: Path | None) ->
     backup = Backup(__version__, made_at, pause_s if pids else 0.0, balance, files, left_out)
     replace_durably(OS, folder / MANIFEST, json.dumps(asdict(backup)).encode())
     return backup
+
+
+def disk_bytes(folder: Path) -> int:
+    """Return the space that the files of a backup take on the disk: log buffers are mostly holes."""
+    return sum(status.st_blocks * STAT_BLOCK_BYTES for _, status in _files_below(folder))
 
 
 def read_backup(folder: Path) -> Backup:

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.counts import Counts
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.landing.topics.from_flight import FlightStore
+from penstock.proof.proofs import Proof, write_proofs
 from penstock.proof.status import status
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
@@ -35,6 +37,28 @@ def test_lag_counts_waiting_rows_and_their_seconds(topics: Path, table: HandWrit
     assert 0 < topic_status.lag < 60
     assert (state.rows, state.duplicates, state.unaccounted, state.last_batch) == (3, 1, 0, 0)
     assert [topic.topic for topic in status(topics, table.layout, ["*"]).topics] == ["other", "t"]
+
+
+def test_rows_are_messages_without_the_offsets_of_kafka_that_show_none(topics: Path, table: HandWritten) -> None:
+    counts = Counts(
+        {
+            "landed.event": 2,
+            "quarantined.bad_json": 1,
+            "duplicate": 1,
+            "transformed.redacted": 1,
+            "not_a_message.control": 10,
+            "not_a_message.aborted": 30,
+            "compacted": 7,
+            "gap.expired_before": 5,
+            "gap.absent": 3,
+        }
+    )
+    proof = Proof(0, "t", 0, 60, {("kafka", 60): counts}, unaccounted=[59])
+    assert proof.rows == 5
+    table.layout.proofs.parent.mkdir(parents=True)
+    write_proofs(table.layout, 0, [proof])
+    state = status(topics, table.layout, ["t"])
+    assert (state.rows, state.quarantined, state.duplicates, state.unaccounted) == (5, 1, 1, 1)
 
 
 def test_status_over_flight_equals_status_of_folder(topics: Path, table: HandWritten) -> None:

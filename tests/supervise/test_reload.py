@@ -81,6 +81,18 @@ def test_outcome_has_lines_of_sentences() -> None:
         "the configuration is reloaded: listener 'a' is added, log.max_topics",
         "log.http: takes effect with `penstock restart`: the daemon's servers open their ports and limits once",
     ]
+    keys = ["pipeline.topics", "pipeline.tables", "pipeline.fixes", "export.a", "sql.postgres", "console.http", "log.http"]
+    steps = [line.split(": ")[1] for line in Outcome(1, waiting=keys, by_up=False).lines[1:]]
+    assert steps == [
+        "takes effect with the next start of `penstock pipeline run`",
+        "takes effect with `penstock restart` and the next start of `penstock pipeline run`",
+        "takes effect with the next start of `penstock console`",
+        "takes effect with the next start of `penstock pipeline run`",
+        "takes effect with the next start of `penstock postgres`",
+        "takes effect with the next start of `penstock console`",
+        "takes effect with `penstock restart`",
+    ]
+    assert all("with `penstock restart`:" in line for line in Outcome(1, waiting=keys).lines[1:])
     refused = Outcome(1, error="a.b: bad", restart=True)
     assert refused.lines == ["a.b: bad", "nothing is restarted; the previous processes continue"]
     assert Outcome(1).lines == ["the configuration is reloaded: no key differs"]

@@ -157,6 +157,22 @@ def test_listeners_are_added_removed_and_changed_without_loss(configured: Config
     assert pipe.get("/topics/moves")["settings"]["stale_after"] == 2 * 86400
 
 
+def test_keys_of_other_commands_name_the_command_to_start_again(configured: Configured) -> None:
+    configured.write(listener("a"))
+    configured.pipe.start()
+    configured.write(listener("a"), "[pipeline]\nbatch_rows = 5000\n[console]\nhttp = '127.0.0.1:1'\n")
+    reload = configured.reload()
+    assert (reload.returncode, reload.stdout.splitlines()[1:]) == (
+        0,
+        [
+            "pipeline.batch_rows: takes effect with the next start of `penstock pipeline run`: Spark's query takes its "
+            "trigger and limits at its start",
+            "console.http: takes effect with the next start of `penstock console`: the console is a process of its own that "
+            "reads them once",
+        ],
+    )
+
+
 def relay_metrics(pipe: Pipe) -> dict[str, float]:
     """Return the metrics of the only relay; 0 for one without a sample."""
     text = httpx.get(f"http://{pipe.http}/metrics").text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -103,6 +104,9 @@ def test_restored_instance_has_the_balance_of_the_backup_under_load(
     sent = load()
     assert copied.returncode == 0, copied.stderr
     assert "all processes stood still for 0." in copied.stdout
+    used = subprocess.run(["du", "-s", "-B1", "--exclude=manifest.json", tmp_path / "backup"], capture_output=True)
+    (shown_mb,) = re.findall(r" files, ([\d.,]+) MB on the disk", copied.stdout)
+    assert float(shown_mb.replace(",", "")) == pytest.approx(int(used.stdout.split()[0]) / 1e6, abs=1)
     backup = read_backup(tmp_path / "backup")
     counts = books(backup.balance)
     assert 500 < counts["accepted"] < sent

@@ -36,7 +36,7 @@ def backup(
     again. The balance is computed from the copy. The copy of the configuration is readable by its owner only. An
     interrupted backup or restore is repeated with the same command.
     """
-    from penstock.upkeep.backup import CONFIGURATION, make_backup, restore_backup
+    from penstock.upkeep.backup import CONFIGURATION, disk_bytes, make_backup, restore_backup
 
     if restore is not None:
         with errors.status("restoring"):
@@ -52,9 +52,8 @@ def backup(
         return
     done = f"restored into {restore}" if restore else f"backed up into {folder}"
     made_at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(document.made_at))
-    console.print(
-        f"{done}: {len(document.files):,} files, {document.size / 1e6:,.1f} MB, as of {made_at}", markup=False
-    )
+    size = f"{disk_bytes(folder) / 1e6:,.1f} MB on the disk"
+    console.print(f"{done}: {len(document.files):,} files, {size}, as of {made_at}", markup=False, soft_wrap=True)
     if not restore and document.pause_s:
         console.print(f"all processes stood still for {document.pause_s:.2f} s", markup=False)
     for line in (*document.left_out, *receipt_lines(dict(document.balance))):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
@@ -21,6 +22,7 @@ import typer
 from penstock.cli.common import active_config_file, fail
 from penstock.cli.common import console as terminal
 from penstock.cli.options import Config, Override, load_settings
+from penstock.cli.progress import Progress
 from penstock.config import ConfigError, Settings, load, notices, split_address
 from penstock.config.daemon_access import reachable
 from penstock.config.reloadable import in_force
@@ -76,7 +78,8 @@ def console(
     try:
         settings.console.check_files()
         check_address("console.http", settings.console.http)
-        from penstock.console.main import run as run_console
+        with Progress("starting the console"):
+            from penstock.console.main import run as run_console
     except (CannotListen, ConfigError) as error:
         fail(error)
     except ImportError:
@@ -97,14 +100,16 @@ def postgres(
     settings = load_settings(config, [*(override or []), *([f"sql.postgres={address}"] if address else [])])
     if not settings.sql.addresses:
         fail("sql.postgres has no address: penstock postgres --address 127.0.0.1:8847")
-    try:
-        settings.security.check_files()
-        for key, entry in settings.sql.addresses.items():
-            check_address(key, entry)
-        from penstock.sql.servers import run as run_sql_server
-    except (CannotListen, ConfigError) as error:
-        fail(error)
-    run_sql_server(settings)
+    with contextlib.ExitStack() as start:
+        start.enter_context(Progress("starting the SQL server"))
+        try:
+            settings.security.check_files()
+            for key, entry in settings.sql.addresses.items():
+                check_address(key, entry)
+            from penstock.sql.servers import run as run_sql_server
+        except (CannotListen, ConfigError) as error:
+            fail(error)
+        run_sql_server(settings, start.close)
 
 
 def run(

@@ -253,7 +253,7 @@ class ProofWorker:
         progress.batch = commit.batch
         self._ends.update(commit.end)
         for proof in proofs:
-            progress.rows += proof.total() + len(proof.unaccounted)
+            progress.rows += proof.rows
             progress.duplicates += proof.total("duplicate")
             progress.quarantined += proof.total("quarantined.")
             progress.unaccounted += len(proof.unaccounted)

@@ -126,6 +126,7 @@ def test_kafka_and_log_give_the_same_tables(
         "not_a_message.control": 1,
         "gap.": 0,
     }
+    assert sum(proof.rows for proof in proofs) == 5 + 1 + 1 + total["segment"], "a control record is no row"
     status, report, errors = run_audit(kafka_broker.address, topic, kafka.layout.landed)
     assert (status, report.get("missing"), report.get("doubled")) == (0, 0, 0), errors
     absences: Counter[str] = sum((Counter(part["absences"]) for part in report["partitions"]), Counter())
