@@ -33,7 +33,11 @@ from penstock.wire.unpacking import MAX_SNAPPY_RATIO, Bomb, NotPacked, snappy_bl
 
 _PUSH = ("/loki/api/v1/push", "/api/prom/push")
 _READY = "/ready"
-_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_:.]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_LABEL = re.compile(
+    r"\s*(?P<name>[a-zA-Z_][a-zA-Z0-9_:.]*)\s*=\s*"
+    r"""(?:"(?P<double>(?:[^"\\]|\\.)*)"|'(?P<single>(?:[^'\\]|\\.)*)'|`(?P<raw>[^`]*)`)\s*(?:,|$)"""
+)
+"""A label in the quotes of Prometheus; text in backquotes has no escapes."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _TIME = re.compile(r"-?[0-9]{1,30}")
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*([Zz]|[-+]\d\d:\d\d)")
@@ -280,7 +284,8 @@ def _split_labels(labels: str) -> Iterator[tuple[str, str]]:
         match = _LABEL.match(inside, position)
         if match is None:
             raise Malformed('labels must have the form {job="app"}')
-        yield match[1], text(_ESCAPE.sub(_unescape, match[2].encode()))
+        quoted = match["double"] or match["single"]
+        yield match["name"], text(_ESCAPE.sub(_unescape, quoted.encode())) if quoted else match["raw"] or ""
         position = match.end()
 
 

@@ -130,6 +130,26 @@ STATEMENTS = [
         r"'Ä' ~ '[[:upper:]]', 'Ä' ~ '[[:lower:]]', 'ä' ~* '[[:upper:]]', regexp_replace('aä', '[[:alpha:]]', '', 'g')",
     ),
     (
+        "MaterializeInc/materialize#26188 (classes of letters in texts with escapes)",
+        r"select 'ä' ~ E'[[:alpha:]]', 'ä' ~ E'^\\w$', 'é5' ~ E'^[[:alnum:]]+$', E'ä\n' ~ E'\xc3\xa4\n', 'a' ~ E'\141', "
+        r"E'it''s' ~ E't''s', E'a\tb' ~ E'\t', regexp_replace('Ä-ß', E'[^[:alpha:]\u00e4]', E'\\\\', 'g')",
+    ),
+    (
+        "metabase/metabase#67075 (patterns that are a case)",
+        r"select 'a_b' like case when true then 'a\_b' else case when false then 'x' end end, "
+        r"'axb' like case 1 when 1 then 'a\_b' end and true, 'a_b!' like case when true then 'a\_b' end || '!'",
+    ),
+    (
+        "apache/datafusion#22263 (a pattern of SIMILAR TO in other quotes)",
+        r"select 'a%' similar to E'a\\%', 'ab' similar to $$a_$$, 'ab' similar to $x$a.$x$, 'ab' similar to ('a%'), "
+        r"E'a\nb' similar to (E'a\nb'), 'it''s' similar to E'it\'s', 'b' not similar to (('a')) and true, 'ab' similar to (null)",
+    ),
+    (
+        "apache/datafusion#22266 (milliseconds without their fraction)",
+        "select extract(milliseconds from timestamp '2026-01-01 00:00:12.345678'), extract(ms from time '10:00:05.25'), "
+        "date_part('milliseconds', timestamp '2026-01-01 00:00:12.345678'), extract('msec' from interval '1.5 s')",
+    ),
+    (
         "meziantou/Meziantou.Framework#2972 (a name is not a type)",
         "select 1 as numeric, x as float from (values (2)) t(x)",
     ),

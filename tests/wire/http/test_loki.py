@@ -172,6 +172,14 @@ def test_labels_are_unquoted_as_go_quotes_them(quoted: bytes, unquoted: str) -> 
     assert annotations["labels.msg"] == unquoted
 
 
+def test_labels_have_each_of_the_quotes_of_prometheus() -> None:
+    labels = rb"""{raw=`C:\new "x" '1', y="z"`, single='it\'s \x41', empty='', none=``, double="`'"}"""
+    body = packed(field(1, field(1, labels) + entry(1, 1, b"line")))
+    ((_, annotations),) = rows(LokiProtocol().receive(make_request(PUSH, body, PROTOBUF)))
+    expected = {"raw": 'C:\\new "x" \'1\', y="z"', "single": "it's A", "empty": "", "none": "", "double": "`'"}
+    assert {name: annotations.get(f"labels.{name}") for name in expected} == expected
+
+
 @pytest.mark.parametrize("name", ["ts", "timestamp"])
 def test_legacy_form_of_a_push_is_accepted(name: str) -> None:
     entry = {name: "2018-12-18T08:28:06.801064-04:00", "line": "baz"}

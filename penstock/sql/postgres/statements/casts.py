@@ -19,6 +19,12 @@ _ANY_NUMERIC = "DECIMAL(38,12)"
 _NUMERIC_NAMES = ("numeric", "decimal", "dec")
 _DOUBLED_BACKSLASH = re.compile(r"[eE]'((?:[^\\']|\\\\)*)'")
 """A text with escapes that has no other one than ``\\\\``, as clients write bytes."""
+_ESCAPE = re.compile(
+    rb"''|\\(?:(?P<octal>[0-7]{1,3})|x(?P<hex>[0-9a-fA-F]{1,2})|u(?P<u4>[0-9a-fA-F]{4})|U(?P<u8>[0-9a-fA-F]{8})|(?P<char>.))",
+    re.DOTALL,
+)
+"""An escape in the content of ``E'...'``."""
+_CONTROL_CHARACTERS = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _UNICODE_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 
 
@@ -120,3 +126,31 @@ def _character(escape: re.Match[str]) -> str:
     except (ValueError, OverflowError):
         raise BadParameter(f"{escape[0]} is not a character") from None
     return "''" if character == "'" else "\\\\" if character == "\\" else character
+
+
+def text_value(token: Token) -> str | None:
+    """Return the text that a literal means, in any of its quotes; None for another token. Raises BadParameter."""
+    if token.kind != "text":
+        return None
+    if token.text.startswith("$"):
+        tag = token.text[: token.text.index("$", 1) + 1]
+        return token.text[len(tag) : -len(tag)]
+    if token.text[0] not in "eE":
+        return token.content
+    value = _ESCAPE.sub(_escaped_bytes, token.text[2:-1].encode())
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise BadParameter(f"the escapes of {token.text[:60]} are not UTF-8") from None
+
+
+def _escaped_bytes(escape: re.Match[bytes]) -> bytes:
+    if escape["octal"] or escape["hex"]:
+        return bytes([int(escape["octal"] or b"0", 8) & 0xFF | int(escape["hex"] or b"0", 16)])
+    if code := escape["u4"] or escape["u8"]:
+        try:
+            return chr(int(code, 16)).encode()
+        except (ValueError, OverflowError):
+            raise BadParameter(f"{escape[0].decode()} is not a character") from None
+    character: bytes = escape["char"] or b"'"
+    return _CONTROL_CHARACTERS.get(character, character)

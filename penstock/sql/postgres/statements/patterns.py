@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.sql.postgres.parameters import BadParameter, quoted
-from penstock.sql.postgres.statements.casts import unicode_escapes
+from penstock.sql.postgres.statements.casts import text_value, unicode_escapes
 from penstock.sql.postgres.statements.parentheses import MAX_CALL_TOKENS, argument_commas
 from penstock.sql.postgres.statements.tokens import Token, token_at
 
@@ -74,9 +74,14 @@ def _end_of_pattern(tokens: Sequence[Token], begin: int, closing: Mapping[int, i
 
 def _end_of_operand(tokens: Sequence[Token], index: int, closing: Mapping[int, int]) -> int | None:
     token = token_at(tokens, index)
-    if token.is_word("any", "all", "some", "case", "array", "not"):
+    if token.is_word("any", "all", "some", "array", "not"):
         return None
-    if token.text == "(" or token.kind in _OPERANDS:
+    if token.is_word("case"):
+        end = _end_of_case(tokens, index)
+        if end is None:
+            return None
+        index = end + 1
+    elif token.text == "(" or token.kind in _OPERANDS:
         end = closing.get(index) if token.text == "(" else index
         if end is None:
             return None
@@ -94,6 +99,17 @@ def _end_of_operand(tokens: Sequence[Token], index: int, closing: Mapping[int, i
     else:
         return None
     return _end_of_suffixes(tokens, index, closing)
+
+
+def _end_of_case(tokens: Sequence[Token], index: int) -> int | None:
+    """Return the index of the END of a CASE."""
+    depth = 0
+    # Limit: as for calls, because cases may be nested.
+    for number in range(index, min(index + MAX_CALL_TOKENS, len(tokens))):
+        depth += tokens[number].is_word("case") - tokens[number].is_word("end")
+        if not depth:
+            return number
+    return None
 
 
 def _end_of_suffixes(tokens: Sequence[Token], index: int, closing: Mapping[int, int]) -> int | None:
@@ -125,16 +141,21 @@ def similar_patterns(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
     """
     for index, token in enumerate(tokens):
         if token.is_word("similar") and token_at(tokens, index + 1).is_word("to"):
-            pattern, behind = token_at(tokens, index + 2), token_at(tokens, index + 3)
-            is_longer = behind.is_word("escape") or behind.text == "[" or behind.text in _OPERATORS
+            number = index + 2
+            while token_at(tokens, number).text == "(":
+                number += 1
+            pattern, parentheses = token_at(tokens, number), range(number - index - 2)
+            is_whole = all(token_at(tokens, number + 1 + count).text == ")" for count in parentheses)
+            behind = token_at(tokens, number + 1 + len(parentheses))
+            is_longer = behind.is_word("escape") or behind.kind == "text" or behind.text in ("[", *_OPERATORS)
             # A parameter without a value is described, not answered; one with a type is a cast of null then.
             is_null = pattern.text.strip().lower() in ("null", "cast(null as varchar)")
-            if not is_longer and (is_null or pattern.kind == "parameter"):
+            if is_whole and not is_longer and (is_null or pattern.kind == "parameter"):
                 continue
-            content = pattern.content
-            if content is None or is_longer:
+            content = text_value(pattern)
+            if content is None or is_longer or not is_whole:
                 raise BadParameter("the pattern of SIMILAR TO must be a text literal without an ESCAPE clause")
-            yield index + 2, quoted(_regular_expression(content))
+            yield number, quoted(_regular_expression(content))
 
 
 def _regular_expression(pattern: str) -> str:
@@ -164,13 +185,13 @@ def regular_expressions(tokens: Sequence[Token], closing: Mapping[int, int]) -> 
         else:
             continue
         literal = token_at(tokens, behind)
-        prefix, quote, content = literal.text.partition("'")
-        if literal.kind == "text" and prefix in ("", "e", "E"):
-            expression = unicode_escapes(content) if prefix else _with_letters(content)
-            yield behind, f"{prefix}{quote}{_ANY_CHARACTER}{expression}"
-        elif literal.kind == "text" and prefix.startswith("$"):
-            tag = prefix[: prefix.index("$", 1) + 1]
-            yield behind, quoted(_ANY_CHARACTER + _with_letters(literal.text[len(tag) : -len(tag)]))
+        is_continued = token_at(tokens, behind + 1).kind == "text"
+        if literal.kind == "text" and not is_continued and (content := text_value(literal)) is not None:
+            yield behind, quoted(_ANY_CHARACTER + _with_letters(content))
+        elif literal.kind == "text" and literal.text[0] in "'eE":
+            # The quotes of the next line are those of the first one.
+            prefix, quote, content = literal.text.partition("'")
+            yield behind, f"{prefix}{quote}{_ANY_CHARACTER}{unicode_escapes(content) if prefix else content}"
 
 
 def _with_letters(expression: str) -> str:

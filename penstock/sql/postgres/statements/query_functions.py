@@ -118,23 +118,27 @@ _LACKING = (
 _ALL = sorted({*_NUMBERS, *(f"FM{name}" for name in (*_NUMBERS, "Month", "Day")), *_LACKING}, key=len, reverse=True)
 _PIECE = re.compile('"([^"]*)"|' + "|".join(map(re.escape, _ALL)) + "|%", re.IGNORECASE)
 
-_SECONDS = ("second", "seconds", "sec", "secs", "s")
+_FRACTIONAL = {
+    **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), ("0.000001", "1000000.0")),
+    **dict.fromkeys(("millisecond", "milliseconds", "msec", "msecs", "ms"), ("0.001", "1000.0")),
+}
+"""Fields with a fraction: what a number of microseconds is multiplied with for a decimal, and divided by for a double."""
 
 
 def fractional_seconds(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple[int, str]]:
-    """Yield the index of each token that gives seconds their fraction, which DuckDB cuts off, and its text.
+    """Yield the index of each token that gives (milli)seconds their fraction, which DuckDB cuts off, and its text.
 
     These are ``extract(second FROM x)`` and ``date_part('second', x)``, whose type is double in PostgreSQL.
     """
     for index in range(len(tokens) - 3):
         field = tokens[index + 2]
-        name = (field.content or field.text).lower()
-        is_extract = tokens[index].is_word("extract") and name in _SECONDS and tokens[index + 3].is_word("from")
-        is_part = tokens[index].is_word("date_part") and (field.content or "").lower() in _SECONDS
-        if (is_extract or is_part) and index + 1 in closing:
+        is_extract = tokens[index].is_word("extract") and tokens[index + 3].is_word("from")
+        is_part = tokens[index].is_word("date_part") and field.content is not None
+        factors = _FRACTIONAL.get((field.content or field.text).lower()) if is_extract or is_part else None
+        if factors and index + 1 in closing:
             yield index, f"({tokens[index].text}"
             yield index + 2, "microseconds" if is_extract else "'microseconds'"
-            yield closing[index + 1], ") * 0.000001)" if is_extract else ") / 1000000.0)"
+            yield closing[index + 1], f") * {factors[0]})" if is_extract else f") / {factors[1]})"
 
 
 def duckdb_format(text: str) -> str | None:
