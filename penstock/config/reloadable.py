@@ -48,7 +48,7 @@ COMMANDS = {
     "console": "penstock console",
     "sql": "penstock postgres",
 }
-"""Commands that run the processes of keys and groups, if `penstock up` does not run them; `penstock serve` the others."""
+"""Commands whose process reads keys and groups, if `penstock up` does not run it; `penstock serve` reads the others."""
 SHARED = ("pipeline.tables", "pipeline.storage_options")
 """Keys of other commands that the log daemon reads at its start, too."""
 FOLLOWED = ("retention", "merge_files_every", "typed")
@@ -111,5 +111,5 @@ def restart_step(key: str, by_up: bool) -> str:
     command = next((command for path, command in COMMANDS.items() if f"{key}.".startswith(f"{path}.")), "")
     if by_up or not command:
         return restart
-    other_process = f"the next start of `{command}`"
-    return f"{restart} and {other_process}" if f"{key}.".startswith(tuple(f"{path}." for path in SHARED)) else other_process
+    is_shared = f"{key}.".startswith(tuple(f"{path}." for path in SHARED))
+    return f"{f'{restart} and ' if is_shared else ''}the next start of `{command}`"

@@ -93,7 +93,10 @@ class Outcome:
         changed = f"the configuration is reloaded: {', '.join(self.applied) or 'no key differs'}"
         return [
             changed,
-            *(f"{key}: takes effect with {restart_step(key, self.by_up)}: {restart_reason(key)}" for key in self.waiting),
+            *(
+                f"{key}: takes effect with {restart_step(key, self.by_up)}: {restart_reason(key)}"
+                for key in self.waiting
+            ),
         ]
 
 

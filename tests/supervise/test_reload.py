@@ -81,7 +81,8 @@ def test_outcome_has_lines_of_sentences() -> None:
         "the configuration is reloaded: listener 'a' is added, log.max_topics",
         "log.http: takes effect with `penstock restart`: the daemon's servers open their ports and limits once",
     ]
-    keys = ["pipeline.topics", "pipeline.tables", "pipeline.fixes", "export.a", "sql.postgres", "console.http", "log.http"]
+    keys = [*(f"pipeline.{name}" for name in ("topics", "tables", "fixes")), "export.a", "sql.postgres", "console.http"]
+    keys.append("log.http")
     steps = [line.split(": ")[1] for line in Outcome(1, waiting=keys, by_up=False).lines[1:]]
     assert steps == [
         "takes effect with the next start of `penstock pipeline run`",

@@ -167,8 +167,8 @@ def test_keys_of_other_commands_name_the_command_to_start_again(configured: Conf
         [
             "pipeline.batch_rows: takes effect with the next start of `penstock pipeline run`: Spark's query takes its "
             "trigger and limits at its start",
-            "console.http: takes effect with the next start of `penstock console`: the console is a process of its own that "
-            "reads them once",
+            "console.http: takes effect with the next start of `penstock console`: the console is a process of its own "
+            "that reads them once",
         ],
     )
 

@@ -131,8 +131,9 @@ STATEMENTS = [
     ),
     (
         "MaterializeInc/materialize#26188 (classes of letters in texts with escapes)",
-        r"select 'ä' ~ E'[[:alpha:]]', 'ä' ~ E'^\\w$', 'é5' ~ E'^[[:alnum:]]+$', E'ä\n' ~ E'\xc3\xa4\n', 'a' ~ E'\141', "
-        r"E'it''s' ~ E't''s', E'a\tb' ~ E'\t', regexp_replace('Ä-ß', E'[^[:alpha:]\u00e4]', E'\\\\', 'g')",
+        r"select 'ä' ~ E'[[:alpha:]]', 'ä' ~ E'^\\w$', 'é5' ~ E'^[[:alnum:]]+$', E'ä\n' ~ E'\xc3\xa4\n', "
+        r"'a' ~ E'\141', E'it''s' ~ E't''s', E'a\tb' ~ E'\t', "
+        r"regexp_replace('Ä-ß', E'[^[:alpha:]\u00e4]', E'\\\\', 'g')",
     ),
     (
         "metabase/metabase#67075 (patterns that are a case)",
@@ -142,12 +143,14 @@ STATEMENTS = [
     (
         "apache/datafusion#22263 (a pattern of SIMILAR TO in other quotes)",
         r"select 'a%' similar to E'a\\%', 'ab' similar to $$a_$$, 'ab' similar to $x$a.$x$, 'ab' similar to ('a%'), "
-        r"E'a\nb' similar to (E'a\nb'), 'it''s' similar to E'it\'s', 'b' not similar to (('a')) and true, 'ab' similar to (null)",
+        r"E'a\nb' similar to (E'a\nb'), 'it''s' similar to E'it\'s', "
+        r"'b' not similar to (('a')) and true, 'ab' similar to (null)",
     ),
     (
         "apache/datafusion#22266 (milliseconds without their fraction)",
-        "select extract(milliseconds from timestamp '2026-01-01 00:00:12.345678'), extract(ms from time '10:00:05.25'), "
-        "date_part('milliseconds', timestamp '2026-01-01 00:00:12.345678'), extract('msec' from interval '1.5 s')",
+        "select extract(milliseconds from timestamp '2026-01-01 00:00:12.345678'), "
+        "extract(ms from time '10:00:05.25'), date_part('milliseconds', timestamp '2026-01-01 00:00:12.345678'), "
+        "extract('msec' from interval '1.5 s')",
     ),
     (
         "meziantou/Meziantou.Framework#2972 (a name is not a type)",

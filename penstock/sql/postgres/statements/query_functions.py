@@ -122,7 +122,7 @@ _FRACTIONAL = {
     **dict.fromkeys(("second", "seconds", "sec", "secs", "s"), ("0.000001", "1000000.0")),
     **dict.fromkeys(("millisecond", "milliseconds", "msec", "msecs", "ms"), ("0.001", "1000.0")),
 }
-"""Fields with a fraction: what a number of microseconds is multiplied with for a decimal, and divided by for a double."""
+"""Fields with a fraction: the factor of microseconds for a decimal, and their divisor for a double."""
 
 
 def fractional_seconds(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple[int, str]]:
