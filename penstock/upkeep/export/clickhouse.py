@@ -66,7 +66,12 @@ _OWN_WORDS = frozenset(
         "UTC",
     )
 )
+_SETTINGS = {"async_insert": 0, "select_sequential_consistency": 1}
+"""For all statements: an insert that a user's profile makes asynchronous is answered before its rows are there, or are
+refused; a replica that is behind would show an earlier position."""
 _SYNCED = {"mutations_sync": 2, "lightweight_deletes_sync": 2}
+_DURABLE = "fsync_after_insert = 1, fsync_part_directory = 1"
+"""Settings of tables. Crash: without them, a power failure takes rows whose position is on the disk."""
 _FIRST, _LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(2299, 12, 31, 23, 59, 59, tzinfo=UTC)
 """Bounds of ClickHouse's times and days; others become null."""
 
@@ -79,7 +84,7 @@ class ClickhouseTarget:
         self._password = config.password()
         with self._translated():
             timeouts: dict[str, Any] = {} if config.scheme == "chdb" else {"send_receive_timeout": RECEIVE_TIMEOUT_S}
-            self._client: Any = clickhouse_connect.get_client(dsn=self._dsn(), **timeouts)
+            self._client: Any = clickhouse_connect.get_client(dsn=self._dsn(), settings=_SETTINGS, **timeouts)
 
     def __enter__(self) -> Self:
         return self
@@ -122,10 +127,19 @@ class ClickhouseTarget:
 
     def _make_positions(self) -> None:
         columns = ", ".join([_POSITION_COLUMNS, *_LATER_COLUMNS])
-        self._command(f"CREATE TABLE IF NOT EXISTS {POSITIONS} ({columns}) ENGINE = MergeTree ORDER BY (name, step)")
+        self._create(POSITIONS, columns, "(name, step)")
         # A table of earlier versions lacks columns.
         added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in _LATER_COLUMNS)
         self._command(f"ALTER TABLE {POSITIONS} {added}")
+
+    def _create(self, table: str, columns: str, order: str) -> None:
+        self._command(
+            f"CREATE TABLE IF NOT EXISTS {table} ({columns}) ENGINE = MergeTree ORDER BY {order} SETTINGS {_DURABLE}"
+        )
+        # Tables of earlier versions do not have the settings. The engine, and a value, are the owner's choice.
+        ((statement,),) = self._query(f"SHOW CREATE TABLE {table}")
+        if "MergeTree" in statement and "fsync_after_insert" not in statement:
+            self._command(f"ALTER TABLE {table} MODIFY SETTING {_DURABLE}")
 
     @property
     def _is_name(self) -> str:
@@ -201,10 +215,7 @@ class ClickhouseTarget:
     def _make_table(self, schema: pa.Schema, *, is_replaced: bool) -> None:
         columns = {field.name: _sql_type(field.name, field.type) for field in schema}
         definitions = ", ".join(f"{_quoted(name)} {kind}" for name, kind in columns.items())
-        self._command(
-            f"CREATE TABLE IF NOT EXISTS {self._table} ({definitions}, {STEP} UInt64) "
-            "ENGINE = MergeTree ORDER BY (topic, offset)"
-        )
+        self._create(self._table, f"{definitions}, {STEP} UInt64", "(topic, offset)")
         existing = self._columns()
         for name, kind in columns.items():
             if name not in existing:

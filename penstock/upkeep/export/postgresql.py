@@ -59,8 +59,12 @@ class PostgresqlTarget:
         self._config, self._owner, self._table = config, owner, quoted(config.target_table)
         self._password = config.password()
         with self._translated():
+            # COPY gets bytes of UTF-8: without the encoding, PostgreSQL would read them in that of PGCLIENTENCODING.
             self._connection = psycopg.connect(
-                config.to, password=self._password or None, connect_timeout=CONNECT_TIMEOUT_S
+                config.to,
+                password=self._password or None,
+                connect_timeout=CONNECT_TIMEOUT_S,
+                client_encoding="UTF8",
             )
 
     def __enter__(self) -> Self:
