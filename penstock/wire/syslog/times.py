@@ -58,6 +58,7 @@ STAMP = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ 123][0-9] [0-9]
 """Pattern of RFC 3164's time."""
 RFC3339 = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2})"
 """Pattern of RFC 3339's time with a zone."""
+_BASIC = r"\A(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)"
 _STAMP, _RFC3339 = re.compile(STAMP), re.compile(RFC3339)
 _SHARED_ZONE_NAMES = ("BST", "CST", "IST")
 """Names that mean another zone in another country: the listener's zone decides."""
@@ -120,6 +121,9 @@ def read_times(
     text = _Texts(octets, ranges)
     if not text.is_valid.any():
         return Times(text.zeros, text.is_valid, text.is_valid)
+    is_basic = _has_basic_format(text)
+    if is_basic.any():
+        text = _Texts(*_extended_format(octets, ranges, is_basic))
     is_iso = _has_numeric_date(text)
     days, clock_at, year_at = _month_name_days(text, ~is_iso, received) if not is_iso.all() else (text.zeros,) * 3
     if is_iso.any():
@@ -136,6 +140,7 @@ def read_times(
     plain = (
         text.is_valid
         & is_iso
+        & ~is_basic
         & (end > zone_at)
         & (text.byte_at(10) == ord("T"))
         & _is_rfc3339(text, fraction_at, _common_position(zone_at))
@@ -254,6 +259,19 @@ class _Texts:
 def _common_position(positions: Ints) -> Ints | int:
     """Return the position as one number if all rows share it: reads of columns are then views."""
     return int(positions[0]) if (positions == positions[0]).all() else positions
+
+
+def _has_basic_format(text: _Texts) -> Bools:
+    """Report which texts begin as ISO 8601's basic format, ``20261011T221415``."""
+    is_basic: Bools = (text.byte_at(8) == ord("T")) & (text.byte_at(4) >= _ZERO) & (text.byte_at(4) <= _ZERO + 9)
+    return is_basic
+
+
+def _extended_format(octets: Octets, ranges: Spans, rows: Bools) -> tuple[Octets, Spans]:
+    """Return all texts, with the hyphens and colons of the extended format in ``rows``."""
+    texts = octets.texts(ranges.begins, ranges.ends)
+    extended = Octets(pc.if_else(rows, pc.replace_substring_regex(texts, _BASIC, r"\1-\2-\3T\4:\5:\6"), texts))
+    return extended, Spans(extended.starts, extended.stops)
 
 
 def _has_numeric_date(text: _Texts) -> Bools:
