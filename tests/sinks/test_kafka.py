@@ -82,6 +82,15 @@ def test_invalid_producer_setting_is_refused(producer: dict[str, Any]) -> None:
         handler({"bootstrap.servers": "127.0.0.1:1", **producer})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("acks", 0), ("acks", "0"), ("acks", 0.0), ("request.required.acks", "00")]
+)
+def test_producer_without_acknowledgements_is_refused(name: str, value: Any) -> None:
+    """fluent/fluent-bit#11527, vectordotdev/vector#1842, elastic/beats#14973: a lost message counts as sent."""
+    with pytest.raises(ValueError, match=f"{name} = 0: .* would count as delivered; use 1 or all"):
+        handler({"bootstrap.servers": "127.0.0.1:1", name: value})
+
+
 @pytest.fixture
 def topic(kafka_broker: Broker) -> Callable[[int], str]:
     """Return a function that creates topics."""

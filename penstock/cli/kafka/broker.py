@@ -15,6 +15,7 @@ import typer
 from penstock.cli.common import errors, fail
 from penstock.cli.options import AsJson, Commands, Config, Override, load_settings
 from penstock.config import parse_size
+from penstock.config.keys.handlers import check_acknowledged
 from penstock.config.keys.secrets import check_kafka_secrets
 from penstock.files.errors import UnsafeFile
 from penstock.process.reporting import configure
@@ -81,6 +82,10 @@ def produce(
     """Send files to a topic, each as one message of any size."""
     properties = {"bootstrap.servers": bootstrap, "large.message.enabled": "true", "log_level": "0"}
     properties |= parse_properties(setting or [])
+    try:
+        check_acknowledged(properties)
+    except ValueError as error:
+        fail(str(error))
     failed = 0
     with (
         _errors_in_one_line(bootstrap),

@@ -22,6 +22,8 @@ from penstock.files.secret_files import read_secret
 ENTRY_POINTS = "penstock.handlers"
 HANDLER_NAME = r"^[a-z0-9_\-]+$"
 KAFKA_TOPIC = re.compile(r"[a-zA-Z0-9._\-]{1,249}")
+_ACKNOWLEDGEMENTS = re.compile(r"(topic\.)?(request\.required\.)?acks")
+_ZERO = re.compile(r"\s*[+-]?(0[xX])?0+(\.0*)?\s*")
 KEY_LENGTHS = (16, 24, 32)
 """Bytes of an AES key."""
 PADDINGS: Mapping[str, tuple[str, ...]] = {
@@ -151,6 +153,16 @@ def _check_key(name: str, key: bytes) -> bytes:
     return key
 
 
+def check_acknowledged(producer: Mapping[str, Any]) -> None:
+    """Refuse properties of a Kafka producer with which lost messages count as delivered. Raises ValueError."""
+    for name, value in producer.items():
+        if _ACKNOWLEDGEMENTS.fullmatch(name) and _ZERO.fullmatch(str(value)):
+            raise ValueError(
+                f"{name} = 0: the broker reports nothing, so messages that it refuses or loses would count as "
+                "delivered; use 1 or all"
+            )
+
+
 class KafkaHandler(Forwarded):
     """Handler that sends to Kafka."""
 
@@ -204,6 +216,7 @@ class KafkaHandler(Forwarded):
         if not producer.get("bootstrap.servers"):
             # Without servers librdkafka starts, queues messages and never delivers one.
             raise ValueError("bootstrap.servers is missing")
+        check_acknowledged(producer)
         check_kafka_secrets(producer)
         return producer
 

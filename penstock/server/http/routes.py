@@ -78,8 +78,11 @@ class _LogRoutes:
         if accepted.durability != "synced":
             answer["durability"] = accepted.durability.upper()
         headers = {"penstock-durability": accepted.durability}
-        if append.unknown:
-            headers["warning"] = f'299 penstock "unknown field {quote(append.unknown)} was ignored"'
+        ignored = [f"unknown field {quote(append.unknown)}"] if append.unknown else []
+        # The status is slogd's: its gateway reads a stream of which it takes the first value.
+        ignored += ["what follows the first JSON value"] if append.has_more else []
+        if ignored:
+            headers["warning"] = f'299 penstock "{", ".join(ignored)} was ignored"'
         return json_response(answer, headers=headers)
 
     async def get(self, topic: str, request: Request) -> Response:

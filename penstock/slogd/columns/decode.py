@@ -61,6 +61,8 @@ class Append:
     sequence: int = 0
     unknown: str = ""
     """Name of an unknown field that was ignored (JSON only)."""
+    has_more: bool = False
+    """The body has more than one JSON value; only the first one was read."""
     origin: Origin | None = None
     """Source and minute at the host that relays the entries; without counts."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf import json_format
@@ -18,7 +19,7 @@ from penstock import records
 from penstock.slogd.columns.decode import MAX_ENTRIES, MAX_LOOP_ENTRIES, TOO_MANY_ENTRIES, Append
 from penstock.slogd.errors import BadRequest
 from penstock.slogd.json.entry_documents import UNREADABLE
-from penstock.slogd.json.values import first_value, from_base64, mismatch, parse_time
+from penstock.slogd.json.values import first_value, first_value_and_rest, from_base64, mismatch, parse_time
 
 ENTRY_NAMES = frozenset({"offset", "timestamp", "annotations", "protobuf", "raw_bytes", "rawBytes", "key"})
 MAX_VALUES = 1 << 21
@@ -38,7 +39,8 @@ def parse_append(topic: str, data: bytes) -> Append:
     if _has_too_many_values(data):
         raise BadRequest(f"The body has more than {MAX_VALUES} values in JSON: send fewer entries in a request")
     try:
-        return _request(topic, first_value(data))
+        document, has_more = first_value_and_rest(data)
+        return replace(_request(topic, document), has_more=has_more)
     except ValueError as error:
         raise BadRequest(str(error)) from None
 

@@ -24,12 +24,18 @@ _LAYOUT = "2006-01-02T15:04:05.999999999Z07:00"
 
 def first_value(data: bytes) -> Any:
     """Return the first JSON value; anything after it is ignored."""
+    return first_value_and_rest(data)[0]
+
+
+def first_value_and_rest(data: bytes) -> tuple[Any, bool]:
+    """Return the first JSON value, and whether anything but white space follows it."""
     text = data.decode(errors="replace").lstrip(_SPACE)
     if not text:
         raise ValueError("EOF")
     try:
         # slogd's gateway decodes a stream, so it ignores anything behind the first value.
-        return _DECODER.raw_decode(text)[0]
+        value, end = _DECODER.raw_decode(text)
+        return value, bool(text[end:].strip(_SPACE))
     except RecursionError:
         raise ValueError("exceeded max depth") from None
     except json.JSONDecodeError as error:

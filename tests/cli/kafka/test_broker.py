@@ -65,6 +65,13 @@ def test_unreachable_broker_is_one_error_line(tmp_path: Path) -> None:
     assert b"did you mean 'isolation.level'?" in process.stderr
 
 
+def test_produce_refuses_to_send_without_acknowledgements(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    process = penstock("produce", "t", str(tmp_path / "file"), "--set", "acks=0", status=1)
+    assert b"acks = 0: the broker reports nothing" in process.stderr
+    assert process.stdout == b""
+
+
 def test_broker_that_does_not_answer_is_an_error_before_a_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

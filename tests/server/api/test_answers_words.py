@@ -146,6 +146,12 @@ def test_append_without_body_names_the_missing_object(running: Running) -> None:
     assert "the body is empty" in headers["warning"]
 
 
+def test_append_with_a_second_json_value_says_that_only_the_first_is_stored(running: Running) -> None:
+    status, headers, text = running.request("POST", "/topic/t/logs", json.dumps(ONE) + "\n" + json.dumps(ONE))
+    assert (status, json.loads(text)) == (200, {"offsets": ["0"]})  # as slogd's
+    assert headers["warning"] == '299 penstock "what follows the first JSON value was ignored"'
+
+
 def test_disk_error_reveals_no_path(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     running.request("POST", "/topic/t/logs", ONE)
     cursors = running.log.topic("t").cursors

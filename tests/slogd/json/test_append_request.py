@@ -144,6 +144,12 @@ def test_unknown_field_is_ignored_and_named() -> None:
     assert (append.unknown, as_batch(append.body).column("payload").to_pylist()) == ("colour", [b"x"])
 
 
+@pytest.mark.parametrize(("rest", "has_more"), [("", False), (" \r\n", False), ("x", True), ('\n{"logs":[]}', True)])
+def test_second_value_is_ignored_and_reported(rest: str, has_more: bool) -> None:
+    append = parse_append("t", b'{"logs":[{"raw_bytes":"eA=="}]}' + rest.encode())
+    assert (append.has_more, as_batch(append.body).column("payload").to_pylist()) == (has_more, [b"x"])
+
+
 @pytest.mark.parametrize(
     "name", ["raw_byte", "rawbytes", "raw-bytes", "bytes", "payload", "message", "Data", "protobufs"]
 )
