@@ -97,6 +97,7 @@ MEANING = {
     "request_refused.token": "requests without a known token",
     "request_refused.network": "connections from refused networks",
     "request_refused.name": "connections refused because of their certificate's name",
+    "request_refused.tls": "connections without a TLS handshake (no TLS, or an untrusted certificate)",
     "request_refused.path": "requests to paths without an endpoint",
     "seen": "messages seen, complete or not",
     "accepted": "messages accepted",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
@@ -39,6 +40,30 @@ class ListenerTls:
     def _new_context(self) -> ssl.SSLContext:
         context = self._listener.tls_context()
         assert context is not None, "a listener without tls_cert has no TLS"
+        return context
+
+
+class TlsStreams(ListenerTls):
+    """TLS of connections that asyncio reads; calls ``count_refusal`` for each without a handshake."""
+
+    def __init__(self, listener: ListenerConfig, count_refusal: Callable[[str], None]) -> None:
+        class CountedHandshake(ssl.SSLObject):
+            # asyncio tells nobody about a handshake that fails, and the sender sees only that the connection ends.
+            def do_handshake(self) -> None:
+                try:
+                    super().do_handshake()
+                except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                    raise
+                except ssl.SSLError:
+                    count_refusal("tls")
+                    raise
+
+        self._object_class = CountedHandshake
+        super().__init__(listener)
+
+    def _new_context(self) -> ssl.SSLContext:
+        context = super()._new_context()
+        context.sslobject_class = self._object_class
         return context
 
 

@@ -25,7 +25,7 @@ from penstock.ingest.requests.request_writer import INCOMPLETE, Sender
 from penstock.ingest.requests.submissions import Submissions
 from penstock.ingest.requests.tokens import check_token
 from penstock.ingest.sockets import listen
-from penstock.ingest.tls import ListenerTls
+from penstock.ingest.tls import ListenerTls, TlsStreams
 from penstock.process.kernel import limit_connections, plain_address, raise_file_limit
 from penstock.process.servers.event_loop import ServerLoop
 from penstock.process.servers.http_limits import (
@@ -77,7 +77,7 @@ class HttpReceiver:
         wake: Callable[[], None],
     ) -> None:
         self._submissions = Submissions(listener, writer, readers, wake)
-        self._tls = ListenerTls(listener) if listener.tls_cert else None
+        self._tls = TlsStreams(listener, self._submissions.count_refusal) if listener.tls_cert else None
         self._loop = ServerLoop()
         self._sock, self._large = sock, LargeRequests()
         # The process has other descriptors too: sockets, mapped files, its log.

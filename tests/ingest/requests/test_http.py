@@ -304,6 +304,22 @@ def test_with_tls_the_names_of_certificates_decide_and_are_annotations(tmp_path:
         wait_until(lambda: running.counts["request_refused.name"])
 
 
+def test_connections_without_a_tls_handshake_are_counted(tmp_path: Path) -> None:
+    server = certificates.make(tmp_path, "server")
+    tls = {"tls_cert": server.cert, "tls_key": server.key}
+    with requests_to(tmp_path / "life", "http", **tls) as (running, port):
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"http://127.0.0.1:{port}/", content=DOCUMENT)
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"https://127.0.0.1:{port}/", content=DOCUMENT)  # does not trust the certificate
+        wait_until(lambda: running.counts["request_refused.tls"] == 2)
+        assert httpx.post(f"https://127.0.0.1:{port}/", content=DOCUMENT, verify=False).status_code == 200
+        with socket.create_connection(("127.0.0.1", port), 20):
+            pass  # a check whether the port is open
+        assert httpx.post(f"https://127.0.0.1:{port}/", content=DOCUMENT, verify=False).status_code == 200
+        assert (len(running.rows), running.counts["request_refused.tls"]) == (2, 2)
+
+
 def test_client_that_stops_in_the_middle_is_disconnected(tmp_path: Path) -> None:
     with requests_to(tmp_path, "http", request_timeout="0.3s") as (running, port):
         for started in (b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"):
