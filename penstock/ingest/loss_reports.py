@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from penstock.config import ListenerConfig
 from penstock.counts import Counts, Name
 from penstock.process.reporting import REPEAT_INTERVAL_S
 
@@ -42,19 +43,36 @@ REASONS: Mapping[str, str] = {
     Name.KERNEL_DROPPED: "datagrams dropped by the kernel, because the receive buffer was full (so_rcvbuf)",
 }
 """Counts that are reported, with their text."""
+FORWARD_OVERSIZE = "records larger than max_line, or requests larger than 16 MiB, max_body or max_messages"
+"""Text of ``refused.oversize`` for Fluent's forward protocol."""
 REPORT_INTERVAL_S = REPEAT_INTERVAL_S + 1
 """Interval per reason; a shorter one would let the filter of repeated lines suppress an equal number."""
 _LOGGER = logging.getLogger(__name__)
+
+
+def oversize_text(listener: ListenerConfig) -> str:
+    """Return the text of ``refused.oversize`` with the key of the limit that messages of this listener have."""
+    if listener.codec == "forward":
+        return FORWARD_OVERSIZE
+    return f"messages larger than {'defrag.max_size' if listener.takes_datagrams else 'max_line'}"
 
 
 class LossReports:
     """Sums of a listener's losses by reason, logged when due. Used by one thread."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, limits: Mapping[str, int] = MappingProxyType({})
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        limits: Mapping[str, int] = MappingProxyType({}),
+        oversize: str = REASONS[f"{Name.REFUSED}oversize"],
     ) -> None:
-        """Create the reports; ``limits``: bytes by the key that a text of ``REASONS`` ends with."""
+        """Create the reports.
+
+        ``limits``: bytes by the key that a text of ``REASONS`` ends with. ``oversize``: text of ``refused.oversize``,
+        whose limit depends on the protocol.
+        """
         self._clock, self._limits = clock, limits
+        self._texts = {**REASONS, f"{Name.REFUSED}oversize": oversize}
         self._new = Counts()
         self._reported_at: dict[str, float] = {}
 
@@ -72,8 +90,8 @@ class LossReports:
             if now - self._reported_at.get(reason, -math.inf) >= REPORT_INTERVAL_S:
                 self._reported_at[reason] = now
                 del self._new[reason]
-                _LOGGER.warning("%s%s: %d", REASONS[reason], self._limit_of(reason), count)
+                _LOGGER.warning("%s%s: %d", self._texts[reason], self._limit_of(reason), count)
 
     def _limit_of(self, reason: str) -> str:
-        limit = self._limits.get(REASONS[reason].split()[-1])
+        limit = self._limits.get(self._texts[reason].split()[-1])
         return "" if limit is None else f" ({limit} bytes)"

@@ -36,7 +36,7 @@ from penstock.handover.state_page import CAPACITY, STATISTICS, TEXTS, StatePage
 from penstock.handover.writer import FrameWriter, GaveUp
 from penstock.ingest.handler_statistics import statistics_reader
 from penstock.ingest.local_sockets import request_credentials
-from penstock.ingest.loss_reports import LossReports
+from penstock.ingest.loss_reports import LossReports, oversize_text
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.slots import Slots
 from penstock.ingest.sockets import granted_buffer
@@ -91,7 +91,7 @@ class Receiver:
         # The claim makes the heartbeat of the former process look like that of one that is stopped.
         self._page.write(STATISTICS, {**(self._page.read(STATISTICS) or {}), **Heartbeat().beat()})
         limits = {"max_line": listener.max_line, "defrag.max_size": listener.defrag.max_size}
-        self._losses = LossReports(limits=limits)
+        self._losses = LossReports(limits=limits, oversize=oversize_text(listener))
         self._readers = readers
         self._publisher = FrameWriter(listener.name, listener.codec, publication, readers, self._page, self._losses.add)
         if listener.senders != "off":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.ingest.loss_reports import REPORT_INTERVAL_S, LossReports
+from penstock.config import ListenerConfig
+from penstock.ingest.loss_reports import REPORT_INTERVAL_S, LossReports, oversize_text
 
 
 def test_each_reason_is_told_at_once_and_then_once_a_minute_with_all_that_came_together(
@@ -42,3 +43,23 @@ def test_report_names_the_limit(caplog: pytest.LogCaptureFixture) -> None:
         "lines longer than max_line (65536 bytes): 1",
         "messages larger than defrag.max_size (1024 bytes): 2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "codec", "text"),
+    [
+        ("udp", "gelf", "messages larger than defrag.max_size (9 bytes): 1"),
+        ("http", "", "messages larger than max_line (5 bytes): 1"),
+        ("tcp", "forward", "records larger than max_line, or requests larger than 16 MiB, max_body or max_messages: 1"),
+    ],
+)
+def test_oversize_message_names_the_limit_of_its_protocol(
+    protocol: str, codec: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys = {"name": "a", "protocol": protocol, "port": 1, **({"codec": codec} if codec else {})}
+    losses = LossReports(
+        limits={"max_line": 5, "defrag.max_size": 9}, oversize=oversize_text(ListenerConfig.model_validate(keys))
+    )
+    losses.add({"refused.oversize": 1})
+    losses.report()
+    assert caplog.messages == [text]
