@@ -32,6 +32,8 @@ from penstock.upkeep.export.target import (
 )
 
 CONNECT_TIMEOUT_S = 10
+MAX_NAME_LENGTH = 63
+"""Limit of PostgreSQL, in bytes; names of columns are ASCII."""
 _POSITION_COLUMNS = (
     "name text PRIMARY KEY, source text NOT NULL, batch bigint NOT NULL, deletion bigint NOT NULL, "
     "start bigint NOT NULL, landed_at bigint NOT NULL, {}"
@@ -131,7 +133,7 @@ class PostgresqlTarget:
             elif deleted.num_rows:
                 self._load_runs(deleted)
                 self._connection.execute(f"DELETE FROM {self._table} t USING {_RUNS} WHERE {_IN_RUN}")
-            added = self._copy(self._table, changes.schema.names, changes.added())
+            added = self._copy(self._table, map(_column_name, changes.schema.names), changes.added())
             after = changes.next
             numbers = [after.batch, after.deletion, after.start, after.landed_at]
             # Lock: before its first step an export has no line that is locked. Another Penstock under its name waits
@@ -152,7 +154,7 @@ class PostgresqlTarget:
         ).rowcount
 
     def _make_table(self, schema: pa.Schema) -> None:
-        columns = {field.name: _sql_type(field.type) for field in schema}
+        columns = {_column_name(field.name): _sql_type(field.type) for field in schema}
         definitions = ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
         namespace, dot, table = self._config.target_table.rpartition(".")
         if dot:
@@ -177,11 +179,11 @@ class PostgresqlTarget:
         """Give columns of the emptied table the types that a refill of the source gave them."""
         existing = self._columns()
         for field in schema:
-            name, kind = quoted(field.name), _sql_type(field.type)
+            name, kind = _column_name(field.name), _sql_type(field.type)
             # Types that are never made here, such as jsonb and varchar(20), are a choice of the target's owner.
-            if existing[field.name] != kind and existing[field.name].partition("(")[0] in _OWN_TYPES:
+            if existing[name] != kind and existing[name].partition("(")[0] in _OWN_TYPES:
                 self._connection.execute(
-                    f"ALTER TABLE {self._table} ALTER COLUMN {name} TYPE {kind} USING NULL::{kind}"
+                    f"ALTER TABLE {self._table} ALTER COLUMN {quoted(name)} TYPE {kind} USING NULL::{kind}"
                 )
 
     def _load_runs(self, runs: pa.Table) -> None:
@@ -228,6 +230,11 @@ class PostgresqlTarget:
             yield
         except (psycopg.Error, OSError) as error:
             raise TargetAway(f"{self._config.to}: {text_of_error(error, self._password)}") from None
+
+
+def _column_name(name: str) -> str:
+    """Return a name that PostgreSQL does not cut: cut names of two columns may be the same."""
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[:54]}_{zlib.crc32(name.encode()):08x}"
 
 
 def _sql_type(kind: pa.DataType) -> str:

@@ -99,3 +99,17 @@ def test_inserts_into_clickhouse_are_answered_once_they_are_done(tmp_path: Path)
         with open_target(export.config, export.layout) as target:
             query = "select value from system.settings where name = 'async_insert'"
             assert target._query(query) == [("0",)]  # type: ignore[attr-defined]
+
+
+def test_columns_with_long_names_are_columns_of_their_own(tmp_path: Path, postgresql: str) -> None:
+    """cloudquery/cloudquery#16587, trinodb/trino#12882: PostgreSQL cuts names, so that two become one."""
+    names = ["a" * 70, "a" * 69 + "b"]
+    table = TypedTable("click", "click", tuple(Column(name, "string", f"f{n}") for n, name in enumerate(names)))
+    life = typed_life.Life(Layout.for_tables(tmp_path / "tables"), [table])
+    export = exported("postgresql", life.layout, tmp_path, postgresql, source="events_click")
+    for batch in range(2):
+        life.land(batch, [source([(batch, typed_life.event(f"u{batch}", f0="x", f1="y"))])], landed_at=AT + batch)
+        export.step()
+    query = f"select to_jsonb(t) from {export.config.table} t"
+    rows = [row for (row,) in read_postgresql(postgresql, query)]
+    assert [sorted(value for name, value in row.items() if name.startswith("aaa")) for row in rows] == [["x", "y"]] * 2
