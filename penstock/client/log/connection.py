@@ -18,7 +18,7 @@ from penstock.client.log.types import ClientError, Exhausted, NoSuchTopic, Refus
 
 SERVICE = "/slogd.StructuredLog/"
 MAX_MESSAGE = 64 << 20
-"""Limit in bytes of a request or an answer, the same as the server's."""
+"""Limit in bytes of a request, the same as the server's."""
 TIMEOUT = 30.0
 """Default time-out of a call in seconds."""
 RETRY_FOR = 30.0
@@ -28,7 +28,8 @@ SLOWEST_UPLOAD = 8 << 10
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 TELL_AFTER = 1.0
 OPTIONS: list[tuple[str, Any]] = [
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    # A page is bounded by the server, but for a single entry, which may be larger than any limit of messages.
+    ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", MAX_MESSAGE),
     # A restarted server is reached within a second; gRPC's default backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),

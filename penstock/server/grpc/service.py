@@ -36,12 +36,12 @@ from penstock.slogd.errors import ApiError, Exhausted
 SERVICE = "slogd.StructuredLog"
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 MAX_MESSAGE_BYTES = 64 << 20
-"""Limit: of a request or an answer."""
+"""Limit: of a request. Answers are as large as a page, but for a single larger entry."""
 MAX_PLAIN_BYTES = 4 << 20
 """Limit: of an AppendLogs request without Penstock's extensions; a longer one gets slogd's error."""
 OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", -1),  # a single entry may be larger than any limit of messages
     # Otherwise a second server on the same port would silently get half of the connections.
     ("grpc.so_reuseport", 0),
     # Relays ping during calls, so that they notice a partition; the default limit is one ping in five minutes.

@@ -10,6 +10,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from penstock.client import Log
+from penstock.counts import Origin
+from penstock.records import body
 from penstock.server.grpc.service import MAX_MESSAGE_BYTES
 from penstock.slogd import slogd_pb2 as pb
 from penstock.testing import wait_until
@@ -56,6 +59,18 @@ def test_concurrent_callers_of_one_topic_leave_no_hole(stub: StructuredLogStub) 
     assert all(earlier < later for earlier, later in pairwise(stamps))
     owners = {offset: caller for caller, calls in enumerate(answers) for offsets in calls for offset in offsets}
     assert all(int(entry.raw_bytes) == owners[entry.offset] for entry in logs)
+
+
+def test_entry_that_is_larger_than_a_request_is_read(running: Running) -> None:
+    """confluentinc/kafka-rest#608: a reader never got past a message above the limit of an answer."""
+    topic = running.log.topic("large", create=True)
+    running.log.configure("large", {"message_size_limit": 2 * MAX_MESSAGE_BYTES})
+    sizes = [1, MAX_MESSAGE_BYTES + 1, 2]
+    for size in sizes:
+        topic.append(body([bytes(size)]), Origin("otlp", 0, 0, 0)).result(60)
+    with Log(running.bound.grpc) as log:
+        assert [len(payload) for payload in log.table("large")["payload"].to_pylist()] == sizes
+        assert [len(entry.payload or b"") for _, entry in zip(sizes, log.follow("large", 0), strict=False)] == sizes
 
 
 def test_stream_catches_up_and_follows(running: Running, stub: StructuredLogStub) -> None:
