@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import os
+import re
 import socket
 import threading
 import time
@@ -26,6 +27,8 @@ GROUP = 500
 """Limit of events per group, which one ``send_many`` sends."""
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 """Seconds before a reconnect: doubled after each failure, up to the longest."""
+_LARGEST = 10**4000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -33,9 +36,10 @@ class PenstockHandler(logging.Handler):
     """Sends each record as an event to a listener. It never blocks the program that logs.
 
     Records wait in a queue of ``capacity``; when it is full, new records are dropped. ``counts`` reports how many were
-    ``queued``, ``sent``, ``dropped`` (queue full) and ``failed`` (could not be sent). ``event_type`` is the events'
-    type; the ``extra`` fields of a record go into ``data``. ``flush`` and ``close``, which ``logging`` calls at the
-    end of the program, wait up to ``patience`` seconds for the queue to empty.
+    ``queued``, ``sent``, ``dropped`` (queue full) and ``failed`` (could not be formatted, or sent). ``event_type`` is
+    the events' type; the ``extra`` fields of a record go into ``data``, as ``extra_level`` if the record has a
+    ``level`` of its own there. ``flush`` and ``close``, which ``logging`` calls at the end of the program, wait up to
+    ``patience`` seconds for the queue to empty.
     """
 
     def __init__(
@@ -70,14 +74,16 @@ class PenstockHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queue the record's event, or drop it."""
-        try:
-            event = self._event(record)
-        except Exception:  # noqa: BLE001 - as logging handlers do: handleError has it
-            self.handleError(record)
-            return
         # A forked child has neither its parent's thread nor its records: it starts with a queue of its own.
         if os.getpid() != self._process:
             self._begin()
+        try:
+            event = self._event(record)
+        except Exception:  # noqa: BLE001 - as logging handlers do: handleError has it
+            with self._changed:
+                self.counts["failed"] += 1
+            self.handleError(record)
+            return
         with self._changed:
             if self._closing or len(self._queue) >= self._capacity:
                 self.counts["dropped"] += 1
@@ -127,7 +133,10 @@ class PenstockHandler(logging.Handler):
             data["exception"] = {"type": kind.__qualname__, "message": str(error), "traceback": text}
         if record.stack_info:
             data["stack"] = record.stack_info
-        data |= {name: _plain(value) for name, value in vars(record).items() if name not in _OWN}
+        extra = {name: value for name, value in vars(record).items() if name not in _OWN}
+        for name, value in extra.items():
+            # A field of the program never replaces one of the record, such as its level.
+            data[f"extra_{name}" if name in data else name] = _plain(value)
         return {
             "type": self._type,
             "uuid": str(uuid.uuid4()),
@@ -147,7 +156,7 @@ class PenstockHandler(logging.Handler):
                 if not group:
                     break
             # Encoded here: the program that logs pays only for the event's dictionary.
-            self._send([json.dumps(event, separators=(",", ":"), default=str).encode() for event in group])
+            self._send([_encode(event) for event in group])
             with self._changed:
                 self._under_way = 0
                 self._changed.notify_all()
@@ -192,6 +201,18 @@ class PenstockHandler(logging.Handler):
                 return
 
 
+def _encode(event: dict[str, object]) -> bytes:
+    text = json.dumps(event, separators=(",", ":"), default=str, ensure_ascii=False)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Names of files that are not UTF-8 have half a surrogate pair for a byte, with which no JSON is valid: it
+        # becomes the text \\udcff, as Python itself shows it.
+        return _SURROGATE.sub(lambda half: f"\\\\u{ord(half[0]):x}", text).encode()
+
+
 def _plain(field: object) -> object:
-    is_json = isinstance(field, str | int | bool | None) or (isinstance(field, float) and math.isfinite(field))
+    is_json = isinstance(field, str | bool | None) or (isinstance(field, float) and math.isfinite(field))
+    # Python writes no longer number, also not for JSON: repr raises the error here, and not in the sending thread.
+    is_json |= isinstance(field, int) and abs(field) < _LARGEST
     return field if is_json else repr(field)

@@ -135,8 +135,27 @@ def test_record_that_cannot_be_formatted_is_counted(
     receiver: socket.socket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     handler = PenstockHandler(*receiver.getsockname())
-    for args in (("no number",), (1,)):
-        handler.handle(logging.makeLogRecord({"msg": "%d", "args": args}))
+    for fields in ({"args": ("no number",)}, {"args": (1,), "extra": 10**5000}, {"args": (1,)}):
+        handler.handle(logging.makeLogRecord({"msg": "%d", **fields}))
     assert received(receiver)["data"]["message"] == "1"
     assert "Logging error" in capsys.readouterr().err
     handler.close()
+    assert handler.counts == {"failed": 2, "queued": 1, "sent": 1}
+
+
+def test_extra_fields_replace_none_of_the_record(receiver: socket.socket, logger: logging.Logger) -> None:
+    """geoadmin/lib-py-logging-utilities#45, betcode-org/flumine#667: fields of the program have names of the record."""
+    logger.addHandler(PenstockHandler(*receiver.getsockname()))
+    logger.error("upload", extra={"level": "gold", "file": "a.txt", "order": 1})
+    data = received(receiver)["data"]
+    assert (data["level"], data["extra_level"], data["extra_file"], data["order"]) == ("ERROR", "gold", "a.txt", 1)
+    assert data["file"] == __file__
+
+
+def test_text_that_is_not_unicode_is_valid_json(receiver: socket.socket, logger: logging.Logger) -> None:
+    """fox-it/flow.record#143, log2timeline/plaso#3717: names of files have half a surrogate pair for a byte."""
+    logger.addHandler(PenstockHandler(*receiver.getsockname()))
+    logger.warning("opened %s", os.fsdecode(b"caf\xe9 \xc3\xa9"), extra={"half \ud83d": "\ud83d", "whole": "😀"})
+    data = received(receiver)["data"]
+    assert (data["message"], data["whole"]) == (r"opened caf\udce9 é", "😀")
+    assert data[r"half \ud83d"] == r"\ud83d"
