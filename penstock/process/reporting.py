@@ -49,6 +49,9 @@ def configure(component: str) -> None:
     # A module that runs as a process is named __main__.
     for name in ("penstock", "__main__"):
         logging.getLogger(name).setLevel(logging.INFO)
+    # Limit: gRPC writes a line of its own for each connection without a TLS handshake, and anybody can open one. It
+    # reads the variable at its import, in this process or a child.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 @contextlib.contextmanager

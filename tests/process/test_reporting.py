@@ -22,6 +22,35 @@ from penstock.process.reporting import (
     configure,
     starting,
 )
+from tests.server import certificates
+
+STRANGERS = """
+import socket, sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from penstock.process.reporting import configure
+configure("log daemon")
+import grpc
+server = grpc.server(ThreadPoolExecutor(1))
+pair = [Path(name).read_bytes() for name in sys.argv[1:]]
+port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+server.start()
+for _ in range(5):
+    with socket.create_connection(("127.0.0.1", port), 20) as stranger:
+        stranger.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+        while stranger.recv(1000):
+            pass
+server.stop(0)
+"""
+
+
+def test_connections_without_tls_to_grpc_do_not_fill_the_output(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path, "server")
+    command = [sys.executable, "-c", STRANGERS, str(pair.key), str(pair.cert)]
+    clean = {name: text for name, text in os.environ.items() if name != "GRPC_VERBOSITY"}
+    for level, handshakes in (({}, 0), ({"GRPC_VERBOSITY": "INFO"}, 5)):
+        done = subprocess.run(command, env=clean | level, check=True, capture_output=True, text=True, timeout=60)
+        assert done.stderr.count("Handshake failed") == handshakes, done.stderr
 
 
 def test_line_has_time_and_component(capsys: pytest.CaptureFixture[str]) -> None:
