@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,14 +13,18 @@ import typer
 from penstock.cli.common import console, fail
 from penstock.cli.options import AsJson, Commands, ConfiguredData
 from penstock.files.change_log import record_command
+from penstock.process.terminal import visible
+from penstock.qualified_names import partition_name
 
 if TYPE_CHECKING:
     from penstock.config import Settings
     from penstock.config.keys.export import ExportConfig
     from penstock.landing.table_paths import Layout
-    from penstock.upkeep.export.check import Comparison
+    from penstock.upkeep.export.check import Comparison, Difference
     from penstock.upkeep.export.target import Target
 
+SHOWN_TEXT, SHOWN_BEFORE = 80, 20
+"""Characters of a value that are shown, and how many of them before the first that differs."""
 export = Commands(no_args_is_help=True, help="List, check, run and rebuild exports of tables.")
 Name = Annotated[str, typer.Argument(help="Name of the export in the configuration.")]
 
@@ -36,15 +42,21 @@ def list_exports(settings: ConfiguredData, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(rows))
         return
-    table = Table("name", "source", "to", "batch", "up to date", "failure", box=None)
+    table = Table("name", "source", "to", "batch", "up to date", box=None)
+    for column in table.columns:
+        # A narrow terminal breaks the address alone, and cuts nothing.
+        column.no_wrap, column.overflow = column.header != "to", "fold"
     for row in rows:
-        table.add_row(*(str(row[column]) for column in ("name", "source", "to", "batch", "until", "failure")))
+        table.add_row(*(str(row[column]) for column in ("name", "source", "to", "batch", "until")))
     console.print(table)
+    for row in rows:
+        if row["failure"]:
+            console.print(f"{row['name']}: {row['failure']}", markup=False, soft_wrap=True)
 
 
 @export.command()
 def check(settings: ConfiguredData, name: Name, as_json: AsJson = False) -> None:
-    """Compare count, offsets and uuids of the copied rows with the table's; exit with status 1 if they differ."""
+    """Compare every column of the copied rows with the table's, name rows that differ, and then exit with status 1."""
     from penstock.upkeep.export.check import NotComparable, compare
 
     layout, config = _select_export(settings, name)
@@ -122,11 +134,19 @@ def _document(comparison: Comparison) -> dict[str, Any]:
         for side, sums in (("table", comparison.table), ("target", comparison.target))
     }
     behind = {"batches_behind": comparison.batches_behind, "deletions_behind": comparison.deletions_behind}
-    return {"equal": comparison.is_equal, "batch": comparison.batch, **behind, **sides}
+    rows = {
+        "ranges_that_differ": comparison.ranges,
+        "differences": [asdict(difference) for difference in comparison.differences],
+        "rows_without_key": comparison.without_key,
+        "columns_not_compared": list(comparison.not_compared),
+    }
+    return {"equal": comparison.is_equal, "batch": comparison.batch, **behind, **sides, **rows}
 
 
 def _print_comparison(comparison: Comparison) -> None:
     from rich.table import Table
+
+    from penstock.upkeep.export.row_differences import RANGE_OFFSETS
 
     table = Table("", "rows", "offsets", "uuid hashes", box=None)
     for side, sums in (("table", comparison.table), ("target", comparison.target)):
@@ -137,3 +157,39 @@ def _print_comparison(comparison: Comparison) -> None:
         f"{verdict} through batch {comparison.batch}; {comparison.batches_behind:,} batches and "
         f"{comparison.deletions_behind:,} deletions wait"
     )
+    if comparison.differences:
+        _print_differences(comparison.differences)
+    if comparison.ranges:
+        console.print(f"{comparison.ranges:,} ranges of {RANGE_OFFSETS:,} offsets have rows that differ")
+    if comparison.without_key:
+        console.print(f"{comparison.without_key:,} rows of the target have no topic or no offset")
+    if comparison.not_compared:
+        names = ", ".join(comparison.not_compared)
+        console.print(f"not compared, because their types in the target are not an export's: {names}", markup=False)
+
+
+def _print_differences(differences: Sequence[Difference]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("topic", "offset", "difference", "expected", "in the target", box=None)
+    for column in table.columns[:3]:
+        column.no_wrap = True
+    for row in differences:
+        texts = [partition_name(row.topic, row.partition), str(row.offset)]
+        texts += [f"{row.kind} {row.column}".strip(), *around_difference(row.expected, row.present)]
+        # Values come from the network and must not control the terminal.
+        table.add_row(*(Text(visible(text), overflow="fold") for text in texts))
+    console.print(table)
+
+
+def around_difference(expected: str, present: str) -> tuple[str, str]:
+    """Return the parts of two long texts in which they begin to differ."""
+    both = enumerate(zip(expected, present, strict=False))
+    first_other = next((index for index, (a, b) in both if a != b), min(len(expected), len(present)))
+    start = first_other - SHOWN_BEFORE if first_other > SHOWN_TEXT else 0
+    first, second = (
+        ("…" if start else "") + text[start : start + SHOWN_TEXT] + ("…" if len(text) > start + SHOWN_TEXT else "")
+        for text in (expected, present)
+    )
+    return first, second

@@ -25,16 +25,16 @@ import pyarrow as pa
 from clickhouse_connect.driver.exceptions import Error
 
 from penstock.config.keys.export import ExportConfig
-from penstock.landing.rows.engine import pc, sql_literal
-from penstock.upkeep.changes import Changes, Position
+from penstock.landing.rows.engine import compute, pc, sql_literal
+from penstock.upkeep.changes import READ_ROWS, Changes, Position
 from penstock.upkeep.export.target import (
     FORGOTTEN,
     POSITIONS,
     Entry,
-    Sums,
     TargetAway,
     TargetMoved,
     as_json,
+    in_run,
     is_nested,
     pieces,
     select_entry,
@@ -48,7 +48,7 @@ RECEIVE_TIMEOUT_S = 600
 """Limit: time of one statement; a deletion rewrites parts of the table."""
 _POSITION_COLUMNS = "name String, step UInt64, source String, batch Int64, deletion Int64, start Int64, landed_at Int64"
 _LATER_COLUMNS = ("target_table String", "owner String")
-_HASHES = "sum(toInt128(reinterpretAsUInt64(reverse(unhex('0' || substring(lower(hex(MD5(uuid))), 1, 15))))))"
+_LOW_CARDINALITY = re.compile(r"LowCardinality\((.*)\)")
 _WORD = re.compile(r"[A-Z]\w+")
 _OWN_WORDS = frozenset(
     (
@@ -81,7 +81,7 @@ class ClickhouseTarget:
 
     def __init__(self, config: ExportConfig, owner: str) -> None:
         self._config, self._owner, self._table = config, owner, _quoted(config.target_table)
-        self._password = config.password()
+        self._password, self._pinned_step = config.password(), 0
         with self._translated():
             timeouts: dict[str, Any] = {} if config.scheme == "chdb" else {"send_receive_timeout": RECEIVE_TIMEOUT_S}
             self._client: Any = clickhouse_connect.get_client(dsn=self._dsn(), settings=_SETTINGS, **timeouts)
@@ -206,11 +206,10 @@ class ClickhouseTarget:
             self._command(f"ALTER TABLE {self._table} DELETE WHERE {condition}")
 
     def _delete(self, runs: pa.Table) -> None:
-        conditions = _conditions(runs)
-        for start in range(0, len(conditions), RUNS_AT_ONCE):
+        for start in range(0, runs.num_rows, RUNS_AT_ONCE):
             # ALTER, not DELETE: it rewrites the parts, so that the rows are gone from the disk, too.
-            any_run = " OR ".join(conditions[start : start + RUNS_AT_ONCE])
-            self._command(f"ALTER TABLE {self._table} DELETE WHERE {any_run}")
+            condition = in_run(runs.slice(start, RUNS_AT_ONCE), _literal)
+            self._command(f"ALTER TABLE {self._table} DELETE WHERE {condition}")
 
     def _make_table(self, schema: pa.Schema, *, is_replaced: bool) -> None:
         columns = {field.name: _sql_type(field.name, field.type) for field in schema}
@@ -229,23 +228,44 @@ class ClickhouseTarget:
         """Return the types of the table's columns."""
         return {row[0]: row[1] for row in self._query(f"DESCRIBE TABLE {self._table}")}
 
-    def sums(self, without: pa.Table) -> Sums:
+    def pin(self) -> Position | None:
         with self._translated():
-            hashes = _HASHES if "uuid" in self._columns() else "0"
-            sums = f"SELECT count(), toString(sum(toInt128(offset))), toString(ifNull({hashes}, 0)) FROM {self._table}"
-            totals = self._sums_of(sums)
-            conditions = _conditions(without)
-            for start in range(0, len(conditions), RUNS_AT_ONCE):
-                part = self._sums_of(f"{sums} WHERE {' OR '.join(conditions[start : start + RUNS_AT_ONCE])}")
-                totals = [total - excluded for total, excluded in zip(totals, part, strict=True)]
-            return Sums(*totals)
+            self._make_positions()
+            # Order: first. A step that is committed in between is noticed by ``has_newer_step``.
+            self._pinned_step = self._newest_step()
+            return self._read_position()
 
-    def _sums_of(self, query: str) -> list[int]:
-        (row,) = self._query(query)
-        return [int(value) for value in row]
+    def has_newer_step(self) -> bool:
+        with self._translated():
+            return self._newest_step() != self._pinned_step
+
+    def _newest_step(self) -> int:
+        ((newest,),) = self._query(f"SELECT max(step) FROM {POSITIONS} WHERE {self._condition}")
+        return int(newest)
+
+    def comparable_columns(self, schema: pa.Schema) -> list[str]:
+        with self._translated():
+            existing = self._columns()
+        own = {field.name: _sql_type(field.name, field.type) for field in schema}
+        return [name for name in own if _LOW_CARDINALITY.sub(r"\1", existing.get(name, own[name])) == own[name]]
+
+    def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
+        # Rows of a step that does not count are not rows of the table; rows of other programs have no step.
+        steps = f"SELECT step FROM {POSITIONS} WHERE {self._condition} AND step <= {self._pinned_step}"
+        where = f"({STEP} = 0 OR {STEP} IN ({steps}))" + ("" if runs is None else f" AND ({in_run(runs, _literal)})")
+        with self._translated():
+            existing = self._columns()
+            columns = ", ".join(_quoted(name) for name in schema.names if name in existing)
+            query = f"SELECT {columns} FROM {self._table} WHERE {where}"
+            with self._client.query_arrow_stream(
+                query, use_strings=False, settings={"max_block_size": READ_ROWS}
+            ) as tables:
+                for rows in tables:
+                    yield _in_schema(rows, schema)
 
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return rows
+        columns = [_without_nulls(_as_stored(column)) for column in rows.columns]
+        return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
     def forget(self) -> None:
         with self._translated():
@@ -272,21 +292,8 @@ def _quoted(name: str) -> str:
     return ".".join(f"`{part}`" for part in name.split("."))
 
 
-def _conditions(runs: pa.Table) -> list[str]:
-    """Return a condition for each run of offsets."""
-    return [
-        f"(topic = {_literal(run['topic'])} AND {_partition(run['partition'])} "
-        f"AND offset >= {run['begin']} AND offset < {run['end']})"
-        for run in runs.to_pylist()
-    ]
-
-
 def _literal(text: str) -> str:
     return sql_literal(text.replace("\\", "\\\\"))
-
-
-def _partition(number: int | None) -> str:
-    return "isNull(partition)" if number is None else f"partition = {number}"
 
 
 def _sql_type(name: str, kind: pa.DataType) -> str:
@@ -316,9 +323,13 @@ def _with_step(rows: pa.RecordBatch, step: int) -> pa.RecordBatch:
 
 
 def _as_stored(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Return a column with JSON texts for structs, whose names and nulls ClickHouse would drop, and with its times."""
-    if isinstance(column, pa.ListArray) and pa.types.is_list(column.type) and is_nested(column.type.value_type):
-        items = _as_stored(column.flatten())
+    """Return a column with JSON texts for structs, whose names and nulls ClickHouse would drop, and with its times.
+
+    Arrays of ClickHouse are never null, so a null list is empty.
+    """
+    if isinstance(column, pa.ListArray) and pa.types.is_list(column.type):
+        items = column.flatten()
+        items = _as_stored(items) if is_nested(items.type) else items
         counts = pc.fill_null(pc.list_value_length(column), pa.scalar(0, pa.int32()))
         offsets = np.append(0, np.cumsum(np.asarray(counts)))
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), items)
@@ -332,3 +343,35 @@ def _within_bounds(column: pa.Array[Any]) -> pa.Array[Any]:
     fits = pc.and_(pc.greater_equal(column, low), pc.less_equal(column, high))
     bounded: pa.Array[Any] = pc.if_else(fits, column, pa.scalar(None, column.type))
     return bounded
+
+
+def _without_nulls(column: pa.Array[Any]) -> pa.Array[Any]:
+    """Return maps as ClickHouse has them, which knows no null there, as JSON texts."""
+    if not isinstance(column.type, pa.MapType):
+        return column
+    pairs = "list_transform(map_entries(pairs), lambda e: struct_pack(k := e.key, v := coalesce(e.value, '')))"
+    return compute({"text": f"coalesce(to_json(map_from_entries({pairs}))::VARCHAR, '{{}}')"}, pairs=column)["text"]
+
+
+def _in_schema(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows of ClickHouse, whose texts are bytes, in the form of ``ClickhouseTarget.stored``."""
+    existing = {*rows.schema.names}
+    columns: list[pa.Array[Any]] = []
+    for field in schema:
+        empty = _as_stored(pa.nulls(rows.num_rows, field.type))
+        columns.append(_with_texts(rows[field.name], empty.type) if field.name in existing else _without_nulls(empty))
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _with_texts(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        # Another program wrote bytes that are no text; they differ from any text that an export writes.
+        return pa.array(_decoded(column.to_pylist()), kind)
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return type(value)(map(_decoded, value)) if isinstance(value, list | tuple) else value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +17,13 @@ from typing import Any, Self
 from uuid import uuid4
 
 import deltalake
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from penstock.config.keys.export import ExportConfig
-from penstock.landing.offset_runs import Runs, is_inside
-from penstock.landing.rows.engine import pc
+from penstock.landing.offset_runs import Runs
 from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.storage.object_path import ObjectPath, TablePath
 from penstock.landing.storage.parquet_files import NewParquet
@@ -37,7 +35,7 @@ from penstock.landing.table_schema import PARTITION_COLUMNS
 from penstock.landing.writing.written_file import in_current_columns
 from penstock.proof.deleted_rows import mask_of_topics
 from penstock.upkeep.changes import Changes, Position
-from penstock.upkeep.export.target import KEY, Sums, TargetAway, TargetMoved, TargetOwned, text_of_error
+from penstock.upkeep.export.target import TargetAway, TargetMoved, TargetOwned, runs_by_topic, text_of_error
 
 FILE_ROWS = 2 << 20
 """Rows of a file; a new one begins after them."""
@@ -85,6 +83,13 @@ class CopiedTable(DeltaTable):
         source = table.transaction_version(self._application("source"))
         is_same_source = source in (None, _number_of(self._config.source))
         return Position(*(part - 1 for part in parts)) if parts[0] and is_same_source else None
+
+    def pin(self) -> tuple[Position | None, list[TableFile]]:
+        """Return the position of the newest version, and its files. Raises TargetOwned."""
+        if not self.exists:
+            return None, []
+        table = self._open_at(self.version())
+        return self._position_in(table), self._list_files(table)
 
     def _application(self, part: str) -> str:
         return f"{_APPLICATION}{self._config.name}.{part}"
@@ -183,6 +188,7 @@ class DeltaTarget:
         if config.scheme != "delta":
             folder = ObjectPath(config.to, config.options, layout.tables)
         self._table = CopiedTable(folder, config, owner)
+        self._pinned: list[TableFile] = []
 
     def __enter__(self) -> Self:
         return self
@@ -248,9 +254,9 @@ class DeltaTarget:
     def _without(self, deleted: pa.Table) -> tuple[list[TableFile], list[CopiedFile]]:
         """Return files with deleted rows, and the files that replace them."""
         replaced, files = list[TableFile](), list[CopiedFile]()
-        folder, schema = self._table.folder, self._table.schema_now
+        folder, schema, runs = self._table.folder, self._table.schema_now, runs_by_topic(deleted)
         for file in self._table.active() if deleted.num_rows else ():
-            mask = mask_of_runs(folder, file, deleted)
+            mask = mask_of_topics(folder, file, runs)
             if mask.any():
                 replaced.append(file)
                 files += write_files(folder, _rows_of(folder, file, schema, ~mask), schema)
@@ -276,18 +282,25 @@ class DeltaTarget:
         with self._translated():
             return self._table.exists and self._table.vacuum(keep_hours)
 
-    def sums(self, without: pa.Table) -> Sums:
-        sums = Sums()
+    def pin(self) -> Position | None:
         with self._translated():
-            columns = [name for name in ("offset", "uuid") if name in self._table.schema_now.names]
-            for file in self._table.active():
-                mask = mask_of_runs(self._table.folder, file, without)
-                start = 0
-                with open_rows(self._table.folder, file) as rows:
-                    for batch in rows.batches(columns):
-                        sums = sums.plus(batch.filter(pa.array(~mask[start : start + batch.num_rows])))
-                        start += batch.num_rows
-        return sums
+            position, self._pinned = self._table.pin()
+        return position
+
+    def has_newer_step(self) -> bool:
+        return False  # replaced files stay for hours
+
+    def comparable_columns(self, schema: pa.Schema) -> list[str]:
+        return list(schema.names)
+
+    def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
+        folder, offsets = self._table.folder, None if runs is None else runs_by_topic(runs)
+        with self._translated():
+            for file in self._pinned:
+                mask = None if offsets is None else mask_of_topics(folder, file, offsets)
+                if mask is None or mask.any():
+                    for rows in _rows_of(folder, file, schema, mask):
+                        yield rows.select(schema.names)
 
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows
@@ -362,7 +375,7 @@ def _folder_of(rows: pa.RecordBatch, schema: pa.Schema) -> str:
 
 def _rows_of(
     table: TablePath, file: TableFile, schema: pa.Schema, mask: Mask | None = None
-) -> Iterable[pa.RecordBatch]:
+) -> Iterator[pa.RecordBatch]:
     """Yield rows of a file with all columns; ``mask``: only these."""
     plain = pa.schema([field for field in schema if field.name not in PARTITION_COLUMNS])
     folders = [schema.field(name) for name in PARTITION_COLUMNS if name in schema.names]
@@ -377,29 +390,3 @@ def _rows_of(
                     value = pa.scalar(partition_value(file, field.name)).cast(field.type)
                     complete = complete.append_column(field, pa.repeat(value, wanted.num_rows))
                 yield complete
-
-
-def mask_of_runs(table: TablePath, file: TableFile, runs: pa.Table) -> Mask:
-    """Return a mask of the rows of a file that are in runs of offsets."""
-    with open_rows(table, file) as rows:
-        mask: Mask = np.zeros(rows.rows, bool)
-        keys = rows.read(KEY) if runs.num_rows else None
-    if keys is None:
-        return mask
-    topics, partitions = keys["topic"].cast(pa.string()), keys["partition"]
-    offsets = keys["offset"].to_numpy()
-    for topic, partition in {(run["topic"], run["partition"]) for run in runs.to_pylist()}:
-        same = runs.filter(_is_key(runs["topic"], runs["partition"], topic, partition))
-        pairs = np.stack([same["begin"].to_numpy(), same["end"].to_numpy()], axis=1)
-        is_of_key = _is_key(topics, partitions, topic, partition).to_numpy(zero_copy_only=False).astype(bool)
-        mask |= is_of_key & is_inside(offsets, pairs)
-    return mask
-
-
-def _is_key(topics: Any, partitions: Any, topic: str, partition: int | None) -> Any:
-    is_partition = (
-        pc.is_null(partitions)
-        if partition is None
-        else pc.fill_null(pc.equal(partitions, pa.scalar(partition, pa.int32())), pa.scalar(False))
-    )
-    return pc.and_(pc.equal(topics, pa.scalar(topic)), is_partition)

@@ -15,14 +15,14 @@ import pyarrow as pa
 from penstock.config.keys.export import ExportConfig
 from penstock.files.file_system import make_folder
 from penstock.landing.rows.engine import SETTINGS
-from penstock.upkeep.changes import Changes, Position
+from penstock.upkeep.changes import READ_ROWS, Changes, Position
 from penstock.upkeep.export.target import (
     FORGOTTEN,
     POSITIONS,
     Entry,
-    Sums,
     TargetAway,
     TargetMoved,
+    in_run,
     quoted,
     select_entry,
     text_of_error,
@@ -115,9 +115,8 @@ class DuckdbTarget:
             )
         self._connection.register("empty", schema.empty_table())
         self._connection.execute(f"CREATE TABLE IF NOT EXISTS {self._table} AS SELECT * FROM empty")
-        described = self._connection.execute("DESCRIBE empty").fetchall()
-        existing = {name: kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {self._table}").fetchall()}
-        for name, kind, *_ in described:
+        existing = self._columns(self._table)
+        for name, kind in self._columns("empty").items():
             if name not in existing:
                 self._connection.execute(f"ALTER TABLE {self._table} ADD COLUMN {quoted(name)} {kind}")
             elif is_replaced and existing[name] != kind and existing[name].partition("(")[0] in _OWN_TYPES:
@@ -128,16 +127,34 @@ class DuckdbTarget:
                 )
         self._connection.unregister("empty")
 
-    def sums(self, without: pa.Table) -> Sums:
+    def pin(self) -> Position | None:
+        # No other process opens the file until this one closes it.
+        return self.position()
+
+    def has_newer_step(self) -> bool:
+        return False
+
+    def comparable_columns(self, schema: pa.Schema) -> list[str]:
         with self._translated():
-            self._connection.register("runs", _runs(without))
-            columns = {row[0] for row in self._connection.execute(f"DESCRIBE {self._table}").fetchall()}
-            hashes = "sum(('0x' || substr(md5(uuid), 1, 15))::BIGINT)" if "uuid" in columns else "0"
-            where = f" WHERE NOT EXISTS (SELECT 1 FROM runs WHERE {_IN_RUN})" if without.num_rows else ""
-            query = f'SELECT count(*), coalesce(sum("offset"), 0), coalesce({hashes}, 0) FROM {self._table}{where}'
-            (row,) = self._connection.execute(query).fetchall()
-            self._connection.unregister("runs")
-        return Sums(*(int(value) for value in row))
+            existing = self._columns(self._table)
+            self._connection.register("empty", schema.empty_table())
+            own = self._columns("empty")
+            self._connection.unregister("empty")
+        return [name for name in schema.names if existing.get(name, own[name]) == own[name]]
+
+    def _columns(self, table: str) -> dict[str, str]:
+        """Return the types of a table's columns."""
+        return {name: kind for name, kind, *_ in self._connection.execute(f"DESCRIBE {table}").fetchall()}
+
+    def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
+        with self._translated():
+            existing = self._columns(self._table)
+            columns = ", ".join(
+                quoted(name) if name in existing else f"NULL AS {quoted(name)}" for name in schema.names
+            )
+            where = "" if runs is None else f" WHERE {in_run(runs)}"
+            selected: Any = self._connection.sql(f"SELECT {columns} FROM {self._table}{where}")
+            yield from selected.to_arrow_reader(READ_ROWS)
 
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         return rows

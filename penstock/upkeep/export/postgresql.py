@@ -3,26 +3,30 @@
 
 from __future__ import annotations
 
+import io
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
 import psycopg
 import pyarrow as pa
+import pyarrow.csv
 
 from penstock.config.keys.export import ExportConfig
 from penstock.landing.rows.engine import compute, pc, text_bytes
 from penstock.upkeep.changes import Changes, Position
 from penstock.upkeep.export.target import (
     FORGOTTEN,
+    PIECE_BYTES,
     POSITIONS,
     Entry,
-    Sums,
     TargetAway,
     TargetMoved,
     as_json,
+    in_run,
     is_nested,
     pieces,
     quoted,
@@ -46,6 +50,9 @@ _IN_RUN = (
     f"t.topic = {_RUNS}.topic AND coalesce(t.partition, -1) = coalesce({_RUNS}.partition, -1) "
     f'AND t."offset" >= {_RUNS}."begin" AND t."offset" < {_RUNS}."end"'
 )
+_VARCHAR = re.compile(r"varchar(\(\d+\))?")
+_EPOCH_DAYS, _EPOCH_US = 10_957, 946_684_800_000_000
+"""Days and microseconds from 1970 to 2000, at which PostgreSQL's times begin."""
 _OWN_TYPES = frozenset({"bool", "int4", "int8", "float8", "numeric", "bytea", "date", "timestamptz", "text", "json"})
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 """Characters of a text with a meaning in COPY, the backslash first."""
@@ -202,21 +209,38 @@ class PostgresqlTarget:
                     copy.write(_copy_text(piece))
         return rows
 
-    def sums(self, without: pa.Table) -> Sums:
-        with self._translated(), self._connection.transaction(force_rollback=True):
-            self._load_runs(without)
-            described = self._connection.execute(f"SELECT * FROM {self._table} LIMIT 0").description or ()
-            has_uuid = any(column.name == "uuid" for column in described)
-            hashes = "sum(('x' || substr(md5(uuid), 1, 15))::bit(60)::bigint)" if has_uuid else "0"
-            row = self._connection.execute(
-                f'SELECT count(*), coalesce(sum("offset"), 0), coalesce({hashes}, 0) FROM {self._table} t '
-                f"WHERE NOT EXISTS (SELECT 1 FROM {_RUNS} WHERE {_IN_RUN})"
-            ).fetchone()
-        assert row is not None
-        return Sums(*(int(value) for value in row))
+    def pin(self) -> Position | None:
+        with self._translated():
+            self._connection.rollback()
+            # Invariant: all statements from here on see one version.
+            self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            return self._read_position("")
+
+    def has_newer_step(self) -> bool:
+        return False
+
+    def comparable_columns(self, schema: pa.Schema) -> list[str]:
+        with self._translated():
+            existing = {name: _VARCHAR.sub("text", kind) for name, kind in self._columns().items()}
+        return [
+            field.name for field in schema if existing.get(field.name, _sql_type(field.type)) == _sql_type(field.type)
+        ]
+
+    def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
+        with self._translated():
+            existing = self._columns()
+            columns = ", ".join(
+                _as_text(field.name, field.type) if field.name in existing else "NULL" for field in schema
+            )
+            where = "" if runs is None else f" WHERE {in_run(runs)}"
+            options = "FORMAT csv, FORCE_QUOTE *, ENCODING 'UTF8'"
+            query = f"COPY (SELECT {columns} FROM {self._table}{where}) TO STDOUT ({options})"
+            with self._connection.cursor().copy(query) as copy:
+                for lines in _pieces_of_lines(copy):
+                    yield _from_csv(lines, schema)
 
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return _stored(rows)
+        return pa.RecordBatch.from_arrays([*map(_as_read, _stored(rows).columns)], names=rows.schema.names)
 
     def forget(self) -> None:
         with self._translated(), self._connection.transaction():
@@ -281,3 +305,68 @@ def _column_text(column: pa.Array[Any]) -> pa.Array[Any]:
     for character, escape in _ESCAPES.items():
         text = pc.replace_substring(text, pattern=character, replacement=escape)
     return text
+
+
+def _as_text(name: str, kind: pa.DataType) -> str:
+    """Return an SQL expression for a column as text; times and floating numbers are numbers with the same bits."""
+    column = quoted(name)
+    if pa.types.is_binary(kind):
+        return f"encode({column}, 'hex')"
+    if pa.types.is_float64(kind):
+        return f"('x' || encode(float8send({column}), 'hex'))::bit(64)::bigint"
+    if pa.types.is_timestamp(kind):
+        return f"('x' || encode(timestamptz_send({column}), 'hex'))::bit(64)::bigint"
+    if pa.types.is_date32(kind):
+        return f"('x' || encode(date_send({column}), 'hex'))::bit(32)::int"
+    return f"{column}::text"
+
+
+def _pieces_of_lines(lines: Iterable[Any]) -> Iterator[bytes]:
+    """Join lines of COPY, which sends each row by itself, to about PIECE_BYTES."""
+    piece, size = list[bytes](), 0
+    for line in lines:
+        piece.append(bytes(line))
+        size += len(piece[-1])
+        if size >= PIECE_BYTES:
+            yield b"".join(piece)
+            piece, size = [], 0
+    if piece:
+        yield b"".join(piece)
+
+
+def _from_csv(lines: bytes, schema: pa.Schema) -> pa.RecordBatch:
+    texts = pyarrow.csv.read_csv(
+        io.BytesIO(lines),
+        pyarrow.csv.ReadOptions(column_names=schema.names, block_size=len(lines) + 1, use_threads=False),
+        pyarrow.csv.ParseOptions(newlines_in_values=True),
+        pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(schema.names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    columns = [_from_text(texts[field.name].combine_chunks(), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _from_text(text: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Return the values of texts, in the form of ``_as_read``."""
+    if pa.types.is_binary(kind):
+        return compute({"bytes": "unhex(digits)"}, digits=text)["bytes"]
+    if pa.types.is_float64(kind):
+        return text.cast(pa.int64()).view(kind)
+    # Sums wrap: PostgreSQL has an infinite time, which no export writes.
+    if pa.types.is_timestamp(kind):
+        time: pa.Array[Any] = pc.add(text.cast(pa.int64()), _EPOCH_US)
+        return time.view(kind)
+    if pa.types.is_date32(kind):
+        day: pa.Array[Any] = pc.add(text.cast(pa.int32()), pa.scalar(_EPOCH_DAYS, pa.int32()))
+        return day.view(kind)
+    return text if is_nested(kind) or pa.types.is_decimal(kind) else text.cast(kind)
+
+
+def _as_read(column: pa.Array[Any]) -> pa.Array[Any]:
+    if pa.types.is_decimal(column.type):
+        return compute({"text": "number::VARCHAR"}, number=column)["text"]
+    return as_json(column) if is_nested(column.type) else column

@@ -7,7 +7,7 @@ target has, never at one that this side remembers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -18,7 +18,9 @@ import pyarrow as pa
 from penstock.config.keys.export import ExportConfig
 from penstock.errors import PenstockError
 from penstock.landing.md5_columns import text_hashes
-from penstock.landing.rows.engine import compute, pc
+from penstock.landing.offset_runs import Runs, as_runs
+from penstock.landing.rows.engine import compute, pc, sql_literal
+from penstock.qualified_names import partition_name
 from penstock.upkeep.changes import Changes, Position
 
 POSITIONS = "penstock_exports"
@@ -133,11 +135,20 @@ class Target(Protocol):
         ``deleted``: runs of offsets, as in ``Changes``. Raises TargetMoved.
         """
 
-    def sums(self, without: pa.Table) -> Sums:
-        """Return the sums of all rows, without those in runs of offsets."""
+    def pin(self) -> Position | None:
+        """Fix the version of the table that ``read`` yields, and return its position. Raises TargetOwned."""
+
+    def has_newer_step(self) -> bool:
+        """Report whether a step may have changed the rows of the version that is pinned."""
+
+    def comparable_columns(self, schema: pa.Schema) -> list[str]:
+        """Return the columns of the source that the target lacks, or has with the type that an export gives them."""
+
+    def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in these comparable columns; ``runs``: only these offsets, as in ``Changes``."""
 
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows as the target stores their texts."""
+        """Return rows as ``read`` yields them once they are in the target; nested values may be JSON texts."""
 
     def forget(self) -> None:
         """Forget the position, so that the next step replaces all rows, also rows of other programs and exports.
@@ -158,6 +169,28 @@ def pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     size = max(1, -(-rows.num_rows // count))
     for start in range(0, rows.num_rows, size):
         yield rows.slice(start, size)
+
+
+def in_run(runs: pa.Table, literal: Callable[[str], str] = sql_literal) -> str:
+    """Return an SQL condition for a few runs of offsets."""
+    # The words of PostgreSQL's index, so that it is used.
+    return " OR ".join(
+        f"(topic = {literal(run['topic'])} AND coalesce(partition, -1) = {_number_or(run['partition'], -1)} "
+        f'AND "offset" >= {run["begin"]} AND "offset" < {run["end"]})'
+        for run in runs.to_pylist()
+    )
+
+
+def _number_or(number: int | None, default: int) -> int:
+    return default if number is None else number
+
+
+def runs_by_topic(runs: pa.Table) -> dict[str, Runs]:
+    """Return runs of offsets by topic (``events/0`` for a partition of Kafka)."""
+    pairs: dict[str, list[tuple[int, int]]] = {}
+    for run in runs.select(["topic", "partition", "begin", "end"]).to_pylist():
+        pairs.setdefault(partition_name(run["topic"], run["partition"]), []).append((run["begin"], run["end"]))
+    return {topic: as_runs(of_topic) for topic, of_topic in pairs.items()}
 
 
 def is_nested(kind: pa.DataType) -> bool:
