@@ -310,6 +310,28 @@ def test_dropped_messages_are_not_delivered_after_any_damage(tmp_path: Path, dam
     assert damage_name in UNKNOWN_TOTAL or final_route.accepted == (156 if between == "idle" else 306)
 
 
+def test_route_closes_after_a_power_failure_that_spares_only_its_position(tmp_path: Path) -> None:
+    life = start(tmp_path)
+    publish_lagging(tmp_path, life, 10)
+    forward(tmp_path, RecordingHandler())
+    life.end()
+    for lost in (
+        position_file(tmp_path, "events", LOG),
+        state_file(tmp_path, "events"),
+        buffer_file(tmp_path, "events"),
+    ):
+        lost.unlink()
+    lose_account(tmp_path)
+    heir = start(tmp_path)
+    forward(tmp_path, RecordingHandler())
+    publish_lagging(tmp_path, heir, 150)
+    forward(tmp_path, RecordingHandler())
+    heir.end()
+    final_route = route(tmp_path)
+    assert (final_route.accepted, final_route.corrupt, final_route.unaccounted) == (150, 0, 0)
+    assert final_route.policy_drop > 0
+
+
 def test_writer_killed_while_it_skips_frames_leaves_no_negative_route(tmp_path: Path) -> None:
     life = start(tmp_path)
     page = StatePage(state_file(tmp_path, "events"))

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from penstock.handover.dropped_frames import Move, dropped, last_move, moved_readers
 from penstock.handover.frames.frame import intact_metadata
 from penstock.handover.held_frames import PassedFrames, read_held_frames, write_held_frames
-from penstock.handover.paths import LOG, accounts_in, held_file, position_file, state_file
+from penstock.handover.paths import LOG, accounts_in, handlers_in, held_file, position_file, state_file
 from penstock.handover.positions.accounts import Account, read_account
-from penstock.handover.positions.position import UNKNOWN, ReaderPosition, create_position
+from penstock.handover.positions.position import UNKNOWN, NotAReaderPosition, ReaderPosition, create_position
 from penstock.handover.state_page import StatePage
 from penstock.logbuffer import Frame, Lapped, Publication, Subscription
 
@@ -28,7 +28,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LastKnown(NamedTuple):
-    """A lower bound of the readers' positions and of the number of messages, from accounts and dropped frames."""
+    """A lower bound of the readers' positions and of the number of messages: from accounts, moves and marks."""
 
     position: int = 0
     total: int = 0
@@ -40,7 +40,8 @@ def last_known_of_all(folder: Path, listener: str) -> LastKnown:
     readers = {*accounts_in(folder, listener), *moved_readers(page)}
     bounds = [_last_known(page, read_account(folder, listener, reader), reader) for reader in readers]
     page.close()
-    return LastKnown(max((b.position for b in bounds), default=0), max((b.total for b in bounds), default=0))
+    marks = [_reached_mark(folder, listener, reader) for reader in handlers_in(folder, listener)]
+    return LastKnown(max((b.position for b in bounds), default=0), max([0, *(b.total for b in bounds), *marks]))
 
 
 def _last_known(page: StatePage, account: Account, reader: str) -> LastKnown:
@@ -48,6 +49,16 @@ def _last_known(page: StatePage, account: Account, reader: str) -> LastKnown:
     counted = sum(dropped(page, reader, move.to)[1].values()) + sum(account.fates.values())
     begin = account.base or 0  # negative after a restart of the total
     return LastKnown(max(move.to, account.end), max(move.mark, account.end_mark, begin + counted, 0))
+
+
+def _reached_mark(folder: Path, listener: str, reader: str) -> int:
+    """Return the total of messages where ``reader`` continues; UNKNOWN if it cannot know."""
+    with (
+        contextlib.suppress(NotAReaderPosition),
+        ReaderPosition(position_file(folder, listener, reader)) as position,
+    ):
+        return position.reached_mark
+    return UNKNOWN
 
 
 def restore_lost(folder: Path, listener: str, reader: str, publication: Publication, total: int) -> None:
