@@ -30,7 +30,6 @@ from penstock.landing.offset_runs import (
     runs_of,
 )
 from penstock.landing.requests.backfill_requests import Request, load_requests, requests_for_topic
-from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.table_paths import Layout
 from penstock.ledger.book.daily_rollup import counts_by_day
 from penstock.proof.evidence import (
@@ -266,7 +265,7 @@ class Prover:
     def _deleted_neighbours(self, proof: Proof) -> Iterator[tuple[str, Runs]]:
         """Yield the offsets of deleted rows near a range, by topic or partition."""
         window = as_runs([(proof.begin - NEIGHBOURHOOD_OFFSETS, proof.end + NEIGHBOURHOOD_OFFSETS)])
-        for name, runs in DeletionRecord(self._layout).runs().items():
+        for name, runs in deleted_offsets(self._layout).items():
             neighbours = intersection(runs, window)
             # A repeated message may be in another partition, with about the same offset.
             if topic_of(name) == topic_of(proof.topic) and len(neighbours):

@@ -6,6 +6,7 @@ import shutil
 import tracemalloc
 from pathlib import Path
 
+import deltalake
 import pytest
 
 from penstock.landing.journal import Journal
@@ -271,6 +272,17 @@ def test_rebuild_after_expiry_equals_proofs(topics: Path, table: HandWritten) ->
     (topics / "t" / "gaps.jsonl").write_bytes(encode_gap(Gap(0, 4, "expired_read", {"events-udp": {BUCKET: 4}})))
     assert proofs[0].total("duplicate") == 1
     assert list(rebuild(topics, table.layout)) == proofs
+
+
+def test_duplicate_of_a_row_that_another_program_deleted_before_the_proof(topics: Path, table: HandWritten) -> None:
+    append(topics, "t", [event(1), event(2)])
+    table.commit({"t": 1}, [landed_event(0, "u1")])
+    append(topics, "t", [event(1)])
+    table.commit({"t": 3}, [landed_event(1, "u2")])
+    deltalake.DeltaTable(str(table.layout.landed)).delete("uuid = 'u1'")
+    *_, commit = Journal(table.layout).update()
+    (proof,) = Prover(topics, table.layout).prove(commit)
+    assert (proof.unaccounted, proof.counts_by[ORIGIN]["duplicate"]) == ([], 1)
 
 
 def test_rebuild_counts_duplicate_of_a_deleted_row_that_the_log_has_lost(topics: Path, table: HandWritten) -> None:

@@ -24,6 +24,7 @@ class LandingKind(StrEnum):
     LOST_LEDGER = "remove the books of the log daemon"
     CLOCK_JUMP = "set the clock forward or back by so many seconds"
     PAUSE = "let so many seconds pass"
+    INTERLEAVE = "let another thread of the pipeline work after so many lines of code"
 
 
 _WEIGHTS = {
@@ -44,6 +45,8 @@ _PAUSES_S = (30, 70, 130, 700, 30_000, 200_000)
 MAX_LINES = 10_000
 LOST_LEDGER_SHARE, FIRST_OF_LOST_LEDGERS = 0.15, 1_000
 """Share of seeds that lose the ledger, and the number of this fault, which has draws of its own."""
+INTERLEAVED_SHARE, INTERLEAVINGS_PER_STEP, FIRST_OF_INTERLEAVINGS = 0.5, 0.3, 2_000
+"""Share of seeds whose threads interleave, how often, and the first number, with draws of their own."""
 
 
 def draw_landing_faults(seed: int, steps: int, only: Iterable[int] | None = None) -> list[Fault]:
@@ -59,6 +62,12 @@ def draw_landing_faults(seed: int, steps: int, only: Iterable[int] | None = None
     dice = random.Random(f"{seed} lost ledger")
     if dice.random() < LOST_LEDGER_SHARE:
         faults.append(Fault(FIRST_OF_LOST_LEDGERS, dice.randrange(steps), LandingKind.LOST_LEDGER, 1))
+    dice = random.Random(f"{seed} interleaved threads")
+    if dice.random() < INTERLEAVED_SHARE:
+        for step in range(steps):
+            if dice.random() < INTERLEAVINGS_PER_STEP:
+                lines = int(MAX_LINES ** dice.random())
+                faults.append(Fault(FIRST_OF_INTERLEAVINGS + step, step, LandingKind.INTERLEAVE, lines))
     return by_step(faults, only)
 
 

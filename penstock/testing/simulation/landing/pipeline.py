@@ -135,6 +135,10 @@ class Pipeline:
         self.is_running = True
         return "started"
 
+    def threads(self) -> dict[str, Callable[[], str]]:
+        """Return the step of each thread."""
+        return {"query": self.trigger, "commit": self.commit, "proof": self.prove, "maintenance": self.maintain}
+
     def trigger(self) -> str:
         """Run a batch if there is input."""
         assert self._session.query is not None

@@ -43,6 +43,7 @@ class SteppedCommits:
 
     def __init__(self, threads: int = 1, name: str = "") -> None:
         self._waiting: list[tuple[SteppedFuture, Callable[[], Any]]] = []
+        self._is_busy = False
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> SteppedFuture:
         """Queue a call."""
@@ -51,13 +52,16 @@ class SteppedCommits:
         return future
 
     def step(self) -> None:
-        """Run the first queued call, if there is one. A kill leaves it without a result."""
-        if self._waiting:
+        """Run the first queued call, if there is one and none runs. A kill leaves it without a result."""
+        if self._waiting and not self._is_busy:
             future, call = self._waiting.pop(0)
+            self._is_busy = True
             try:
                 future.set_result(call())
             except Exception as error:  # noqa: BLE001 - as a pool does
                 future.set_exception(error)
+            finally:
+                self._is_busy = False
 
     def shutdown(self) -> None:
         """Run all queued calls."""

@@ -47,7 +47,7 @@ from penstock.testing.simulation.landing.promises import (
 )
 from penstock.testing.simulation.landing.replacements import virtual_landing
 from penstock.testing.simulation.landing.tables_disk import TablesDisk
-from penstock.testing.simulation.machine import Killed, Machine, killed_after
+from penstock.testing.simulation.machine import Killed, Machine, interrupted_after, killed_after
 from penstock.testing.simulation.outcome import Outcome, run_folder
 from penstock.testing.simulation.promises import Broken
 from penstock.upkeep.maintenance import Upkeep
@@ -56,6 +56,15 @@ LANDING_STEPS, LANDING_MESSAGES = 120, 150
 START_S = 1_780_000_000.0
 """A plausible time."""
 KILLABLE_ROOMS = ("files", "landing", "proof", "spark", "upkeep", "testing/simulation/landing/planner.py")
+THREADED_ROOMS = ("landing", "proof", "spark", "upkeep")
+OTHER_THREADS = {
+    "query": ("commit", "proof", "maintenance"),
+    "commit": ("proof", "maintenance"),
+    "proof": ("query", "commit", "maintenance"),
+    "maintenance": ("query", "commit", "proof"),
+}
+"""Threads that take a step within a step of another one. A query waits for commits, so none runs within a commit."""
+MAX_INTERLEAVED = 4
 MAX_QUIET_ROUNDS = 60
 QUIET_SHARE = 0.01
 WINDOW_S = 60.0
@@ -108,7 +117,8 @@ class _LandingRun:
         self._session: PlannerSession | None = None
         # Draws of their own: recorded runs keep their numbers.
         self._retained = random.Random(f"{seed} spark").choice([3, 100])
-        self._kill_at = self._kill_task_at = -1
+        self._interleaving = random.Random(f"{seed} threads")
+        self._kill_at = self._kill_task_at = self._interleave_at = -1
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -197,6 +207,8 @@ class _LandingRun:
                     self._promises.has_jumped = True
                 case LandingKind.PAUSE:
                     self.machine.clock.advance(fault.amount)
+                case LandingKind.INTERLEAVE:
+                    self._interleave_at = fault.amount
 
     def _stop_pipeline(self) -> None:
         if self._pipeline.is_running:
@@ -229,26 +241,13 @@ class _LandingRun:
         pipeline = self._pipeline
         if not pipeline.is_running:
             return
-        name, step = self._dice.choices(
-            [
-                ("query", pipeline.trigger),
-                ("commit", pipeline.commit),
-                ("proof", pipeline.prove),
-                ("maintenance", pipeline.maintain),
-            ],
-            [6, 5, 5, 3],
-        )[0]
+        name, step = self._dice.choices(list(pipeline.threads().items()), [6, 5, 5, 3])[0]
         self._of_pipeline(name, step)
 
     def _of_pipeline(self, name: str, step: Callable[[], str]) -> None:
         """Take a step of the pipeline, which may die in it; end it if its query has failed."""
-        lines, self._kill_at = self._kill_at, -1
         try:
-            if lines >= 0:
-                with killed_after(lines, self._end_process, KILLABLE_ROOMS):
-                    text = step()
-                raise Killed
-            text = step()
+            text = self._step_of_thread(name, step)
         except Killed:
             self._pipeline.die()
             self._disk.is_dead = False
@@ -263,6 +262,28 @@ class _LandingRun:
         if self._pipeline.is_running and self._pipeline.failure is not None:
             self._record("pipeline", f"ended by {type(self._pipeline.failure).__name__}")
             self._stop_pipeline()
+
+    def _step_of_thread(self, name: str, step: Callable[[], str]) -> str:
+        """Take a step of a thread, in which another one may take its own; return its text. Raises Killed."""
+        if self._interleave_at >= 0 and name in OTHER_THREADS:
+            lines, self._interleave_at = self._interleave_at, -1
+            with interrupted_after(lines, partial(self._interleave, name), THREADED_ROOMS):
+                return step()
+        lines, self._kill_at = self._kill_at, -1
+        if lines < 0:
+            return step()
+        with killed_after(lines, self._end_process, KILLABLE_ROOMS):
+            step()
+        raise Killed
+
+    def _interleave(self, name: str) -> None:
+        """Let other threads take steps within a step of the thread ``name``. Raises Killed."""
+        for other in self._interleaving.choices(OTHER_THREADS[name], k=self._interleaving.randint(1, MAX_INTERLEAVED)):
+            try:
+                text = self._step_of_thread(other, self._pipeline.threads()[other])
+            except Exception as error:  # noqa: BLE001 - the threads log it and go on
+                text = f"error: {type(error).__name__}"
+            self._record(other, f"within {name}: {text or 'nothing'}")
 
     def _work_of_daemon(self) -> None:
         if self._daemon.is_running:
@@ -291,7 +312,7 @@ class _LandingRun:
         """Stop the faults, let everything land, and check it. Raises Broken."""
         disk = self._disk
         disk.full_for = disk.lost_commits = disk.lost_answers = disk.interrupted = self._ledger.lost_answers = 0
-        self._kill_at = self._kill_task_at = -1
+        self._kill_at = self._kill_task_at = self._interleave_at = -1
         quiet_rounds = 0
         for _ in range(MAX_QUIET_ROUNDS):
             # The maintenance of a round may delete rows, which the next round posts.
@@ -315,12 +336,7 @@ class _LandingRun:
         if not pipeline.is_running:
             self._of_pipeline("start", pipeline.start)
         texts: list[str] = []
-        for name, step in (
-            ("query", pipeline.trigger),
-            ("commit", pipeline.commit),
-            ("proof", pipeline.prove),
-            ("maintenance", pipeline.maintain),
-        ):
+        for name, step in pipeline.threads().items():
             if not pipeline.is_running:
                 return False
             self._of_pipeline(name, partial(_noting, step, texts))

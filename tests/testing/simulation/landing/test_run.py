@@ -15,7 +15,7 @@ from tests.testing.simulation.simulation_checks import (
     check_that_bug_is_noticed,
 )
 
-CASES: list[dict[str, Any]] = [{"seed": 12}, {"seed": 10}, {"seed": 4002}, {"seed": 5002}]
+CASES: list[dict[str, Any]] = [{"seed": 12}, {"seed": 10}, {"seed": 4002}, {"seed": 5002}, {"seed": 113}]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
 
