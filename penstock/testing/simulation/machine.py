@@ -324,27 +324,8 @@ def killed_after(lines: int, on_kill: Callable[[], None], rooms: Sequence[str] =
 
     A name of a module with its suffix is also a room (``testing/simulation/landing/planner.py``).
     """
-
-    def kill() -> None:
-        on_kill()
-        raise Killed
-
-    # A collection could run a finalizer within the block, which would count as lines of the process.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with interrupted_after(lines, kill, rooms):
-            yield
-    finally:
-        if collects:
-            gc.enable()
-
-
-@contextlib.contextmanager
-def interrupted_after(lines: int, interrupt: Callable[[], None], rooms: Sequence[str]) -> Iterator[None]:
-    """Call ``interrupt`` once within the block, before the line of the rooms that follows ``lines`` other ones."""
     remaining = lines
-    traced = tuple(str(_PACKAGE / room) + ("" if room.endswith(".py") else "/") for room in rooms)
+    killable = tuple(str(_PACKAGE / room) + ("" if room.endswith(".py") else "/") for room in rooms)
 
     def trace_line(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal remaining
@@ -352,13 +333,41 @@ def interrupted_after(lines: int, interrupt: Callable[[], None], rooms: Sequence
             remaining -= 1
             if remaining < 0:
                 sys.settrace(None)
-                interrupt()
-                return None
+                on_kill()
+                raise Killed
         return trace_line
 
     def trace_call(frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
-        return trace_line if name.startswith(traced) and name != _ATOMIC else None
+        return trace_line if name.startswith(killable) and name != _ATOMIC else None
+
+    previous, collects = sys.gettrace(), gc.isenabled()
+    # A collection could run a finalizer within the block, which would count as lines of the process.
+    gc.disable()
+    sys.settrace(trace_call)
+    try:
+        yield
+    finally:
+        sys.settrace(previous)
+        if collects:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def interrupted_after(calls: int, interrupt: Callable[[], None], rooms: Sequence[str]) -> Iterator[None]:
+    """Call ``interrupt`` once within the block, before the call of a function of the rooms that follows ``calls``
+    other ones.
+    """
+    remaining = calls
+    traced = tuple(str(_PACKAGE / room) for room in rooms)
+
+    def trace_call(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal remaining
+        if frame.f_code.co_filename.startswith(traced):
+            remaining -= 1
+            if remaining < 0:
+                sys.settrace(None)
+                interrupt()
 
     previous = sys.gettrace()
     sys.settrace(trace_call)

@@ -24,7 +24,7 @@ class LandingKind(StrEnum):
     LOST_LEDGER = "remove the books of the log daemon"
     CLOCK_JUMP = "set the clock forward or back by so many seconds"
     PAUSE = "let so many seconds pass"
-    INTERLEAVE = "let another thread of the pipeline work after so many lines of code"
+    INTERLEAVE = "let other threads of the pipeline work after so many calls that read or write tables"
 
 
 _WEIGHTS = {
@@ -42,7 +42,7 @@ _WEIGHTS = {
 }
 _JUMPS_S = (-86_400, -3_000, -5, 5, 500, 3_000, 90_000)
 _PAUSES_S = (30, 70, 130, 700, 30_000, 200_000)
-MAX_LINES = 10_000
+MAX_LINES, MAX_CALLS = 10_000, 300
 LOST_LEDGER_SHARE, FIRST_OF_LOST_LEDGERS = 0.15, 1_000
 """Share of seeds that lose the ledger, and the number of this fault, which has draws of its own."""
 INTERLEAVED_SHARE, INTERLEAVINGS_PER_STEP, FIRST_OF_INTERLEAVINGS = 0.5, 0.3, 2_000
@@ -66,8 +66,8 @@ def draw_landing_faults(seed: int, steps: int, only: Iterable[int] | None = None
     if dice.random() < INTERLEAVED_SHARE:
         for step in range(steps):
             if dice.random() < INTERLEAVINGS_PER_STEP:
-                lines = int(MAX_LINES ** dice.random())
-                faults.append(Fault(FIRST_OF_INTERLEAVINGS + step, step, LandingKind.INTERLEAVE, lines))
+                calls = int(MAX_CALLS ** dice.random()) - 1
+                faults.append(Fault(FIRST_OF_INTERLEAVINGS + step, step, LandingKind.INTERLEAVE, calls))
     return by_step(faults, only)
 
 

@@ -56,7 +56,8 @@ LANDING_STEPS, LANDING_MESSAGES = 120, 150
 START_S = 1_780_000_000.0
 """A plausible time."""
 KILLABLE_ROOMS = ("files", "landing", "proof", "spark", "upkeep", "testing/simulation/landing/planner.py")
-THREADED_ROOMS = ("landing", "proof", "spark", "upkeep")
+SHARED_FILES = ("landing/table/", "landing/journal", "landing/requests/", "landing/landing_lock", "proof/proofs")
+"""Modules by which the threads read and write what they share."""
 OTHER_THREADS = {
     "query": ("commit", "proof", "maintenance"),
     "commit": ("proof", "maintenance"),
@@ -266,8 +267,8 @@ class _LandingRun:
     def _step_of_thread(self, name: str, step: Callable[[], str]) -> str:
         """Take a step of a thread, in which another one may take its own; return its text. Raises Killed."""
         if self._interleave_at >= 0 and name in OTHER_THREADS:
-            lines, self._interleave_at = self._interleave_at, -1
-            with interrupted_after(lines, partial(self._interleave, name), THREADED_ROOMS):
+            calls, self._interleave_at = self._interleave_at, -1
+            with interrupted_after(calls, partial(self._interleave, name), SHARED_FILES):
                 return step()
         lines, self._kill_at = self._kill_at, -1
         if lines < 0:

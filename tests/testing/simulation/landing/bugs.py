@@ -80,10 +80,10 @@ def count_returned_rows_again(patch: pytest.MonkeyPatch) -> None:
 
 BUGS: dict[Bug, int] = {
     read_last_line_as_last_batch: 5002,
-    commit_again_after_a_lost_answer: 12,
+    commit_again_after_a_lost_answer: 69,
     count_returned_rows_again: 7,
-    keep_returned_rows: 0,
-    forget_survivors_that_expired: 12,
+    keep_returned_rows: 30,
+    forget_survivors_that_expired: 20,
     trust_posts_to_a_lost_ledger: 10,
     forget_missing_batch: 5,
     forget_other_tasks: 1,

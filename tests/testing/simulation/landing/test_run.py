@@ -15,7 +15,13 @@ from tests.testing.simulation.simulation_checks import (
     check_that_bug_is_noticed,
 )
 
-CASES: list[dict[str, Any]] = [{"seed": 12}, {"seed": 10}, {"seed": 4002}, {"seed": 5002}, {"seed": 113}]
+CASES: list[dict[str, Any]] = [
+    {"seed": 12, "faults": [*range(13)]},
+    {"seed": 10, "faults": [1000, 0, 1]},
+    {"seed": 4002, "faults": [0, 1, 2, 1000, 3, 4, 5]},
+    {"seed": 5002},
+    {"seed": 113},
+]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
 
