@@ -128,8 +128,8 @@ class LandedPromises:
     def check_deleted(self, table: Mapping[Position, Any], executed: int) -> None:
         """Check that the rows of executed deletions are gone. Raises Broken."""
         for number, positions in self.must_go.items():
-            if number <= executed and (left := positions & table.keys()):
-                raise Broken(f"{min(left)} is in the table after deletion {number} of it")
+            if number <= executed and (remaining := positions & table.keys()):
+                raise Broken(f"{min(remaining)} is in the table after deletion {number} of it")
 
     def check_fates(self, table: Mapping[Position, Any], gaps: Mapping[str, list[Gap]]) -> dict[str, Counter[str]]:
         """Check that each row of the log has a fate that is explained; return the numbers of fates by topic.

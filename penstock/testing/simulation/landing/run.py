@@ -153,8 +153,8 @@ class _LandingRun:
         self._record("task", "killed")
         return None
 
-    def _record(self, who: str, text: str) -> None:
-        self.outcome.record(self._step, self.machine, who, text)
+    def _record(self, process: str, text: str) -> None:
+        self.outcome.record(self._step, self.machine, process, text)
 
     def _end_process(self) -> None:
         self._disk.is_dead = True
