@@ -75,6 +75,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="Print the trace and its hash of each seed.")
     parser.add_argument("--landing", action="store_true", help="Simulate the landing instead of the pipe before it.")
     parser.add_argument("--forwarding", action="store_true", help="Add a forwarder to each listener.")
+    parser.add_argument("--groups", action="store_true", help="Add groups of Kafka's protocol and their members.")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     run: tuple[Simulate, int, int] = simulate, STEPS, MESSAGES
@@ -88,6 +89,11 @@ def main() -> int:
         from penstock.testing.simulation.forwarding import simulate_forwarding
 
         run = simulate_forwarding, STEPS, MESSAGES
+    elif options.groups:
+        # Imported late: Kafka's protocol is an extra.
+        from penstock.testing.simulation.groups.run import simulate_groups
+
+        run = simulate_groups, STEPS, MESSAGES
     seeds = range(options.first, options.first + options.seeds)
     if options.trace:
         for seed in seeds:

@@ -20,7 +20,10 @@ from penstock.server.kafka.schema.messages import Values
 
 MAX_MEMBERS = 500
 MAX_MEMBER_BYTES = 1 << 18
-"""Limits: bytes of a member's protocols, and of its assignment. A full group takes at most 250 MiB."""
+"""Limits: bytes of a member's request, and of its assignment. A full group takes at most 250 MiB."""
+PROTOCOL_BYTES = 200
+"""Memory of a protocol in addition to its name and metadata."""
+MAX_FIRST_GENERATION = 1 << 30
 Waiter = asyncio.Future[Values]
 
 
@@ -45,6 +48,13 @@ class JoinRequest:
     rebalance: float
     kind: str
     protocols: dict[str, bytes]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Approximate memory of what the client chose: names and protocols."""
+        names = (self.member, self.instance or "", self.client, self.kind, *self.protocols)
+        # A character takes up to four bytes.
+        return 4 * sum(map(len, names)) + sum(map(len, self.protocols.values())) + PROTOCOL_BYTES * len(self.protocols)
 
 
 @dataclass(slots=True)
@@ -73,7 +83,9 @@ class Group:
     def __init__(self, name: str, on_empty: Callable[[Group], None] = lambda _: None) -> None:
         self.name, self._on_empty = name, on_empty
         self.state = State.EMPTY
-        self.generation = 0
+        # Random: a client that keeps its member id over a restart of the daemon, or beyond the end of an empty group,
+        # must not have a generation in the new group, or its late requests would pass for current ones.
+        self.generation = secrets.randbelow(MAX_FIRST_GENERATION)
         self.kind, self.protocol, self.leader = "", "", ""
         self.members: dict[str, Member] = {}
         self._loop = asyncio.get_running_loop()

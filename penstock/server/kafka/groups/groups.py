@@ -54,7 +54,7 @@ class Groups:
             group = self._group_to_join(call, message.group_id)
             if not MIN_SESSION_S <= session <= MAX_SESSION_S:
                 raise Refused(ErrorCode.invalid_session_timeout)
-            if sum(map(len, protocols.values())) > MAX_MEMBER_BYTES:
+            if request.memory_bytes > MAX_MEMBER_BYTES:
                 raise Refused(ErrorCode.invalid_request)
             if not request.member and call.version >= MEMBER_ID_VERSION and request.instance is None:
                 return {"error_code": ErrorCode.member_id_required, "member_id": new_member(request)}

@@ -1,0 +1,109 @@
+"""The daemon's event loop and its reader threads in steps: a loop on virtual time, an executor without threads.
+
+Invariant: nothing runs between steps, and the order of calls depends on the arguments of ``SimulatedThreads.run_one``
+alone, so that a seed determines a run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from penstock.testing.crashes import FakeClock
+
+
+class SimulatedThreads(Executor):
+    """Threads of an executor without threads: each step runs one of the first ``threads`` calls that wait.
+
+    A call that began earlier may end later, as on real threads.
+    """
+
+    def __init__(self, threads: int, *_: Any) -> None:
+        self._threads = threads
+        self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        """Queue a call for a later step."""
+        future: Future[Any] = Future()
+        self._waiting.append((future, lambda: call(*arguments, **named)))
+        return future
+
+    @property
+    def has_work(self) -> bool:
+        """Report whether a call waits."""
+        return bool(self._waiting)
+
+    def run_one(self, choice: int) -> None:
+        """Run one of the calls that a thread has taken."""
+        if not self._waiting:
+            return
+        future, call = self._waiting.pop(choice % min(len(self._waiting), self._threads))
+        if future.set_running_or_notify_cancel():
+            try:
+                result = call()
+            except Exception as error:  # noqa: BLE001 - the caller of the future gets it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Forget what waits."""
+        self._waiting.clear()
+
+
+class _NoSelector:
+    """The loop has no sockets, and its time passes only between turns."""
+
+    def select(self, timeout: float | None) -> list[Any]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """An event loop on virtual time that runs only within ``turn``. ``close`` ends all of its tasks."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._selector = _NoSelector()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def time(self) -> float:
+        return self._clock.monotonic()
+
+    def start(self, coroutine: Any) -> None:
+        """Run a coroutine as a task."""
+        task = self.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def turn(self) -> None:
+        """Run what is due, once; calls that this makes due run in the next turn."""
+        asyncio._set_running_loop(self)
+        try:
+            self._run_once()  # type: ignore[attr-defined]
+        finally:
+            asyncio._set_running_loop(None)
+
+    @property
+    def has_work(self) -> bool:
+        """Report whether a call is due that is not a timer."""
+        return bool(self._ready)  # type: ignore[attr-defined]
+
+    def _process_events(self, events: list[Any]) -> None: ...
+
+    def _write_to_self(self) -> None: ...
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Ignore tasks that a kill leaves behind; the server reports what its handlers raise."""
+
+    def close(self) -> None:
+        """End all tasks as a kill does: no step of them follows."""
+        for task in list(self._tasks):
+            coroutine: Any = task.get_coro()
+            coroutine.close()
+        self._tasks.clear()
+        super().close()

@@ -1,0 +1,140 @@
+"""One life of the endpoint of Kafka's protocol: the real handlers of requests, which arrive and leave as bytes.
+
+Sockets are left out. Each request is a task of the daemon's event loop, as on connections of their own.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from penstock.server.api.entries import EntriesApi
+from penstock.server.auth.rights import ANONYMOUS
+from penstock.server.kafka.calls import Call, DeferredAnswer
+from penstock.server.kafka.entries.fetch import Fetching
+from penstock.server.kafka.groups.group_offsets import GroupOffsets
+from penstock.server.kafka.groups.groups import Groups
+from penstock.server.kafka.metadata.cluster import CreationQuota
+from penstock.server.kafka.metadata.topics import Topics
+from penstock.server.kafka.schema.messages import Api, Request, encode_answer, entity, parse
+from penstock.testing.simulation.groups.event_loop import SimulatedLoop, SimulatedThreads
+from penstock.testing.simulation.machine import Killed, Machine
+
+MAX_TURNS = 10_000
+"""Limit for turns and calls until the loop is quiet; more is a loop without end."""
+_writer: Callable[[Any], Any] = cache(entity_writer)
+_reader: Callable[[Any], Any] = cache(entity_reader)
+Observe = Callable[[Request], Callable[[Any], None]]
+"""Notes that a request begins; returns the function that notes its answer."""
+
+
+def request_frame(api: Api, version: int, client: str, values: Mapping[str, Any]) -> bytes:
+    """Return a request as a client sends it, without its length."""
+    schema = load_request_schema(api, version)
+    header = {"request_api_key": api, "request_api_version": version, "correlation_id": 1, "client_id": client}
+    with io.BytesIO() as sink:
+        _writer(schema.__header_schema__)(sink, entity(schema.__header_schema__, header))
+        _writer(schema)(sink, entity(schema, values))
+        return sink.getvalue()
+
+
+def _decode_answer(request: Request, frame: bytes) -> Any:
+    schema = load_response_schema(request.api, request.version)
+    # A frame begins with its length and the request's number; a flexible header has a byte for tagged fields too.
+    message, _ = _reader(schema)(frame, 8 + schema.__header_schema__.__flexible__)
+    return message
+
+
+class KafkaServer:
+    """The endpoint in one life of the daemon. ``observe`` is called as each request begins."""
+
+    def __init__(self, machine: Machine, api: EntriesApi, observe: Observe) -> None:
+        self._files, self._observe = machine.files, observe
+        self._loop = SimulatedLoop(machine.clock)
+        threads = api.threads
+        assert isinstance(threads, SimulatedThreads)
+        self.threads: SimulatedThreads = threads
+        self._failure: BaseException | None = None
+        offsets = GroupOffsets(api)
+        groups, fetching, topics = Groups(offsets), Fetching(api), Topics(api, CreationQuota(machine.clock.monotonic))
+        self._handlers: dict[Api, Callable[[Call], Any]] = {
+            Api.FETCH: fetching.fetch,
+            Api.CREATE_TOPICS: topics.create,
+            Api.DELETE_TOPICS: topics.delete,
+            Api.JOIN_GROUP: groups.join,
+            Api.SYNC_GROUP: groups.sync,
+            Api.HEARTBEAT: groups.heartbeat,
+            Api.LEAVE_GROUP: groups.leave,
+            Api.LIST_GROUPS: groups.list,
+            Api.DESCRIBE_GROUPS: groups.describe,
+            Api.DELETE_GROUPS: groups.delete,
+            Api.OFFSET_COMMIT: offsets.commit,
+            Api.OFFSET_FETCH: offsets.fetch,
+        }
+
+    def receive(self, frame: bytes, answer: Callable[[Any], None]) -> None:
+        """Take a request; ``answer`` gets the decoded answer, or None if the connection ends without one."""
+        self._loop.start(self._serve(frame, answer))
+
+    async def _serve(self, frame: bytes, answer: Callable[[Any], None]) -> None:
+        try:
+            request = parse(frame)
+            observed = self._observe(request)
+            try:
+                values = await self._handle(request)
+            except OSError:
+                # The real connection reports the error and ends; its client connects again.
+                answer(None)
+                return
+            if self._files.is_dead:
+                return
+            message = _decode_answer(request, b"".join(encode_answer(request, values)))
+            observed(message)
+            answer(message)
+        except (Killed, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - ``turn`` raises it
+            self._failure = self._failure or error
+
+    async def _handle(self, request: Request) -> Any:
+        call = Call(request.version, request.message, ANONYMOUS, request.client, "host", ("127.0.0.1", 9092))
+        outcome = self._handlers[request.api](call)
+        if inspect.isawaitable(outcome):
+            outcome = await outcome
+        if isinstance(outcome, DeferredAnswer):
+            values = outcome.ready()
+            return await outcome.values() if values is None else values
+        return outcome
+
+    def turn(self) -> None:
+        """Run what is due on the loop. Raises what a handler raised, and Killed if the process died in it."""
+        self._loop.turn()
+        # A task keeps every error for its caller, also the one that ends the process.
+        if self._files.is_dead:
+            raise Killed
+        if self._failure is not None:
+            raise self._failure
+
+    @property
+    def has_work(self) -> bool:
+        """Report whether a request can go on without the passing of time."""
+        return self._loop.has_work or self.threads.has_work
+
+    def settle(self, choose: Callable[[], int]) -> None:
+        """Run loop and threads until only time can change anything. ``choose`` chooses the thread that goes on."""
+        for _ in range(MAX_TURNS):
+            self.turn()
+            if not self.has_work:
+                return
+            self.threads.run_one(choose())
+        raise RuntimeError(f"the event loop is not quiet after {MAX_TURNS} turns")
+
+    def die(self) -> None:
+        """End as by SIGKILL."""
+        self._loop.close()
