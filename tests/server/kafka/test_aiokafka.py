@@ -69,3 +69,28 @@ def test_group_member_takes_over_after_a_close(endpoint: Running) -> None:
         await waits.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+
+
+def test_commit_that_cannot_be_written_is_repeated_until_it_can(endpoint: Running) -> None:
+    topic = endpoint.log.topic("t", create=True)
+    topic.cursors.commit("other", 1)
+    # A folder in the place of its draft: the commit's file cannot be written, as on a full disk.
+    obstacle = topic.path / "cursors" / "g.cursor.tmp"
+    obstacle.mkdir()
+
+    async def scenario() -> None:
+        await produce(endpoint, [b"0"])
+        consumer = AIOKafkaConsumer(
+            "t",
+            bootstrap_servers=endpoint.bound.kafka,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        )
+        async with consumer:
+            await consumer.getone()
+            asyncio.get_running_loop().call_later(0.5, obstacle.rmdir)
+            await consumer.commit()
+
+    asyncio.run(asyncio.wait_for(scenario(), DEADLINE))
+    assert topic.cursors.offsets() == {"g": 1, "other": 1}

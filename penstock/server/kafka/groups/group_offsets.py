@@ -1,13 +1,16 @@
 """OffsetCommit and OffsetFetch: committed offsets of groups are cursors of the log.
 
-Commits are durable before they are answered; members of a group are not stored, see ``groups``.
+Commits are durable before they are answered; members of a group are not stored, see ``groups``. Invariant: the commits
+and the deletion of a group take effect in the order in which their requests arrive, so that none undoes a later one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from kio.schema.errors import ErrorCode
 
@@ -20,7 +23,7 @@ from penstock.server.auth.rights import Principal
 from penstock.server.kafka.calls import Call, code_of
 from penstock.server.kafka.groups.group_state import Refused
 from penstock.server.kafka.schema.messages import Values, by_topic, partitions_of
-from penstock.slogd.errors import BadRequest, NoSuchTopic, NotAllowed, Stopping
+from penstock.slogd.errors import BadRequest, Damaged, NoSuchTopic, NotAllowed, Stopping
 
 MAX_METADATA_BYTES = 4096
 """Limit: metadata of a commit; Kafka's own default (``offset.metadata.max.bytes``)."""
@@ -28,6 +31,7 @@ ENCODED = "kafka-hex."
 """Prefix of cursors whose group has a name that no cursor may have; the name follows in hexadecimal."""
 NO_OFFSET: Values = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 _PLAIN = re.compile(r"[a-z0-9_\-.]+")
+T = TypeVar("T")
 CheckMember = Callable[[str, str, int, str | None], None]
 
 
@@ -52,10 +56,12 @@ def group_of(cursor: str) -> str:
 
 
 class GroupOffsets:
-    """Committed offsets of groups."""
+    """Committed offsets of groups. Owned by one event loop."""
 
     def __init__(self, api: EntriesApi) -> None:
         self._api = api
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """The lock of each group whose offsets are being written; the lock is fair."""
         self.check_member: CheckMember = lambda *_: None
         """Raises Refused if this member may not commit. Set by ``Groups``."""
 
@@ -75,10 +81,23 @@ class GroupOffsets:
                 (name, {"partition_index": part.partition_index, "error_code": code}) for name, part in partitions
             ]
         else:
-            answers = await self._api.run(
-                lambda: [(name, self._commit(call.caller, cursor, name, p)) for name, p in partitions]
+            answers = await self._run_in_turn(
+                message.group_id, lambda: [(name, self._commit(call.caller, cursor, name, p)) for name, p in partitions]
             )
         return {"topics": by_topic(answers, "name", "partitions")}
+
+    async def _run_in_turn(self, group: str, write: Callable[[], T]) -> T:
+        """Run ``write`` on a thread, behind all earlier writes of the group."""
+        lock = self._turns.setdefault(group, asyncio.Lock())
+        async with lock:
+            writing = asyncio.ensure_future(self._api.run(write))
+            try:
+                return await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                # A thread goes on when its client is gone: without this wait a write that is stuck in the disk would
+                # undo the commits of the group's next members.
+                await asyncio.wait([writing])
+                raise
 
     def _commit(self, caller: Principal, cursor: str, name: str, part: Any) -> dict[str, Any]:
         code, note = ErrorCode.none, part.committed_metadata or ""
@@ -93,8 +112,11 @@ class GroupOffsets:
                 self._api.manage.commit_cursor(name, cursor, part.committed_offset, caller, note)
             except NotAllowed:
                 code = ErrorCode.group_authorization_failed
-            except PenstockError as error:
+            except (NoSuchTopic, BadRequest, Damaged) as error:
                 code = _code_of(error)
+            except PenstockError:
+                # A full or failing disk: clients repeat the commit, where every other code ends the program of many.
+                code = ErrorCode.coordinator_load_in_progress
         return {"partition_index": part.partition_index, "error_code": code}
 
     async def fetch(self, call: Call) -> Values:
@@ -152,7 +174,7 @@ class GroupOffsets:
 
     async def forget(self, group: str, caller: Principal) -> ErrorCode:
         """Remove the cursors of a group."""
-        return await self._api.run(lambda: self._forget(group, caller))
+        return await self._run_in_turn(group, lambda: self._forget(group, caller))
 
     def _forget(self, group: str, caller: Principal) -> ErrorCode:
         code = ErrorCode.group_id_not_found

@@ -13,6 +13,8 @@ from typing import Any
 
 from penstock.testing.crashes import FakeClock
 
+_Call = tuple[Future[Any], Callable[[], Any]]
+
 
 class SimulatedThreads(Executor):
     """Threads of an executor without threads: each step runs one of the first ``threads`` calls that wait.
@@ -22,7 +24,11 @@ class SimulatedThreads(Executor):
 
     def __init__(self, threads: int, *_: Any) -> None:
         self._threads = threads
-        self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self._waiting: list[_Call] = []
+        self._stuck: list[tuple[int, _Call]] = []
+        self._steps = 0
+        self.stick_for = 0
+        """For how many steps the next call is stuck, as on a slow disk."""
 
     def submit(self, call: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         """Queue a call for a later step."""
@@ -33,10 +39,16 @@ class SimulatedThreads(Executor):
     @property
     def has_work(self) -> bool:
         """Report whether a call waits."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._stuck)
 
     def run_one(self, choice: int) -> None:
         """Run one of the calls that a thread has taken."""
+        self._steps += 1
+        self._waiting += [call for end, call in self._stuck if end <= self._steps]
+        self._stuck = [(end, call) for end, call in self._stuck if end > self._steps]
+        if self._waiting and self.stick_for:
+            self._stuck.append((self._steps + self.stick_for, self._waiting.pop(0)))
+            self.stick_for = 0
         if not self._waiting:
             return
         future, call = self._waiting.pop(choice % min(len(self._waiting), self._threads))
@@ -51,6 +63,7 @@ class SimulatedThreads(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Forget what waits."""
         self._waiting.clear()
+        self._stuck.clear()
 
 
 class _NoSelector:
@@ -74,11 +87,11 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._clock.monotonic()
 
-    def start(self, coroutine: Any) -> None:
-        """Run a coroutine as a task."""
-        task = self.create_task(coroutine)
+    def create_task(self, coro: Any, **named: Any) -> asyncio.Task[Any]:
+        task = super().create_task(coro, **named)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def turn(self) -> None:
         """Run what is due, once; calls that this makes due run in the next turn."""

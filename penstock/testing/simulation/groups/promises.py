@@ -1,6 +1,6 @@
 """The promises to groups of Kafka's protocol: commits, generations and assignments, as their requests and answers show.
 
-Invariant: commits and deletions of a group take effect in the order in which their requests begin.
+Invariant: commits and the deletion of a group take effect in the order in which their requests begin.
 """
 
 from __future__ import annotations
@@ -31,19 +31,25 @@ class Register:
         self._values: list[int | None] = [None]
         self._open = {0}
         """Numbers of writes that may have the last word."""
+        self._unordered: set[int] = set()
 
-    def begin(self, value: int | None) -> int:
-        """Return the number of a write that begins."""
+    def begin(self, value: int | None, *, is_ordered: bool = True) -> int:
+        """Return the number of a write that begins. One that is not ordered takes effect at any time until its end."""
+        number = len(self._values)
         self._values.append(value)
-        self._open.add(len(self._values) - 1)
-        return len(self._values) - 1
+        self._open.add(number)
+        if not is_ordered:
+            self._unordered.add(number)
+        return number
 
     def acknowledge(self, number: int) -> None:
-        """Forget the writes that began before an acknowledged one."""
-        self._open = {write for write in self._open if write >= number}
+        """Forget the writes that took effect before an acknowledged one."""
+        self._unordered.discard(number)
+        self._open = {write for write in self._open if write >= number or write in self._unordered}
 
     def refuse(self, number: int) -> None:
         """Forget a write that is refused."""
+        self._unordered.discard(number)
         self._open.discard(number)
 
     @property
@@ -82,9 +88,10 @@ class GroupPromises:
     def process(self, topic: str, records: Iterable[tuple[int, bytes]]) -> None:
         """Note the records that a member has processed."""
         for offset, payload in records:
-            before = self.processed[topic].setdefault(offset, payload)
-            if before != payload:
+            before = self.processed[topic].get(offset, payload)
+            if before != payload and not self._is_damaged():
                 raise Broken(f"group {self.name}: offset {offset} of {topic} was {before!r}, and is {payload!r}")
+            self.processed[topic][offset] = payload
 
     def check_offset(self, topic: str, offset: int | None, possible: set[int | None]) -> None:
         """Check a committed offset that a member or the disk has."""
@@ -249,7 +256,10 @@ class AllPromises:
 
     def _delete_topics(self, message: Any) -> Callable[[Any], None]:
         writes = {
-            name: [(group.registers[name], group.registers[name].begin(None)) for group in self.groups.values()]
+            name: [
+                (group.registers[name], group.registers[name].begin(None, is_ordered=False))
+                for group in self.groups.values()
+            ]
             for name in message.topic_names
         }
 

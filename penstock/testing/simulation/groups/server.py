@@ -80,7 +80,7 @@ class KafkaServer:
 
     def receive(self, frame: bytes, answer: Callable[[Any], None]) -> None:
         """Take a request; ``answer`` gets the decoded answer, or None if the connection ends without one."""
-        self._loop.start(self._serve(frame, answer))
+        self._loop.create_task(self._serve(frame, answer))
 
     async def _serve(self, frame: bytes, answer: Callable[[Any], None]) -> None:
         try:

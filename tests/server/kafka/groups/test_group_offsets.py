@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,6 +36,25 @@ def test_group_with_a_valid_cursor_name_is_that_cursor() -> None:
         cursor_of("")
 
 
+def start_commit(running: Running, offsets: GroupOffsets, offset: int, generation: int = 2) -> Future[ErrorCode]:
+    """Send a commit of group g in topic t; return its code, later."""
+    part = SimpleNamespace(partition_index=0, committed_offset=offset, committed_metadata="")
+    message = SimpleNamespace(
+        group_id="g",
+        member_id="m",
+        generation_id=generation,
+        group_instance_id="i",
+        topics=[SimpleNamespace(name="t", partitions=[part])],
+    )
+    call: Any = SimpleNamespace(message=message, caller=ANONYMOUS)
+
+    async def commit() -> ErrorCode:
+        answer: Any = await offsets.commit(call)
+        return ErrorCode(answer["topics"][0]["partitions"][0]["error_code"])
+
+    return asyncio.run_coroutine_threadsafe(commit(), running.loop)
+
+
 def test_member_that_may_not_commit_moves_no_cursor(tmp_path: Path) -> None:
     running = Running(tmp_path / "topics")
     try:
@@ -46,22 +67,41 @@ def test_member_that_may_not_commit_moves_no_cursor(tmp_path: Path) -> None:
                 raise Refused(ErrorCode.illegal_generation)
 
         def commit(generation: int, offset: int) -> ErrorCode:
-            part = SimpleNamespace(partition_index=0, committed_offset=offset, committed_metadata="")
-            message = SimpleNamespace(
-                group_id="g",
-                member_id="m",
-                generation_id=generation,
-                group_instance_id="i",
-                topics=[SimpleNamespace(name="t", partitions=[part])],
-            )
-            call: Any = SimpleNamespace(message=message, caller=ANONYMOUS)
-            answer: Any = asyncio.run_coroutine_threadsafe(offsets.commit(call), running.loop).result(30)
-            return ErrorCode(answer["topics"][0]["partitions"][0]["error_code"])
+            return start_commit(running, offsets, offset, generation).result(30)
 
         offsets.check_member = check_member
         assert commit(2, 5) is ErrorCode.none
         assert commit(1, 9) is ErrorCode.illegal_generation
         assert [*topic.cursors.offsets().values()] == [5]
         assert members == [("g", "m", 2, "i"), ("g", "m", 1, "i")]
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("client_goes", [False, True])
+def test_commit_that_is_stuck_in_the_disk_undoes_no_later_one(tmp_path: Path, client_goes: bool) -> None:
+    running = Running(tmp_path / "topics")
+    try:
+        topic = running.log.topic("t", create=True)
+        offsets = GroupOffsets(running.api)
+        store, has_begun, may_go_on = running.api.manage.commit_cursor, threading.Event(), threading.Event()
+
+        def commit_cursor(topic: str, name: str, offset: int, *rest: Any) -> None:
+            if offset == 5:
+                has_begun.set()
+                assert may_go_on.wait(30)
+            store(topic, name, offset, *rest)
+
+        running.api.manage.commit_cursor = commit_cursor  # type: ignore[method-assign]
+        stuck = start_commit(running, offsets, 5)
+        assert has_begun.wait(30)
+        if client_goes:
+            stuck.cancel()
+        later = start_commit(running, offsets, 9)
+        with pytest.raises(TimeoutError):
+            later.result(0.5)
+        may_go_on.set()
+        assert later.result(30) is ErrorCode.none
+        assert [*topic.cursors.offsets().values()] == [9]
     finally:
         running.stop()

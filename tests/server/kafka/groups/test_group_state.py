@@ -19,7 +19,8 @@ async def two(group: Group) -> tuple[str, str]:
     joining = group.join(asking())
     again = await group.join(asking(first["member_id"]))
     follower = await joining
-    assert (first["generation_id"], again["generation_id"], follower["generation_id"]) == (1, 2, 2)
+    following = first["generation_id"] + 1
+    assert (again["generation_id"], follower["generation_id"]) == (following, following)
     assert again["leader"] == follower["leader"] == first["member_id"]
     assert [member["metadata"] for member in again["members"]] == [b"mine", b"mine"]
     assert follower["members"] == []
@@ -62,10 +63,11 @@ def test_assignment_over_the_limit_is_refused_and_not_cut() -> None:
 def test_leaving_member_starts_a_rebalance() -> None:
     async def scenario(group: Group) -> None:
         leader, follower = await two(group)
+        generation = group.generation
         assert group.leave(leader, None) is ErrorCode.none
-        assert group.heartbeat(group.check_member(follower, 2)) is ErrorCode.rebalance_in_progress
+        assert group.heartbeat(group.check_member(follower, generation)) is ErrorCode.rebalance_in_progress
         alone = await group.join(asking(follower))
-        assert (alone["generation_id"], alone["leader"], len(alone["members"])) == (3, follower, 1)
+        assert (alone["generation_id"], alone["leader"], len(alone["members"])) == (generation + 1, follower, 1)
         assert group.leave("nobody", None) is ErrorCode.unknown_member_id
         assert group.leave(follower, None) is ErrorCode.none
         assert (group.state, group.members) == (State.EMPTY, {})
@@ -79,7 +81,7 @@ def test_silent_member_expires() -> None:
         while group.members:
             await asyncio.sleep(0.01)
         with pytest.raises(Refused) as refused:
-            group.check_member(silent, 1)
+            group.check_member(silent, group.generation)
         assert refused.value.code is ErrorCode.unknown_member_id
 
     run(scenario)
@@ -89,7 +91,7 @@ def test_member_that_does_not_rejoin_in_time_is_removed() -> None:
     async def scenario(group: Group) -> None:
         slow = (await group.join(asking(rebalance=0.05)))["member_id"]
         quick = await group.join(asking(rebalance=0.05))
-        assert (quick["generation_id"], quick["leader"]) == (2, quick["member_id"])
+        assert (quick["generation_id"], quick["leader"]) == (group.generation, quick["member_id"])
         assert slow not in group.members
 
     run(scenario)
@@ -99,7 +101,7 @@ def test_member_of_another_generation_is_refused() -> None:
     async def scenario(group: Group) -> None:
         leader, _ = await two(group)
         with pytest.raises(Refused) as refused:
-            group.check_member(leader, 1)
+            group.check_member(leader, group.generation - 1)
         assert refused.value.code is ErrorCode.illegal_generation
 
     run(scenario)
@@ -111,10 +113,33 @@ def test_static_member_replaces_and_fences_its_former_self() -> None:
         after = await group.join(asking(instance="i"))
         assert set(group.members) == {after["member_id"]}
         with pytest.raises(Refused) as refused:
-            group.check_member(before, 2, "i")
+            group.check_member(before, group.generation, "i")
         assert refused.value.code is ErrorCode.fenced_instance_id
 
     run(scenario)
+
+
+def test_generation_of_a_former_group_is_not_one_of_the_next_group() -> None:
+    async def scenario(former: Group) -> None:
+        joined = await former.join(asking())
+        next_group = Group("g")
+        assert (await next_group.join(asking(joined["member_id"])))["member_id"] == joined["member_id"]
+        with pytest.raises(Refused) as refused:
+            next_group.check_member(joined["member_id"], joined["generation_id"])
+        assert refused.value.code is ErrorCode.illegal_generation
+        next_group.close()
+
+    run(scenario)
+
+
+def test_memory_of_a_member_has_names_and_the_number_of_protocols() -> None:
+    request = asking()
+    before = request.memory_bytes
+    assert before >= len(b"mine")
+    request.protocols = {str(number): b"" for number in range(10_000)}
+    assert request.memory_bytes > before + 10_000 * 100
+    request.protocols, request.client = {"range": b""}, "\U0001f600" * 10_000
+    assert request.memory_bytes >= 40_000
 
 
 def test_member_without_a_common_protocol_is_refused() -> None:
