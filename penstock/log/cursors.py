@@ -63,6 +63,7 @@ class Cursors:
     def __init__(self, fs: FileSystem, directory: Path) -> None:
         self._fs = fs
         self._folder = directory / FOLDER
+        self._is_folder_synced = False
         # A repair writes what it read before: without the lock it could undo a commit.
         self._lock = threading.Lock()
 
@@ -82,9 +83,11 @@ class Cursors:
             raise write_error(error) from error
 
     def _write(self, name: str, content: bytes) -> None:
-        if not self._folder.exists():
+        # Crash: a folder that exists may be one whose sync failed, or that a killed process made and did not sync.
+        if not (self._is_folder_synced and self._folder.exists()):
             self._fs.make_directory(self._folder)
             self._fs.sync_directory(self._folder.parent)
+            self._is_folder_synced = True
         # Order: the file before its copy. Crash: the copy is not synced, so that a commit costs no second sync; a power
         # failure may leave it old or damaged, but then the file is good.
         replace_durably(self._fs, self._folder / (name + _SUFFIX), content)

@@ -1,5 +1,6 @@
 """Named cursors."""
 
+import errno
 import json
 from contextlib import suppress
 
@@ -121,6 +122,21 @@ def test_interrupted_removal_leaves_the_synced_file_and_not_its_copy(tmp_path):
             fs.crash()
         with opened(tmp_path, fs=fs) as topic:
             assert topic.cursors.offsets() == {"a": 2}
+
+
+def test_folder_of_cursors_is_synced_again_after_its_sync_failed(tmp_path, monkeypatch):
+    (tmp_path / "t").mkdir()
+    fs = CrashingFileSystem(tmp_path)
+    cursors = Cursors(fs, tmp_path / "t")
+    fs.failures = {"sync_directory": errno.EIO}
+    with pytest.raises(WriteFailed):
+        cursors.commit("spark", 1)
+    fs.failures = {}
+    synced, sync = [], fs.sync_directory
+    monkeypatch.setattr(fs, "sync_directory", lambda path: synced.append(path.name) or sync(path))
+    cursors.commit("spark", 1)
+    cursors.commit("spark", 2)
+    assert synced == ["t", "cursors", "cursors"]
 
 
 @pytest.mark.survives("cursors", "full disk")

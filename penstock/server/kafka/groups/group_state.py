@@ -257,10 +257,15 @@ class Group:
         return ErrorCode.rebalance_in_progress if self.state is State.JOINING else ErrorCode.none
 
     def leave(self, member: str, instance: str | None) -> ErrorCode:
-        """Remove a member; return the code of the answer."""
-        existing = self.members.get(member) or self._static_member(instance)
+        """Remove a member, or the static member of an administrator's request, which has no member id.
+
+        Return the code of the answer.
+        """
+        static = self._static_member(instance)
+        existing = self.members.get(member) if member else static
         if existing is None:
-            return ErrorCode.unknown_member_id
+            # A static member that was replaced must not remove its successor.
+            return ErrorCode.fenced_instance_id if static is not None else ErrorCode.unknown_member_id
         self._remove(existing, ErrorCode.unknown_member_id)
         self._rebalance()
         return ErrorCode.none

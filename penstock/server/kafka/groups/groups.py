@@ -51,25 +51,25 @@ class Groups:
             protocols,
         )
         try:
-            group = self._group_to_join(call, message.group_id)
+            _check_right(call.caller)
+            if not message.group_id:
+                raise Refused(ErrorCode.invalid_group_id)
             if not MIN_SESSION_S <= session <= MAX_SESSION_S:
                 raise Refused(ErrorCode.invalid_session_timeout)
             if request.memory_bytes > MAX_MEMBER_BYTES:
                 raise Refused(ErrorCode.invalid_request)
             if not request.member and call.version >= MEMBER_ID_VERSION and request.instance is None:
                 return {"error_code": ErrorCode.member_id_required, "member_id": new_member(request)}
-            joined = group.join(request)
+            # Order: a request that is refused, or only gets an id, evicts no other group.
+            joined = self._group_to_join(message.group_id).join(request)
             return DeferredAnswer(lambda: joined)
         except Refused as refused:
             return {"error_code": refused.code, "member_id": request.member}
         finally:
             self._forget_if_empty(message.group_id)
 
-    def _group_to_join(self, call: Call, name: str) -> Group:
-        """Return the group; create it if it is missing. Raises Refused."""
-        _check_right(call.caller)
-        if not name:
-            raise Refused(ErrorCode.invalid_group_id)
+    def _group_to_join(self, name: str) -> Group:
+        """Return the group; create it if it is missing."""
         if name not in self._groups:
             if len(self._groups) >= MAX_GROUPS:
                 silent = min(self._groups.values(), key=lambda group: group.last_heard)

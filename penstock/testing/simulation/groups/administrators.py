@@ -105,7 +105,7 @@ class Visitors:
         self._join(name, self._dice.choice([by_metadata, by_names]), _check_refused)
 
     def _pretend(self, name: str) -> None:
-        """Commit as a member that the group does not have, or as nobody while it has members."""
+        """Commit as a member that the group does not have."""
         topic = {"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": 1}]}
         identity = {"member_id": "nobody", "generation_id": self._dice.randrange(5)}
         self._send(Api.OFFSET_COMMIT, 2, {"group_id": name, **identity, "topics": [topic]}, _check_not_committed)

@@ -106,9 +106,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Report whether a call is due that is not a timer."""
         return bool(self._ready)  # type: ignore[attr-defined]
 
-    def _process_events(self, events: list[Any]) -> None: ...
+    @staticmethod
+    def _process_events(events: list[Any]) -> None:
+        """Do nothing: there are no sockets."""
 
-    def _write_to_self(self) -> None: ...
+    @staticmethod
+    def _write_to_self() -> None:
+        """Do nothing: no thread waits for events."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """Ignore tasks that a kill leaves behind; the server reports what its handlers raise."""

@@ -40,7 +40,7 @@ FIRST_STATIC_VERSION = {Api.JOIN_GROUP: 5, Api.SYNC_GROUP: 3, Api.HEARTBEAT: 3, 
 
 
 class State(StrEnum):
-    """What a member does next."""
+    """The next request of a member."""
 
     JOINING = "join"
     SYNCING = "sync"
@@ -71,7 +71,7 @@ class Network:
     def __init__(self, world: World, server: Callable[[], KafkaServer | None], dice: random.Random) -> None:
         self.world, self.server, self.dice = world, server, dice
         self.has_faults = True
-        self._kept: list[bytes] = []
+        self._copies: list[bytes] = []
 
     def send(self, frame: bytes, timeout: float, handle: Callable[[Any], None]) -> Attempt | None:
         """Send a request; ``handle`` is for the answer. None: there is no server."""
@@ -81,14 +81,14 @@ class Network:
         attempt = Attempt(world.daemon.life, world.machine.clock.monotonic() + timeout, world.loses_answer(), handle)
         server.receive(frame, attempt.end)
         if self.has_faults and self.dice.random() < KEEP_SHARE:
-            self._kept = [*self._kept, frame][-MAX_KEPT_FRAMES:]
+            self._copies = [*self._copies, frame][-MAX_KEPT_FRAMES:]
         return attempt
 
     def step(self) -> None:
         """Deliver a copy of an earlier request, sometimes."""
         server = self.server()
-        if self._kept and server is not None and self.has_faults and self.dice.random() < REPEAT_SHARE:
-            frame = self._kept.pop(self.dice.randrange(len(self._kept)))
+        if self._copies and server is not None and self.has_faults and self.dice.random() < REPEAT_SHARE:
+            frame = self._copies.pop(self.dice.randrange(len(self._copies)))
             server.receive(frame, lambda answer: None)
 
 
@@ -267,7 +267,7 @@ class Member(Client):
     def _consume(self) -> None:
         if self.network.world.machine.clock.monotonic() >= self._next_heartbeat:
             self._next_heartbeat = self.network.world.machine.clock.monotonic() + HEARTBEAT_INTERVAL_S
-            self.send(Api.HEARTBEAT, self._heard, self._identity)
+            self.send(Api.HEARTBEAT, self._take_heartbeat, self._identity)
         elif self.network.has_faults and self.dice.random() < LEAVE_SHARE:
             self._leave()
         elif self._is_dirty and self.dice.random() < COMMIT_SHARE:
@@ -275,7 +275,7 @@ class Member(Client):
         elif self._assigned:
             self._fetch()
 
-    def _heard(self, answer: Any) -> None:
+    def _take_heartbeat(self, answer: Any) -> None:
         if answer.error_code is ErrorCode.none:
             return
         self._rejoin(answer.error_code)
@@ -288,10 +288,13 @@ class Member(Client):
         return self._positions != self._committed
 
     def _commit(self) -> None:
-        positions = {topic: at for topic, at in self._positions.items() if self._committed[topic] != at}
+        positions = {topic: offset for topic, offset in self._positions.items() if self._committed[topic] != offset}
         topics = [
-            {"name": topic, "partitions": [{"partition_index": 0, "committed_offset": at, "committed_metadata": ""}]}
-            for topic, at in positions.items()
+            {
+                "name": topic,
+                "partitions": [{"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}],
+            }
+            for topic, offset in positions.items()
         ]
         self.send(
             Api.OFFSET_COMMIT, lambda answer: self._commit_done(answer, positions), {**self._identity, "topics": topics}
@@ -299,8 +302,8 @@ class Member(Client):
 
     def _commit_done(self, answer: Any, positions: Mapping[str, int]) -> None:
         codes = {topic.name: topic.partitions[0].error_code for topic in answer.topics}
-        stored = {topic: at for topic, at in positions.items() if codes[topic] is ErrorCode.none}
-        self._committed |= {topic: at for topic, at in stored.items() if topic in self._committed}
+        stored = {topic: offset for topic, offset in positions.items() if codes[topic] is ErrorCode.none}
+        self._committed |= {topic: offset for topic, offset in stored.items() if topic in self._committed}
         refused = sorted(code.name for code in codes.values() if code is not ErrorCode.none)
         self.record(f"committed {stored}" + (f", refused: {', '.join(refused)}" if refused else ""))
         if self.state is State.CONSUMING:

@@ -75,7 +75,7 @@ class Generation:
 
 
 class GroupPromises:
-    """What a group was promised. ``is_damaged`` reports damage, which may set a commit back to an earlier one."""
+    """Promises to a group. ``is_damaged`` reports damage, which may set a commit back to an earlier one."""
 
     def __init__(self, name: str, life: Callable[[], int], is_damaged: Callable[[], bool]) -> None:
         self.name, self._life, self._is_damaged = name, life, is_damaged

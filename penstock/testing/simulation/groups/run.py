@@ -67,7 +67,7 @@ def simulate_groups(
 
 
 class _Secrets:
-    """The module ``secrets`` with draws of the seed."""
+    """The module ``secrets`` with numbers that a seed determines."""
 
     def __init__(self, seed: int) -> None:
         self._dice = random.Random(f"{seed} secrets")
@@ -81,7 +81,7 @@ class _Secrets:
 
 @contextlib.contextmanager
 def _simulated_groups(seed: int) -> Iterator[None]:
-    """Give groups the draws of the seed, small limits, and an executor without threads."""
+    """Give groups numbers that a seed determines, small limits, and an executor without threads."""
     with contextlib.ExitStack() as stack:
         for module, name, replacement in (
             (group_state, "secrets", _Secrets(seed)),

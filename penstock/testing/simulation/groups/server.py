@@ -1,4 +1,4 @@
-"""One life of the endpoint of Kafka's protocol: the real handlers of requests, which arrive and leave as bytes.
+"""The endpoint of Kafka's protocol in one life of the daemon: real handlers, requests and answers as bytes.
 
 Sockets are left out. Each request is a task of the daemon's event loop, as on connections of their own.
 """

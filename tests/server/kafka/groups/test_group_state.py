@@ -119,6 +119,19 @@ def test_static_member_replaces_and_fences_its_former_self() -> None:
     run(scenario)
 
 
+def test_static_member_that_was_replaced_does_not_remove_its_successor() -> None:
+    async def scenario(group: Group) -> None:
+        before = (await group.join(asking(instance="i")))["member_id"]
+        after = (await group.join(asking(instance="i")))["member_id"]
+        assert group.leave(before, "i") is ErrorCode.fenced_instance_id
+        assert set(group.members) == {after}
+        assert group.leave("", "j") is ErrorCode.unknown_member_id
+        assert group.leave("", "i") is ErrorCode.none
+        assert not group.members
+
+    run(scenario)
+
+
 def test_generation_of_a_former_group_is_not_one_of_the_next_group() -> None:
     async def scenario(former: Group) -> None:
         joined = await former.join(asking())
