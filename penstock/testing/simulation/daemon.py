@@ -126,9 +126,13 @@ class Daemon:
         gaps.GAP_CACHE = gaps.GapCache()
 
     def stop(self) -> None:
-        """End as by SIGTERM: store what waits, write the last checkpoint, close the log."""
+        """End as by SIGTERM."""
+        self.close()
+        self.die()
+
+    def close(self) -> None:
+        """Store what waits, write the last checkpoint, close the log."""
         while self.committers.has_work:
             self.committers.run_once()
         self.ledger.write_checkpoint()
         self.log.close()
-        self.die()

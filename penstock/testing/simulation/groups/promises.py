@@ -44,8 +44,11 @@ class Register:
 
     def acknowledge(self, number: int) -> None:
         """Forget the writes that took effect before an acknowledged one."""
-        self._unordered.discard(number)
         self._open = {write for write in self._open if write >= number or write in self._unordered}
+        if number in self._unordered:
+            # Writes in flight may take effect before it or after it: only a write that begins now is later.
+            self._unordered.discard(number)
+            self.begin(self._values[number])
 
     def refuse(self, number: int) -> None:
         """Forget a write that is refused."""

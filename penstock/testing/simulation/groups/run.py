@@ -47,6 +47,7 @@ class GroupKind(StrEnum):
     STOP = "let a member take no step for so many steps"
     VISIT = "let so many visitors come"
     STICK = "let a call on a thread be stuck for so many steps of threads"
+    END = "stop the log daemon while requests are under way, of which so many go on"
 
 
 def simulate_groups(
@@ -172,8 +173,23 @@ class GroupsRun(Run):
             case GroupKind.STICK:
                 if (server := self._current_server()) is not None:
                     server.threads.stick_for = fault.amount
+            case GroupKind.END:
+                if self._current_server() is not None and self._of_daemon(lambda: self._end_orderly(fault.amount)):
+                    self._record("daemon", "stopped")
             case _:
                 super()._inject(fault)
+
+    def _end_orderly(self, calls: int) -> None:
+        """Stop the daemon as by SIGTERM; requests that are under way find a closed log."""
+        server = self._current_server()
+        assert server is not None
+        try:
+            self._daemon.close()
+            for _ in range(calls):
+                server.threads.run_one(self._choose())
+                server.turn()
+        finally:
+            self._daemon.die()
 
     def _stop_faults(self) -> None:
         super()._stop_faults()
