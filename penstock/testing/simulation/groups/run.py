@@ -183,12 +183,15 @@ class GroupsRun(Run):
         """Stop the daemon as by SIGTERM; requests that are under way find a closed log."""
         server = self._current_server()
         assert server is not None
+        # No sender takes a step in between: a log that closes waits for appends, which nobody would commit.
+        self._is_nested = True
         try:
             self._daemon.close()
             for _ in range(calls):
                 server.threads.run_one(self._choose())
                 server.turn()
         finally:
+            self._is_nested = False
             self._daemon.die()
 
     def _stop_faults(self) -> None:
