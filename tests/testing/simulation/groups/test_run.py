@@ -49,7 +49,7 @@ def let_commits_overtake_each_other(patch: pytest.MonkeyPatch) -> None:
 
 BUGS: dict[Bug, int] = {
     number_generations_from_one: 0,
-    count_metadata_only: 0,
+    count_metadata_only: 1,
     accept_stale_commits: 3,
     answer_commits_before_sync: 3,
     let_commits_overtake_each_other: 4,
