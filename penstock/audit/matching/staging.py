@@ -274,12 +274,20 @@ def _text(column: str) -> str:
 
 
 def _micros(text: str) -> str:
-    """Return the microseconds of a text: an ISO time, or seconds, milliseconds or microseconds by their size."""
+    """Return the microseconds of a text: an ISO time, or an epoch number whose size says its unit.
+
+    Numbers from 1e11 on are milliseconds, from 1e14 on microseconds, and from 1e17 on nanoseconds.
+    """
     number = f"TRY_CAST({text} AS DOUBLE)"
+    # DuckDB takes a zone behind a blank, as Ruby writes it, for a name.
+    joined = rf"regexp_replace({text}, ' ([+-][0-9]{{2}}:?[0-9]{{2}})$', '\1')"
     return (
-        f"CASE WHEN {number} IS NULL THEN epoch_us(TRY_CAST({text} AS TIMESTAMP)) "
+        # DuckDB drops the zone of a text that becomes a TIMESTAMP. A text without a zone is in that of the connection.
+        f"CASE WHEN {number} IS NULL THEN epoch_us(TRY_CAST({joined} AS TIMESTAMPTZ)) "
         f"WHEN abs({number}) < 1e11 THEN CAST({number} * 1000000 AS BIGINT) "
-        f"WHEN abs({number}) < 1e14 THEN CAST({number} * 1000 AS BIGINT) ELSE CAST({number} AS BIGINT) END"
+        f"WHEN abs({number}) < 1e14 THEN CAST({number} * 1000 AS BIGINT) "
+        f"WHEN abs({number}) < 1e17 THEN CAST({number} AS BIGINT) "
+        f"ELSE TRY_CAST(TRY_CAST({text} AS HUGEINT) // 1000 AS BIGINT) END"
     )
 
 

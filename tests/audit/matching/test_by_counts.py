@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import confluent_kafka
@@ -18,6 +18,7 @@ from tests.audit.reports.test_receipt import verify
 from tests.kafka.kafka_helpers import Topics
 
 HOUR_MS = 3_600_000
+INDIA = timezone(timedelta(hours=5, minutes=30))
 BEGIN_MS = int(datetime(2026, 3, 1, 10, tzinfo=UTC).timestamp() * 1000)
 Event = tuple[int, int]
 """Milliseconds since the epoch, and an amount."""
@@ -28,7 +29,8 @@ def events_topic(topics: Topics) -> str:
     topic = topics.new(retention_ms="-1")
     producer = confluent_kafka.Producer({"bootstrap.servers": topics.address})
     for moment, amount in EVENTS:
-        producer.produce(topic, json.dumps({"amount": amount, "at": moment}), timestamp=moment)
+        local = datetime.fromtimestamp(moment / 1000, INDIA).isoformat()
+        producer.produce(topic, json.dumps({"amount": amount, "at": moment, "local": local}), timestamp=moment)
     assert producer.flush(30) == 0
     return topic
 
@@ -43,7 +45,7 @@ def write_events(path: Path, events: Sequence[Event]) -> Path:
 def test_hours_with_missing_and_doubled_rows_are_found(topics: Topics, tmp_path: Path) -> None:
     topic = events_topic(topics)
     table = write_events(tmp_path / "t.parquet", [*EVENTS[:7], *EVENTS[10:], EVENTS[25]])
-    for pair in ("happened", "millis=$.at", "happened=$.at"):
+    for pair in ("happened", "millis=$.at", "happened=$.at", "happened=$.local"):
         status, report, errors = run_audit(topics, topic, table, "--count-by", pair)
         assert (status, report.get("missing"), report.get("doubled"), report.get("required")) == (1, 3, 1, 30), errors
         assert [(hour["records"], hour["rows"]) for hour in report["hours"]] == [(10, 7), (10, 10), (10, 11)]

@@ -104,6 +104,37 @@ def test_each_kind_of_differing_content_is_named_by_offset_and_column(topics: To
     assert report["verdict"] == f"{topic}: 8 with another content of 12 records checked; partition 0"
 
 
+TIMES: list[Any] = [
+    "2026-03-01T12:00:00.5+02:00",
+    "2026-03-01T04:30:00.5-0530",
+    "2026-03-01 11:00:00.5+01",
+    "2026-03-01 12:00:00.5 +0200",
+    "2026-03-01 10:00:00.5 UTC",
+    "2026-03-01T10:00:00.500000999Z",
+    "2026-03-01 10:00:00.5",
+    1772359200.5,
+    1772359200500,
+    1772359200500000,
+    1772359200500000999,
+]
+"""A moment as producers write it; numbers are seconds, milliseconds, microseconds and nanoseconds."""
+
+
+def test_time_of_a_record_in_any_zone_and_unit_is_its_moment(topics: Topics, tmp_path: Path) -> None:
+    """confluentinc/kafka-connect-jdbc#745, #505: a sink stores the local clock as if it were UTC."""
+    topic = topics.new(1)
+    topics.plain(topic, [json.dumps({"time": time}).encode() for time in TIMES])
+    columns = {"time": pa.array([TIME] * len(TIMES), pa.timestamp("us", "UTC")), "kafka_offset": range(len(TIMES))}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    status, report, errors = run_audit(topics, topic, tmp_path / "t.parquet", "--all")
+    assert (status, report.get("differing"), report.get("compared_records")) == (0, 0, len(TIMES)), errors
+    local = [TIME.replace(hour=12), TIME.replace(hour=4, minute=30), *[TIME] * (len(TIMES) - 2)]
+    columns["time"] = pa.array(local, pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    status, report, errors = run_audit(topics, topic, tmp_path / "t.parquet", "--all")
+    assert (status, report["partitions"][0]["differing"]) == (1, [[0, 2]]), errors
+
+
 def test_named_columns_and_raw_values_are_compared(topics: Topics, tmp_path: Path) -> None:
     topic = orders_topic(topics)
     values = [json.dumps(order).encode() for order in ORDERS]
