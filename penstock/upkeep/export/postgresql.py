@@ -222,16 +222,14 @@ class PostgresqlTarget:
     def comparable_columns(self, schema: pa.Schema) -> list[str]:
         with self._translated():
             existing = {name: _VARCHAR.sub("text", kind) for name, kind in self._columns().items()}
-        return [
-            field.name for field in schema if existing.get(field.name, _sql_type(field.type)) == _sql_type(field.type)
-        ]
+        own = {field.name: _sql_type(field.type) for field in schema}
+        return [name for name, kind in own.items() if existing.get(_column_name(name), kind) == kind]
 
     def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
         with self._translated():
             existing = self._columns()
-            columns = ", ".join(
-                _as_text(field.name, field.type) if field.name in existing else "NULL" for field in schema
-            )
+            kinds = {_column_name(field.name): field.type for field in schema}
+            columns = ", ".join(_as_text(name, kind) if name in existing else "NULL" for name, kind in kinds.items())
             where = "" if runs is None else f" WHERE {in_run(runs)}"
             options = "FORMAT csv, FORCE_QUOTE *, ENCODING 'UTF8'"
             query = f"COPY (SELECT {columns} FROM {self._table}{where}) TO STDOUT ({options})"

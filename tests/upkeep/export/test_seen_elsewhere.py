@@ -10,6 +10,7 @@ import pytest
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
+from penstock.upkeep.export.check import compare
 from penstock.upkeep.export.exporter import open_target
 from penstock.upkeep.export.target import POSITIONS
 from tests.landing.typed import typed_life
@@ -110,6 +111,8 @@ def test_columns_with_long_names_are_columns_of_their_own(tmp_path: Path, postgr
     for batch in range(2):
         life.land(batch, [source([(batch, typed_life.event(f"u{batch}", f0="x", f1="y"))])], landed_at=AT + batch)
         export.step()
+    with open_target(export.config, export.layout) as target:
+        assert compare(export.layout, export.config, target).is_equal
     query = f"select to_jsonb(t) from {export.config.table} t"
     rows = [row for (row,) in read_postgresql(postgresql, query)]
     assert [sorted(value for name, value in row.items() if name.startswith("aaa")) for row in rows] == [["x", "y"]] * 2
