@@ -17,6 +17,7 @@ from penstock.process.servers import in_flight_bytes
 from penstock.records import body
 from penstock.server.http.body_limits import HttpLimits
 from penstock.server.kafka.endpoint import MIN_IDLE_S
+from penstock.server.kafka.groups import groups
 from penstock.server.kafka.groups.groups import MAX_GROUPS
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.metadata.cluster import CREATIONS_AT_ONCE, CREATIONS_PER_S, CreationQuota
@@ -192,14 +193,14 @@ def test_metadata_of_60000_names_ends_its_connection_while_others_are_served(end
     assert not endpoint.log.names()
 
 
-def joined(sock: socket.socket, group: str, session_ms: int = 1000) -> Any:
+def joined(sock: socket.socket, group: str, session_ms: int = 1000, metadata: bytes = b"") -> Any:
     protocol = {
         "group_id": group,
         "session_timeout": session_ms,
         "rebalance_timeout": 0,
         "member_id": "",
         "protocol_type": "consumer",
-        "protocols": ({"name": "r", "metadata": b""},),
+        "protocols": ({"name": "r", "metadata": metadata},),
     }
     sock.sendall(framed(request(Api.JOIN_GROUP, 1, **protocol)))
     return answer_of(sock, Api.JOIN_GROUP, 1)
@@ -212,6 +213,17 @@ def test_new_group_is_accepted_after_1000_groups(endpoint: Running, session_ms: 
         codes = {joined(sock, f"g{number}", session_ms).error_code for number in range(MAX_GROUPS + 3)}
         assert codes == {ErrorCode.none}
         assert joined(sock, "brand-new").error_code is ErrorCode.none
+
+
+def test_silent_groups_make_room_for_the_memory_of_a_new_one(
+    endpoint: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "MAX_BYTES", 35_000)
+    with connected(endpoint) as sock:
+        for number in range(5):
+            assert joined(sock, f"g{number}", 60_000, bytes(10_000)).error_code is ErrorCode.none
+        sock.sendall(framed(request(Api.LIST_GROUPS, 0)))
+        assert {group.group_id for group in answer_of(sock, Api.LIST_GROUPS, 0).groups} == {"g2", "g3", "g4"}
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,8 @@ class Group:
         self.generation = secrets.randbelow(MAX_FIRST_GENERATION)
         self.kind, self.protocol, self.leader = "", "", ""
         self.members: dict[str, Member] = {}
+        self.memory_bytes = 0
+        """Memory of all members at the last ``measure``."""
         self._loop = asyncio.get_running_loop()
         self.last_heard = self._loop.time()
         """Time of the last request of a member, by the loop's clock."""
@@ -286,6 +288,12 @@ class Group:
         _answer(member.joining, {"error_code": code})
         _answer(member.syncing, {"error_code": code})
         self.members.pop(member.id, None)
+
+    def measure(self) -> None:
+        """Count the memory of all members again."""
+        self.memory_bytes = sum(
+            member.request.memory_bytes + len(member.assignment) for member in self.members.values()
+        )
 
     def close(self) -> None:
         """Remove all members, and refuse the requests that wait."""

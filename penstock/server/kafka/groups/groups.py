@@ -6,6 +6,7 @@ Members are kept in memory: after a restart they join again. Committed offsets a
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -19,6 +20,8 @@ from penstock.server.kafka.schema.messages import Values
 MIN_SESSION_S, MAX_SESSION_S = 1.0, 1800.0
 MAX_GROUPS = 1000
 """Limit: groups with members. Over it the group that was silent longest is evicted; its members join again."""
+MAX_BYTES = 512 << 20
+"""Limit: memory of the members of all groups, two full ones. Over it silent groups are evicted, too."""
 MEMBER_ID_VERSION = 4
 """JoinGroup version from which a new member first gets an id, then joins with it (KIP-394): a lost answer leaves no
 member behind.
@@ -61,7 +64,9 @@ class Groups:
             if not request.member and call.version >= MEMBER_ID_VERSION and request.instance is None:
                 return {"error_code": ErrorCode.member_id_required, "member_id": new_member(request)}
             # Order: a request that is refused, or only gets an id, evicts no other group.
-            joined = self._group_to_join(message.group_id).join(request)
+            group = self._group_to_join(message.group_id)
+            joined = group.join(request)
+            self._make_room(group)
             return DeferredAnswer(lambda: joined)
         except Refused as refused:
             return {"error_code": refused.code, "member_id": request.member}
@@ -72,11 +77,22 @@ class Groups:
         """Return the group; create it if it is missing."""
         if name not in self._groups:
             if len(self._groups) >= MAX_GROUPS:
-                silent = min(self._groups.values(), key=lambda group: group.last_heard)
-                _LOGGER.warning("kafka: group %r is evicted: more than %d groups have members", silent.name, MAX_GROUPS)
-                self._remove(silent)
+                self._evict(f"more than {MAX_GROUPS} groups have members", self._groups.values())
             self._groups[name] = Group(name, self._remove)
         return self._groups[name]
+
+    def _make_room(self, grown: Group) -> None:
+        """Evict other groups while the members of all take too much memory."""
+        grown.measure()
+        while sum(group.memory_bytes for group in self._groups.values()) > MAX_BYTES and len(self._groups) > 1:
+            others = [group for group in self._groups.values() if group is not grown]
+            self._evict(f"the members of all groups take more than {MAX_BYTES >> 20} MiB", others)
+
+    def _evict(self, reason: str, candidates: Iterable[Group]) -> None:
+        """Remove the group that was silent longest."""
+        silent = min(candidates, key=lambda group: group.last_heard)
+        _LOGGER.warning("kafka: group %r is evicted: %s", silent.name, reason)
+        self._remove(silent)
 
     # A group without members needs no state: its cursors are all that is known of it.
     def _forget_if_empty(self, name: str) -> None:
@@ -119,6 +135,7 @@ class Groups:
             synced = group.sync(
                 member, {assignment.member_id: assignment.assignment for assignment in message.assignments}
             )
+            self._make_room(group)
             return DeferredAnswer(lambda: synced)
         except Refused as refused:
             return {"error_code": refused.code}
