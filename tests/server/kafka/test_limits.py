@@ -226,6 +226,16 @@ def test_silent_groups_make_room_for_the_memory_of_a_new_one(
         assert {group.group_id for group in answer_of(sock, Api.LIST_GROUPS, 0).groups} == {"g2", "g3", "g4"}
 
 
+def test_refused_join_evicts_no_group(endpoint: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MAX_GROUPS", 1)
+    with connected(endpoint) as sock:
+        assert joined(sock, "first", 60_000).error_code is ErrorCode.none
+        assert joined(sock, "second", 1).error_code is ErrorCode.invalid_session_timeout
+        assert joined(sock, "second", 60_000, bytes(1 << 20)).error_code is ErrorCode.invalid_request
+        sock.sendall(framed(request(Api.LIST_GROUPS, 0)))
+        assert [group.group_id for group in answer_of(sock, Api.LIST_GROUPS, 0).groups] == ["first"]
+
+
 @pytest.mark.parametrize(
     ("name", "create", "code"),
     [
