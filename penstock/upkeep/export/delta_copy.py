@@ -84,12 +84,12 @@ class CopiedTable(DeltaTable):
         is_same_source = source in (None, _number_of(self._config.source))
         return Position(*(part - 1 for part in parts)) if parts[0] and is_same_source else None
 
-    def pin(self) -> tuple[Position | None, list[TableFile]]:
-        """Return the position of the newest version, and its files. Raises TargetOwned."""
+    def pin(self) -> tuple[Position | None, list[TableFile], Sequence[deltalake.Field]]:
+        """Return the position of the newest version, its files, and its columns. Raises TargetOwned."""
         if not self.exists:
-            return None, []
+            return None, [], ()
         table = self._open_at(self.version())
-        return self._position_in(table), self._list_files(table)
+        return self._position_in(table), self._list_files(table), table.schema().fields
 
     def _application(self, part: str) -> str:
         return f"{_APPLICATION}{self._config.name}.{part}"
@@ -104,9 +104,11 @@ class CopiedTable(DeltaTable):
             return False
         return self._table.transaction_version(self._application("batch")) is None and bool(self.active())
 
-    def has_other_folders(self) -> bool:
-        """Report whether the table has other partition columns than the source. Delta cannot change them."""
-        return self.exists and self._table.metadata().partition_columns != self._partitions()
+    def check_folders(self) -> None:
+        """Raise TargetAway if the table has other partition columns than the source. Delta cannot change them."""
+        if self.exists and self._table.metadata().partition_columns != self._partitions():
+            text = f"has folders of another source: give export {self._config.name} an address of its own"
+            raise TargetAway(f"{self._config.to} {text}")
 
     def _write(
         self,
@@ -189,6 +191,7 @@ class DeltaTarget:
             folder = ObjectPath(config.to, config.options, layout.tables)
         self._table = CopiedTable(folder, config, owner)
         self._pinned: list[TableFile] = []
+        self._pinned_columns: Sequence[deltalake.Field] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -231,9 +234,7 @@ class DeltaTarget:
 
     def _begin(self, changes: Changes) -> bool:
         """Create or repair the table; return whether all of it is replaced by columns of other types."""
-        if self._table.has_other_folders():
-            text = f"has folders of another source: give export {self._config.name} an address of its own"
-            raise TargetAway(f"{self._config.to} {text}")
+        self._table.check_folders()
         try:
             self._table.begin()
         except SchemaDiffers:
@@ -284,14 +285,20 @@ class DeltaTarget:
 
     def pin(self) -> Position | None:
         with self._translated():
-            position, self._pinned = self._table.pin()
+            position, self._pinned, self._pinned_columns = self._table.pin()
         return position
 
     def has_newer_step(self) -> bool:
         return False  # replaced files stay for hours
 
     def comparable_columns(self, schema: pa.Schema) -> list[str]:
-        return list(schema.names)
+        self._table.schema = schema
+        with self._translated():
+            self._table.check_folders()
+        # Delta compares names of columns without case.
+        existing = {field.name.lower(): (field.name, field.type) for field in self._pinned_columns}
+        own = {field.name: (field.name, field.type) for field in deltalake.Schema.from_arrow(schema).fields}
+        return [name for name in schema.names if existing.get(name.lower(), own[name]) == own[name]]
 
     def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
         folder, offsets = self._table.folder, None if runs is None else runs_by_topic(runs)

@@ -27,8 +27,10 @@ from penstock.upkeep.changes import DELETED, Changes, Position
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.export import check, row_differences
 from penstock.upkeep.export.check import Comparison, compare
+from penstock.upkeep.export.clickhouse import ClickhouseTarget
 from penstock.upkeep.export.exporter import open_target
 from penstock.upkeep.export.row_differences import RangeSums, comparable
+from penstock.upkeep.export.target import TargetAway
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
 from tests.upkeep.export.exported import Exported, exported
@@ -302,6 +304,65 @@ def test_step_during_the_check_is_waited_for(
 
     monkeypatch.setattr(check, "_expected_rows", step_first)
     assert compared(export).is_equal
+
+
+@pytest.mark.parametrize("kind", ["clickhouse"], indirect=True)
+def test_step_under_way_during_the_check_is_no_difference(
+    life: typed_life.Life, export: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step has removed a row of a new deletion, and not yet stored its position."""
+    expected_rows, steps = check._expected_rows, iter([1])
+
+    def fail(*_: Any) -> None:
+        raise InterruptedError
+
+    def begin_step_first(*arguments: Any) -> Iterator[pa.RecordBatch]:
+        if next(steps, None):
+            delete(life.layout, "uuid = '0-1'")
+            with monkeypatch.context() as patch:
+                patch.setattr(ClickhouseTarget, "_insert_position", fail)
+                with pytest.raises(TargetAway):
+                    export.step()
+        return expected_rows(*arguments)
+
+    monkeypatch.setattr(check, "_expected_rows", begin_step_first)
+    comparison = compared(export)
+    assert comparison.is_equal
+    assert (comparison.table.rows, comparison.deletions_behind) == (2 * EVENTS - 1, 1)
+
+
+OTHER_TYPES: dict[str, tuple[pa.DataType, Any]] = {
+    "small": (pa.int64(), 2**40),
+    "word": (pa.binary(), b"\xff"),
+    "tags": (pa.string(), "a"),
+    "user": (pa.string(), "a"),
+}
+
+
+def overwrite(export: Exported, rows: pa.Table, folders: list[str]) -> None:
+    """Replace rows and columns of a Delta table, as another program does."""
+    path = export.config.path
+    deltalake.write_deltalake(path, rows, mode="overwrite", schema_mode="overwrite", partition_by=folders)
+
+
+@pytest.mark.parametrize("kind", ["delta"], indirect=True)
+def test_column_of_delta_with_another_type_is_called_not_compared(typed_export: Exported) -> None:
+    table = deltalake.DeltaTable(typed_export.config.path)
+    rows, folders = table.to_pyarrow_table(), table.metadata().partition_columns
+    for name, (kind, value) in OTHER_TYPES.items():
+        column = pa.array([value] * rows.num_rows, kind)
+        rows = rows.set_column(rows.schema.get_field_index(name), name, column)
+    overwrite(typed_export, rows, folders)
+    comparison = compared(typed_export)
+    assert comparison.is_equal
+    assert sorted(comparison.not_compared) == sorted(OTHER_TYPES)
+    overwrite(typed_export, rows, [])
+    with pytest.raises(TargetAway, match="has folders of another source"):
+        compared(typed_export)
+    offsets = rows["offset"].cast(pa.string())
+    overwrite(typed_export, rows.set_column(rows.schema.get_field_index("offset"), "offset", offsets), folders)
+    with pytest.raises(check.NotComparable, match="the types of topic, partition, offset"):
+        compared(typed_export)
 
 
 def test_check_names_a_few_rows_of_a_few_ranges(export: Exported, monkeypatch: pytest.MonkeyPatch) -> None:
