@@ -27,7 +27,8 @@ GROUP = 500
 """Limit of events per group, which one ``send_many`` sends."""
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 """Seconds before a reconnect: doubled after each failure, up to the longest."""
-_LARGEST = 10**4000
+MAX_BITS = 2048
+"""Limit of a number, whose 617 digits Python writes at any ``sys.set_int_max_str_digits``."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -80,8 +81,7 @@ class PenstockHandler(logging.Handler):
         try:
             event = self._event(record)
         except Exception:  # noqa: BLE001 - as logging handlers do: handleError has it
-            with self._changed:
-                self.counts["failed"] += 1
+            self._count_failed(1)
             self.handleError(record)
             return
         with self._changed:
@@ -136,7 +136,7 @@ class PenstockHandler(logging.Handler):
         extra = {name: value for name, value in vars(record).items() if name not in _OWN}
         for name, value in extra.items():
             # A field of the program never replaces one of the record, such as its level.
-            data[f"extra_{name}" if name in data else name] = _plain(value)
+            data[f"extra_{name}" if name in data else str(name)] = _plain(value)
         return {
             "type": self._type,
             "uuid": str(uuid.uuid4()),
@@ -156,7 +156,7 @@ class PenstockHandler(logging.Handler):
                 if not group:
                     break
             # Encoded here: the program that logs pays only for the event's dictionary.
-            self._send([_encode(event) for event in group])
+            self._send([line for event in group if (line := self._encode(event)) is not None])
             with self._changed:
                 self._under_way = 0
                 self._changed.notify_all()
@@ -177,7 +177,19 @@ class PenstockHandler(logging.Handler):
             except OSError:
                 self._disconnect()
                 self._wait()
-        self.counts["failed"] += len(lines)
+        self._count_failed(len(lines))
+
+    def _count_failed(self, count: int) -> None:
+        with self._changed:
+            self.counts["failed"] += count
+
+    def _encode(self, event: dict[str, object]) -> bytes | None:
+        """Return an event as JSON; count it as failed if an object of the program raises an error."""
+        try:
+            return _encode(event)
+        except Exception:  # noqa: BLE001 - the thread must not end: it sends the events of all other records
+            self._count_failed(1)
+            return None
 
     def _wait(self) -> None:
         until = time.monotonic() + self._delay
@@ -213,6 +225,5 @@ def _encode(event: dict[str, object]) -> bytes:
 
 def _plain(field: object) -> object:
     is_json = isinstance(field, str | bool | None) or (isinstance(field, float) and math.isfinite(field))
-    # Python writes no longer number, also not for JSON: repr raises the error here, and not in the sending thread.
-    is_json |= isinstance(field, int) and abs(field) < _LARGEST
+    is_json |= isinstance(field, int) and field.bit_length() <= MAX_BITS
     return field if is_json else repr(field)

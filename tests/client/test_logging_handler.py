@@ -143,6 +143,38 @@ def test_record_that_cannot_be_formatted_is_counted(
     assert handler.counts == {"failed": 2, "queued": 1, "sent": 1}
 
 
+class Unwritable:
+    """An object without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_event_that_cannot_be_encoded_is_counted_and_ends_no_thread(receiver: socket.socket) -> None:
+    handler = PenstockHandler(*receiver.getsockname())
+    handler.handle(logging.makeLogRecord({"msg": "a", "lineno": Unwritable()}))
+    handler.flush()
+    handler.handle(logging.makeLogRecord({"msg": "b", ("a key", 1): 2}))
+    data = received(receiver)["data"]
+    assert (data["message"], data["('a key', 1)"]) == ("b", 2)
+    handler.close()
+    assert handler.counts == {"queued": 2, "failed": 1, "sent": 1}
+
+
+def test_long_number_is_written_at_the_lowest_limit_of_digits(receiver: socket.socket) -> None:
+    handler, digits = PenstockHandler(*receiver.getsockname()), sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        for number in (10**616, 10**1000, 1):
+            handler.handle(logging.makeLogRecord({"msg": "a", "number": number}))
+        handler.flush()
+    finally:
+        sys.set_int_max_str_digits(digits)
+    assert [received(receiver)["data"]["number"] for _ in range(2)] == [10**616, 1]
+    handler.close()
+    assert handler.counts == {"queued": 2, "failed": 1, "sent": 2}
+
+
 def test_extra_fields_replace_none_of_the_record(receiver: socket.socket, logger: logging.Logger) -> None:
     """geoadmin/lib-py-logging-utilities#45, betcode-org/flumine#667: fields of the program have names of the record."""
     logger.addHandler(PenstockHandler(*receiver.getsockname()))

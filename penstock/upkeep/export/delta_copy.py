@@ -297,8 +297,8 @@ class DeltaTarget:
             self._table.check_folders()
         # Delta compares names of columns without case.
         existing = {field.name.lower(): (field.name, field.type) for field in self._pinned_columns}
-        own = {field.name: (field.name, field.type) for field in deltalake.Schema.from_arrow(schema).fields}
-        return [name for name in schema.names if existing.get(name.lower(), own[name]) == own[name]]
+        written = {field.name: (field.name, field.type) for field in deltalake.Schema.from_arrow(schema).fields}
+        return [name for name in schema.names if existing.get(name.lower(), written[name]) == written[name]]
 
     def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
         folder, offsets = self._table.folder, None if runs is None else runs_by_topic(runs)
