@@ -40,7 +40,7 @@ def last_known_of_all(folder: Path, listener: str) -> LastKnown:
     readers = {*accounts_in(folder, listener), *moved_readers(page)}
     bounds = [_last_known(page, read_account(folder, listener, reader), reader) for reader in readers]
     page.close()
-    marks = [_reached_mark(folder, listener, reader) for reader in handlers_in(folder, listener)]
+    marks = [_least_mark(folder, listener, reader) for reader in handlers_in(folder, listener)]
     return LastKnown(max((b.position for b in bounds), default=0), max([0, *(b.total for b in bounds), *marks]))
 
 
@@ -51,13 +51,14 @@ def _last_known(page: StatePage, account: Account, reader: str) -> LastKnown:
     return LastKnown(max(move.to, account.end), max(move.mark, account.end_mark, begin + counted, 0))
 
 
-def _reached_mark(folder: Path, listener: str, reader: str) -> int:
-    """Return the total of messages where ``reader`` continues; UNKNOWN if it cannot know."""
+def _least_mark(folder: Path, listener: str, reader: str) -> int:
+    """Return a lower bound of the total by the position of ``reader``; UNKNOWN if it has none."""
     with (
-        contextlib.suppress(NotAReaderPosition),
+        # Also a file that cannot be opened: it may be that of a handler that nobody uses any more.
+        contextlib.suppress(NotAReaderPosition, OSError),
         ReaderPosition(position_file(folder, listener, reader)) as position,
     ):
-        return position.reached_mark
+        return position.least_mark
     return UNKNOWN
 
 

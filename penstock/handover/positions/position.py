@@ -170,6 +170,16 @@ class ReaderPosition:
         return max(self.mark, self.floor_mark) if self.was_advanced and self.mark != UNKNOWN else self.mark
 
     @property
+    def least_mark(self) -> int:
+        """A lower bound of the listener's total of messages; UNKNOWN if no mark is known."""
+        return max(self._least_count(_MARK), self._least_count(_FLOOR_MARK))
+
+    def _least_count(self, word: int) -> int:
+        # Of two copies that differ, one may be garbage: random bytes pass the check once in four thousand times.
+        copies = [value for copy in (_FIRST, _SECOND) if (value := decode_word(self._words[copy + word])) is not None]
+        return UNKNOWN if (least := min(copies, default=MAX_WORD)) == MAX_WORD else least
+
+    @property
     def floor_mark(self) -> int:
         """The total of messages before the floor, as the writer counts."""
         return self._load_count(_FLOOR_MARK)

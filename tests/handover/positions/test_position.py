@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.files.checked_word import encode_word
+from penstock.handover.paths import position_file
+from penstock.handover.positions.lost_position import last_known_of_all
 from penstock.handover.positions.position import UNKNOWN, NotAReaderPosition, ReaderPosition
 
 ROOT = Path(__file__).parents[3]
@@ -151,6 +153,21 @@ def test_kill_between_two_stores_leaves_the_new_number(tmp_path: Path, word: int
     with ReaderPosition(tmp_path / "reader") as position:
         position.repair()
         assert position._words[128 + word] == encode_word(3)
+
+
+@pytest.mark.parametrize("word", range(1, 8))
+@pytest.mark.parametrize("copy", [64, 128])
+def test_garbage_that_passes_its_check_raises_no_total(tmp_path: Path, copy: int, word: int) -> None:
+    path = position_file(tmp_path, "events", "gone")
+    with ReaderPosition(path, 64, 5) as position:
+        position.floor_mark = 7
+        position._words[copy + word] = encode_word(1 << 50)
+    assert last_known_of_all(tmp_path, "events").total in (5, 7)
+
+
+def test_position_that_cannot_be_opened_raises_no_total(tmp_path: Path) -> None:
+    position_file(tmp_path, "events", "gone").mkdir(parents=True)
+    assert last_known_of_all(tmp_path, "events").total == 0
 
 
 def test_damage_is_logged_with_the_file_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,9 @@ and the deletion of a group take effect in the order in which their requests arr
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -29,8 +31,11 @@ MAX_METADATA_BYTES = 4096
 """Limit: metadata of a commit; Kafka's own default (``offset.metadata.max.bytes``)."""
 ENCODED = "kafka-hex."
 """Prefix of cursors whose group has a name that no cursor may have; the name follows in hexadecimal."""
+REPORT_INTERVAL_S = 10.0
+"""Time between two lines about commits that fail."""
 NO_OFFSET: Values = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 _PLAIN = re.compile(r"[a-z0-9_\-.]+")
+_LOGGER = logging.getLogger(__name__)
 T = TypeVar("T")
 CheckMember = Callable[[str, str, int, str | None], None]
 
@@ -62,6 +67,7 @@ class GroupOffsets:
         self._api = api
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """The lock of each group whose offsets are being written; the lock is fair."""
+        self._failures, self._next_report_s = 0, 0.0
         self.check_member: CheckMember = lambda *_: None
         """Raises Refused if this member may not commit. Set by ``Groups``."""
 
@@ -114,10 +120,23 @@ class GroupOffsets:
                 code = ErrorCode.group_authorization_failed
             except (NoSuchTopic, BadRequest, Damaged) as error:
                 code = _code_of(error)
-            except PenstockError:
+            except PenstockError as error:
                 # A full or failing disk: clients repeat the commit, where every other code ends the program of many.
                 code = ErrorCode.coordinator_load_in_progress
+                if not isinstance(error, Stopping | LogClosed):
+                    self._report_failure(name, cursor, error)
         return {"partition_index": part.partition_index, "error_code": code}
+
+    def _report_failure(self, topic: str, cursor: str, error: PenstockError) -> None:
+        """Log a failed commit. Clients repeat it without a word, so nothing else shows the fault."""
+        # Limit: one line in a while, however many members repeat. Threads that race may write a second one.
+        self._failures += 1
+        now = time.monotonic()
+        if now >= self._next_report_s:
+            self._next_report_s = now + REPORT_INTERVAL_S
+            text = "kafka: group %r cannot commit in topic %s: %s; clients repeat it (%d times since the last report)"
+            _LOGGER.error(text, group_of(cursor), topic, error, self._failures)
+            self._failures = 0
 
     async def fetch(self, call: Call) -> Values:
         """Return committed offsets of groups, for the requested topics or for all."""

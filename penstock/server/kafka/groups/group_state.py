@@ -63,6 +63,7 @@ class Member:
 
     id: str
     request: JoinRequest
+    request_bytes: int = 0
     assignment: bytes = b""
     joining: Waiter | None = None
     syncing: Waiter | None = None
@@ -99,7 +100,7 @@ class Group:
         """Return the answer, which exists once all members have joined. Raises Refused."""
         member = self._member_for(request)
         is_repeated = member.request.protocols == request.protocols and member.request is not request
-        member.request = request
+        member.request, member.request_bytes = request, request.memory_bytes
         waiting: Waiter = self._loop.create_future()
         # A member that repeats its request, as after a lost answer, gets it again without a rebalance. A leader that
         # joins a stable group asks for one.
@@ -291,9 +292,7 @@ class Group:
 
     def measure(self) -> None:
         """Count the memory of all members again."""
-        self.memory_bytes = sum(
-            member.request.memory_bytes + len(member.assignment) for member in self.members.values()
-        )
+        self.memory_bytes = sum(member.request_bytes + len(member.assignment) for member in self.members.values())
 
     def close(self) -> None:
         """Remove all members, and refuse the requests that wait."""

@@ -6,7 +6,6 @@ Members are kept in memory: after a restart they join again. Committed offsets a
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -21,7 +20,7 @@ MIN_SESSION_S, MAX_SESSION_S = 1.0, 1800.0
 MAX_GROUPS = 1000
 """Limit: groups with members. Over it the group that was silent longest is evicted; its members join again."""
 MAX_BYTES = 512 << 20
-"""Limit: memory of the members of all groups, two full ones. Over it silent groups are evicted, too."""
+"""Limit: memory of the members of all groups, two full ones. Over it the largest other groups are evicted."""
 MEMBER_ID_VERSION = 4
 """JoinGroup version from which a new member first gets an id, then joins with it (KIP-394): a lost answer leaves no
 member behind.
@@ -77,7 +76,8 @@ class Groups:
         """Return the group; create it if it is missing."""
         if name not in self._groups:
             if len(self._groups) >= MAX_GROUPS:
-                self._evict(f"more than {MAX_GROUPS} groups have members", self._groups.values())
+                silent = min(self._groups.values(), key=lambda group: group.last_heard)
+                self._evict(silent, f"more than {MAX_GROUPS} groups have members")
             self._groups[name] = Group(name, self._remove)
         return self._groups[name]
 
@@ -85,14 +85,14 @@ class Groups:
         """Evict other groups while the members of all take too much memory."""
         grown.measure()
         while sum(group.memory_bytes for group in self._groups.values()) > MAX_BYTES and len(self._groups) > 1:
-            others = [group for group in self._groups.values() if group is not grown]
-            self._evict(f"the members of all groups take more than {MAX_BYTES >> 20} MiB", others)
+            others = (group for group in self._groups.values() if group is not grown)
+            # A group of hundreds of members is never silent: by silence, all small groups would go before it.
+            largest = max(others, key=lambda group: group.memory_bytes)
+            self._evict(largest, f"the members of all groups take more than {MAX_BYTES >> 20} MiB")
 
-    def _evict(self, reason: str, candidates: Iterable[Group]) -> None:
-        """Remove the group that was silent longest."""
-        silent = min(candidates, key=lambda group: group.last_heard)
-        _LOGGER.warning("kafka: group %r is evicted: %s", silent.name, reason)
-        self._remove(silent)
+    def _evict(self, group: Group, reason: str) -> None:
+        _LOGGER.warning("kafka: group %r is evicted: %s", group.name, reason)
+        self._remove(group)
 
     # A group without members needs no state: its cursors are all that is known of it.
     def _forget_if_empty(self, name: str) -> None:

@@ -105,3 +105,21 @@ def test_commit_that_is_stuck_in_the_disk_undoes_no_later_one(tmp_path: Path, cl
         assert [*topic.cursors.offsets().values()] == [9]
     finally:
         running.stop()
+
+
+def test_commit_that_cannot_be_written_is_logged_once_in_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(tmp_path / "topics")
+    try:
+        topic = running.log.topic("t", create=True)
+        topic.cursors.commit("other", 1)
+        # A folder in the place of its draft: the commit's file cannot be written, as on a failing disk.
+        (topic.path / "cursors" / "g.cursor.tmp").mkdir()
+        offsets = GroupOffsets(running.api)
+        for offset in range(5):
+            assert start_commit(running, offsets, offset).result(30) is ErrorCode.coordinator_load_in_progress
+        (line,) = [message for message in caplog.messages if "cannot commit" in message]
+        assert line.startswith("kafka: group 'g' cannot commit in topic t: ")
+    finally:
+        running.stop()
