@@ -236,6 +236,16 @@ def test_refused_join_evicts_no_group(endpoint: Running, monkeypatch: pytest.Mon
         assert [group.group_id for group in answer_of(sock, Api.LIST_GROUPS, 0).groups] == ["first"]
 
 
+def test_members_that_are_gone_take_no_memory(endpoint: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "MAX_BYTES", 35_000)
+    with connected(endpoint) as sock:
+        for _ in range(2):  # the second one begins a rebalance, in which the first one does not join again
+            assert joined(sock, "old", 60_000, bytes(15_000)).error_code is ErrorCode.none
+        assert joined(sock, "new", 60_000, bytes(15_000)).error_code is ErrorCode.none
+        sock.sendall(framed(request(Api.LIST_GROUPS, 0)))
+        assert {group.group_id for group in answer_of(sock, Api.LIST_GROUPS, 0).groups} == {"old", "new"}
+
+
 @pytest.mark.parametrize(
     ("name", "create", "code"),
     [

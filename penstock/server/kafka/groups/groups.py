@@ -84,11 +84,19 @@ class Groups:
     def _make_room(self, grown: Group) -> None:
         """Evict other groups while the members of all take too much memory."""
         grown.measure()
-        while sum(group.memory_bytes for group in self._groups.values()) > MAX_BYTES and len(self._groups) > 1:
+        if self._memory_bytes > MAX_BYTES:
+            # Members of other groups may have left or expired since.
+            for group in self._groups.values():
+                group.measure()
+        while self._memory_bytes > MAX_BYTES and len(self._groups) > 1:
             others = (group for group in self._groups.values() if group is not grown)
             # A group of hundreds of members is never silent: by silence, all small groups would go before it.
             largest = max(others, key=lambda group: group.memory_bytes)
             self._evict(largest, f"the members of all groups take more than {MAX_BYTES >> 20} MiB")
+
+    @property
+    def _memory_bytes(self) -> int:
+        return sum(group.memory_bytes for group in self._groups.values())
 
     def _evict(self, group: Group, reason: str) -> None:
         _LOGGER.warning("kafka: group %r is evicted: %s", group.name, reason)
