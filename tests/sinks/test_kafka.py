@@ -83,12 +83,27 @@ def test_invalid_producer_setting_is_refused(producer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("acks", 0), ("acks", "0"), ("acks", 0.0), ("request.required.acks", "00")]
+    ("name", "value"),
+    [
+        ("acks", 0),
+        ("acks", "0"),
+        ("acks", 0.0),
+        ("acks", 0.4),
+        ("acks", " -0x0"),
+        ("acks", "08"),
+        ("acks", "0b"),
+        ("request.required.acks", "00"),
+    ],
 )
 def test_producer_without_acknowledgements_is_refused(name: str, value: Any) -> None:
     """fluent/fluent-bit#11527, vectordotdev/vector#1842, elastic/beats#14973: a lost message counts as sent."""
     with pytest.raises(ValueError, match=f"{name} = 0: .* would count as delivered; use 1 or all"):
         handler({"bootstrap.servers": "127.0.0.1:1", name: value})
+
+
+@pytest.mark.parametrize("value", [1, "all", "-1", "01", "0x1", "0x0f", "001"])
+def test_producer_with_acknowledgements_is_accepted(value: Any) -> None:
+    handler({"bootstrap.servers": "127.0.0.1:1", "acks": value})
 
 
 @pytest.fixture

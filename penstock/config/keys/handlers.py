@@ -23,7 +23,8 @@ ENTRY_POINTS = "penstock.handlers"
 HANDLER_NAME = r"^[a-z0-9_\-]+$"
 KAFKA_TOPIC = re.compile(r"[a-zA-Z0-9._\-]{1,249}")
 _ACKNOWLEDGEMENTS = re.compile(r"(topic\.)?(request\.required\.)?acks")
-_ZERO = re.compile(r"\s*[+-]?(0[xX])?0+(\.0*)?\s*")
+_ZERO = re.compile(r"\s*[+-]?(0[xX]0+(?![0-9a-fA-F])|0+(?![0-7]|[xX][0-9a-fA-F]))")
+"""A text that librdkafka reads as 0, in decimal, octal or hexadecimal digits; it ignores what follows them."""
 KEY_LENGTHS = (16, 24, 32)
 """Bytes of an AES key."""
 PADDINGS: Mapping[str, tuple[str, ...]] = {
@@ -156,7 +157,7 @@ def _check_key(name: str, key: bytes) -> bytes:
 def check_acknowledged(producer: Mapping[str, Any]) -> None:
     """Refuse properties of a Kafka producer with which lost messages count as delivered. Raises ValueError."""
     for name, value in producer.items():
-        if _ACKNOWLEDGEMENTS.fullmatch(name) and _ZERO.fullmatch(str(value)):
+        if _ACKNOWLEDGEMENTS.fullmatch(name) and _ZERO.match(str(value)):
             raise ValueError(
                 f"{name} = 0: the broker reports nothing, so messages that it refuses or loses would count as "
                 "delivered; use 1 or all"
