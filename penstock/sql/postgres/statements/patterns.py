@@ -191,7 +191,10 @@ def regular_expressions(tokens: Sequence[Token], closing: Mapping[int, int]) -> 
         elif literal.kind == "text" and literal.text[0] in "'eE":
             # The quotes of the next line are those of the first one.
             prefix, quote, content = literal.text.partition("'")
-            yield behind, f"{prefix}{quote}{_ANY_CHARACTER}{unicode_escapes(content) if prefix else content}"
+            yield (
+                behind,
+                f"{prefix}{quote}{_ANY_CHARACTER}{unicode_escapes(content) if prefix else _with_letters(content)}",
+            )
 
 
 def _with_letters(expression: str) -> str:

@@ -65,6 +65,7 @@ def test_many_patterns_take_time_that_grows_with_their_number(piece: str) -> Non
         ("x !~* 'a.b'", "x !~* '(?s)a.b'"),
         (r"x ~ E'a.\n\\d'", "x ~ '(?s)a.\n\\d'"),
         ("x ~ E'a.' 'b'", "x ~ E'(?s)a.' 'b'"),
+        (r"x ~ '\w.' 'b'", r"x ~ '(?s)[[:word:]\pL].' 'b'"),
         ("regexp_replace(f(x, 1), 'a.b', y)", "regexp_replace(f(x, 1), '(?s)a.b', y)"),
         (r"x ~ '\w\\w[\w.]\W'", r"x ~ '(?s)[[:word:]\pL]\\w[[:word:]\pL.][^[:word:]\pL]'"),
         ("x ~~ 'a.b'", "x ~~ 'a.b'"),
