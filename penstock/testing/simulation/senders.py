@@ -173,7 +173,7 @@ class ApiSender:
         self._world.record(self.name, f"refused: {error}")
         if isinstance(error, OutOfOrder | AlreadyExists) and not self._world.promises.damages:
             raise Broken(f"{self.name}: number {self._sequence} is refused: {error}")
-        if isinstance(error, OutOfOrder) and self._world.promises.lost:
+        if isinstance(error, OutOfOrder) and self._topic in self._world.promises.shortened:
             # The number before is lost with its rows, so no retry is ever accepted: the client begins again.
             self._producer, self._sequence, sent.once = f"{self._producer}, again", 0, False
         if not sent.uncertain and not sent.acknowledged and self._dice.random() < ABANDON_SHARE:
@@ -212,7 +212,9 @@ class TransactionSender:
         except (LogError, ApiError) as error:
             self._world.record(self.name, f"refused: {error}")
             self._transaction = ""
-            if isinstance(error, OutOfOrder | OutOfSequence) and self._world.promises.lost:
+            if isinstance(error, OutOfOrder | OutOfSequence) and self._world.promises.shortened.intersection(
+                self._topics
+            ):
                 self._producer, self._sequence = f"{self._producer}, again", 0
                 for part in self._parts:
                     part.once = False

@@ -53,9 +53,9 @@ def count_refused_messages_as_delivered(patch: pytest.MonkeyPatch) -> None:
 
 
 BUGS: dict[Bug, int] = {
-    ignore_accounts_after_a_power_failure: 700000010,
+    ignore_accounts_after_a_power_failure: 700000023,
     leave_messages_without_fate: 700000084,
-    forget_dropped_frames_of_forwarders: 1,
+    forget_dropped_frames_of_forwarders: 5,
     count_refused_messages_as_delivered: 0,
 }
 """A seed that notices each bug."""

@@ -22,6 +22,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 50042, "faults": [*range(11)]},
     {"seed": 50162},
     {"seed": 268},
+    {"seed": 900002351},
     {"seed": 100009, "faults": [*range(24)]},
     {"seed": 100579, "steps": 262, "messages": 25, "faults": [0, 1, 2]},
     {"seed": 100396, "steps": 70, "messages": 1, "faults": [0, 4, 7]},
