@@ -177,13 +177,13 @@ BUGS: dict[Bug, int] = {
     move_position_first: 4,
     forget_frame_positions: 6,
     skip_groups_of_dropping_listener: 9,
-    forget_dropped_frames: 2,
+    forget_dropped_frames: 9,
     drop_first_batch_of_stream_page: 1,
     expire_early: 2,
-    leave_rows_of_killed_writer_unsynced: 134,
+    leave_rows_of_killed_writer_unsynced: 161,
     pass_saved_frames: 40,
     forget_floors_after_power_cut: 9000037,
     drop_frames_of_uncertain_position: 244,
-    show_batches_behind_synced_length: 802,
+    show_batches_behind_synced_length: 797,
 }
 """A seed that notices each bug."""
