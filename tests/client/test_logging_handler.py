@@ -186,8 +186,12 @@ def test_extra_fields_replace_none_of_the_record(receiver: socket.socket, logger
 
 def test_text_that_is_not_unicode_is_valid_json(receiver: socket.socket, logger: logging.Logger) -> None:
     """fox-it/flow.record#143, log2timeline/plaso#3717: names of files have half a surrogate pair for a byte."""
-    logger.addHandler(PenstockHandler(*receiver.getsockname()))
-    logger.warning("opened %s", os.fsdecode(b"caf\xe9 \xc3\xa9"), extra={"half \ud83d": "\ud83d", "whole": "😀"})
+    extra = {"half \ud83d": "\ud83d", "whole": "😀"}
+    text = "opened " + os.fsdecode(b"caf\xe9 \xc3\xa9")
+    handler = PenstockHandler(*receiver.getsockname())
+    # Not through the logger: pytest-xdist ends at a captured record that is not Unicode.
+    handler.handle(logger.makeRecord(logger.name, logging.WARNING, __file__, 1, text, (), None, extra=extra))
+    handler.close()
     data = received(receiver)["data"]
     assert (data["message"], data["whole"]) == (r"opened caf\udce9 é", "😀")
     assert data[r"half \ud83d"] == r"\ud83d"
