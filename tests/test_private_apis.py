@@ -59,6 +59,10 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "SelectorEventLoop._accept_connection": (_SOCKET, "accepts up to `backlog` connections per event"),
         "SelectorEventLoop._start_serving": (_SOCKET, "runs again a second after a failed accept"),
     },
+    (PYTHON, "asyncio", "testing/simulation/groups/event_loop.py"): {
+        "_set_running_loop": (None, "names the loop of the thread while it runs callbacks"),
+        "BaseEventLoop._run_once": ("self", "runs the callbacks that are due"),
+    },
     ("grpcio", "grpc._cython.cygrpc", "process/servers/call_queue.py"): {
         "Server.request_call": (None, "takes one call"),
         "Server.cancel_all_calls": (None, "ends open calls"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -55,18 +54,11 @@ BUGS: dict[Bug, int] = {
     let_commits_overtake_each_other: 4,
 }
 """A seed that notices each bug."""
-CASES: list[dict[str, Any]] = []
-"""Shrunk runs of faults that the simulation has found, as it prints them."""
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_run_with_groups_keeps_every_promise(seed: int) -> None:
     check_promises(simulate_groups, seed=seed)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_run_with_groups_that_failed_once_keeps_every_promise(case: dict[str, Any]) -> None:
-    check_promises(simulate_groups, **case)
 
 
 def test_seed_gives_the_same_trace_in_every_process() -> None:
