@@ -341,14 +341,13 @@ def killed_after(lines: int, on_kill: Callable[[], None], rooms: Sequence[str] =
         name = frame.f_code.co_filename
         return trace_line if name.startswith(killable) and name != _ATOMIC else None
 
-    previous, collects = sys.gettrace(), gc.isenabled()
+    collects = gc.isenabled()
     # A collection could run a finalizer within the block, which would count as lines of the process.
     gc.disable()
-    sys.settrace(trace_call)
     try:
-        yield
+        with _traced(trace_call):
+            yield
     finally:
-        sys.settrace(previous)
         if collects:
             gc.enable()
 
@@ -369,19 +368,22 @@ def interrupted_after(calls: int, interrupt: Callable[[], None], rooms: Sequence
                 sys.settrace(None)
                 interrupt()
 
-    previous = sys.gettrace()
-    sys.settrace(trace_call)
-    try:
+    with _traced(trace_call):
         yield
-    finally:
-        sys.settrace(previous)
 
 
 @contextlib.contextmanager
 def another_process() -> Iterator[None]:
     """Run the block as a step of a process that is not the one that ``killed_after`` kills."""
+    with _traced(None):
+        yield
+
+
+@contextlib.contextmanager
+def _traced(trace: Callable[[FrameType, str, Any], Any] | None) -> Iterator[None]:
+    """Trace the block with a function, or not at all, and then continue as before."""
     previous = sys.gettrace()
-    sys.settrace(None)
+    sys.settrace(trace)
     try:
         yield
     finally:
