@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +26,22 @@ from penstock.log import Log
 from penstock.records import body
 from penstock.testing.pipe import free_ports
 from tests.object_store import wait_for_port
+
+
+@contextmanager
+def running_daemon(settings: Settings, port: int) -> Iterator[subprocess.Popen[str]]:
+    """Run the daemon of ``settings``, which listens on ``port``; it is killed at the end of the block."""
+    command = [sys.executable, "-m", "penstock.server.daemon", str(os.getpid())]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"settings": settings.model_dump(mode="json"), "wakes": {}}))
+            process.stdin.close()
+            process.stdin = None
+            wait_for_port(port)
+            yield process
+        finally:
+            process.kill()
 
 
 def newer(topics: Path) -> str:
@@ -71,21 +89,13 @@ def test_daemon_without_an_id_refuses_relayed_entries_only(tmp_path: Path) -> No
     (port,) = free_ports(1)
     settings = Settings(data_dir=tmp_path, log=LogConfig(http="127.0.0.1:0", grpc=f"127.0.0.1:{port}"))
     settings.buffers.mkdir()
-    command = [sys.executable, "-m", "penstock.server.daemon", str(os.getpid())]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps({"settings": settings.model_dump(mode="json"), "wakes": {}}))
-            process.stdin.close()
-            process.stdin = None
-            wait_for_port(port)
-            with Client(f"127.0.0.1:{port}", retry_for=0) as log:
-                rows, origin = body([b"a"]), Origin("web1/udp", 120, 121_000_000, 122_000_000, "plog")
-                with pytest.raises(Unavailable, match=r"The server could not read or write relays/disk\.json"):
-                    log.append_batch("t", rows, ("p", 1), replace(origin, hops=("a/t",)))
-                assert log.append_batch("t", rows, ("q", 1), origin) == [0]
-        finally:
-            process.terminate()
+    with running_daemon(settings, port) as process:
+        with Client(f"127.0.0.1:{port}", retry_for=0) as log:
+            rows, origin = body([b"a"]), Origin("web1/udp", 120, 121_000_000, 122_000_000, "plog")
+            with pytest.raises(Unavailable, match=r"The server could not read or write relays/disk\.json"):
+                log.append_batch("t", rows, ("p", 1), replace(origin, hops=("a/t",)))
+            assert log.append_batch("t", rows, ("q", 1), origin) == [0]
+        process.terminate()
         _, errors = process.communicate(timeout=60)
     assert "relayed entries are refused: the id of this data directory is missing: " in errors
 
@@ -95,23 +105,14 @@ def test_daemon_ends_while_a_flight_stream_stalls(tmp_path: Path) -> None:
     addresses = {name: f"127.0.0.1:{port}" for name, port in (("grpc", grpc_port), ("flight", flight_port))}
     settings = Settings(data_dir=tmp_path, log=LogConfig(http="127.0.0.1:0", **addresses))
     settings.buffers.mkdir()
-    command = [sys.executable, "-m", "penstock.server.daemon", str(os.getpid())]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdin is not None
-            process.stdin.write(json.dumps({"settings": settings.model_dump(mode="json"), "wakes": {}}))
-            process.stdin.close()
-            process.stdin = None
-            wait_for_port(flight_port)
-            with Client(addresses["grpc"], retry_for=0) as log:
-                for _ in range(16):
-                    log.append("t", [b"x" * (1 << 20)])
-            with flight.connect(f"grpc://{addresses['flight']}") as client:
-                ticket = flight.Ticket(json.dumps({"topic": "t"}).encode())
-                stalled = client.do_get(ticket)
-                assert stalled.read_chunk()
-                process.terminate()
-                _, errors = process.communicate(timeout=60)
-        finally:
-            process.kill()
+    with running_daemon(settings, flight_port) as process:
+        with Client(addresses["grpc"], retry_for=0) as log:
+            for _ in range(16):
+                log.append("t", [b"x" * (1 << 20)])
+        with flight.connect(f"grpc://{addresses['flight']}") as client:
+            ticket = flight.Ticket(json.dumps({"topic": "t"}).encode())
+            stalled = client.do_get(ticket)
+            assert stalled.read_chunk()
+            process.terminate()
+            _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
