@@ -16,7 +16,7 @@ from penstock.server.kafka.connection.frames import Frames, TlsFrames
 from penstock.server.kafka.entries.fetch import Fetching
 from penstock.server.kafka.entries.produce import Producing
 from penstock.server.kafka.groups.group_offsets import GroupOffsets
-from penstock.server.kafka.groups.groups import Groups
+from penstock.server.kafka.groups.groups import Groups, group_handlers
 from penstock.server.kafka.limits import KafkaLimits
 from penstock.server.kafka.metadata.cluster import Cluster, CreationQuota
 from penstock.server.kafka.metadata.topics import Topics
@@ -155,13 +155,5 @@ def _handlers(
         Api.CREATE_TOPICS: topics.create,
         Api.DELETE_TOPICS: topics.delete,
         Api.DESCRIBE_CONFIGS: topics.describe_configs,
-        Api.JOIN_GROUP: groups.join,
-        Api.SYNC_GROUP: groups.sync,
-        Api.HEARTBEAT: groups.heartbeat,
-        Api.LEAVE_GROUP: groups.leave,
-        Api.LIST_GROUPS: groups.list,
-        Api.DESCRIBE_GROUPS: groups.describe,
-        Api.DELETE_GROUPS: groups.delete,
-        Api.OFFSET_COMMIT: offsets.commit,
-        Api.OFFSET_FETCH: offsets.fetch,
+        **group_handlers(groups, offsets),
     }

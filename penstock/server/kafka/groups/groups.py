@@ -11,10 +11,10 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from penstock.server.auth.rights import Principal
-from penstock.server.kafka.calls import Call, DeferredAnswer
+from penstock.server.kafka.calls import Call, DeferredAnswer, Handler
 from penstock.server.kafka.groups.group_offsets import GroupOffsets
 from penstock.server.kafka.groups.group_state import MAX_MEMBER_BYTES, Group, JoinRequest, Refused, State, new_member
-from penstock.server.kafka.schema.messages import Values
+from penstock.server.kafka.schema.messages import Api, Values
 
 MIN_SESSION_S, MAX_SESSION_S = 1.0, 1800.0
 MAX_GROUPS = 1000
@@ -242,3 +242,18 @@ def _check_right(caller: Principal) -> None:
     """Raise Refused unless the caller may move cursors."""
     if not (caller.cursor or caller.admin or caller.inside):
         raise Refused(ErrorCode.group_authorization_failed)
+
+
+def group_handlers(groups: Groups, offsets: GroupOffsets) -> dict[Api, Handler]:
+    """Return the handlers of all requests about groups."""
+    return {
+        Api.JOIN_GROUP: groups.join,
+        Api.SYNC_GROUP: groups.sync,
+        Api.HEARTBEAT: groups.heartbeat,
+        Api.LEAVE_GROUP: groups.leave,
+        Api.LIST_GROUPS: groups.list,
+        Api.DESCRIBE_GROUPS: groups.describe,
+        Api.DELETE_GROUPS: groups.delete,
+        Api.OFFSET_COMMIT: offsets.commit,
+        Api.OFFSET_FETCH: offsets.fetch,
+    }

@@ -19,7 +19,7 @@ from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.kafka.calls import Call, DeferredAnswer
 from penstock.server.kafka.entries.fetch import Fetching
 from penstock.server.kafka.groups.group_offsets import GroupOffsets
-from penstock.server.kafka.groups.groups import Groups
+from penstock.server.kafka.groups.groups import Groups, group_handlers
 from penstock.server.kafka.metadata.cluster import CreationQuota
 from penstock.server.kafka.metadata.topics import Topics
 from penstock.server.kafka.schema.messages import Api, Request, encode_answer, entity, parse
@@ -67,15 +67,7 @@ class KafkaServer:
             Api.FETCH: fetching.fetch,
             Api.CREATE_TOPICS: topics.create,
             Api.DELETE_TOPICS: topics.delete,
-            Api.JOIN_GROUP: groups.join,
-            Api.SYNC_GROUP: groups.sync,
-            Api.HEARTBEAT: groups.heartbeat,
-            Api.LEAVE_GROUP: groups.leave,
-            Api.LIST_GROUPS: groups.list,
-            Api.DESCRIBE_GROUPS: groups.describe,
-            Api.DELETE_GROUPS: groups.delete,
-            Api.OFFSET_COMMIT: offsets.commit,
-            Api.OFFSET_FETCH: offsets.fetch,
+            **group_handlers(groups, offsets),
         }
 
     def receive(self, frame: bytes, answer: Callable[[Any], None]) -> None:
