@@ -99,14 +99,23 @@ class Cursors:
         return str((self._load(name) or {}).get("note", ""))
 
     def remove(self, name: str) -> None:
-        """Remove a cursor if it exists."""
-        with self._lock:
-            # Order: the copy first. Crash: in between the cursor still exists; a copy alone would restore it.
-            for suffix in (_COPY_SUFFIX, _SUFFIX):
-                with contextlib.suppress(FileNotFoundError):
-                    self._fs.remove(self._folder / (name + suffix))
-            if self._folder.exists():
-                self._fs.sync_directory(self._folder)
+        """Remove a cursor if it exists; durable on return.
+
+        Raises WriteFailed: the cursor may exist or not.
+        """
+        try:
+            with self._lock:
+                self._remove(name)
+        except OSError as error:
+            raise write_error(error) from error
+
+    def _remove(self, name: str) -> None:
+        # Order: the copy first. Crash: in between the cursor still exists; a copy alone would restore it.
+        for suffix in (_COPY_SUFFIX, _SUFFIX):
+            with contextlib.suppress(FileNotFoundError):
+                self._fs.remove(self._folder / (name + suffix))
+        if self._folder.exists():
+            self._fs.sync_directory(self._folder)
 
     def offsets(self) -> dict[str, int]:
         """Return all cursors by name; one whose file and copy are damaged is set to 0. Raises UnknownFormat."""

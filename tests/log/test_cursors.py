@@ -11,7 +11,7 @@ from hypothesis import given
 from penstock.log import Gap, Lag, LogFull, TopicSettings, UnknownFormat, WriteFailed
 from penstock.log.cursors import LAST_OFFSET, Cursors
 from penstock.log.store.batch_format import PREAMBLE
-from penstock.testing import Crashed, CrashingFileSystem, FakeClock
+from penstock.testing import CrashingFileSystem, FakeClock
 from tests.fuzzed import documents
 from tests.log.log_helpers import UNSYNCED, fill, opened
 
@@ -117,11 +117,24 @@ def test_interrupted_removal_leaves_the_synced_file_and_not_its_copy(tmp_path):
             topic.cursors.commit("a", 1)
             topic.cursors.commit("a", 2)
             fs.stop_after = 1
-            with pytest.raises(Crashed):
+            with pytest.raises(WriteFailed):
                 topic.cursors.remove("a")
             fs.crash()
         with opened(tmp_path, fs=fs) as topic:
             assert topic.cursors.offsets() == {"a": 2}
+
+
+@pytest.mark.parametrize("operation", ["remove", "sync_directory"])
+def test_removal_that_the_disk_refuses_is_an_error_of_the_log(tmp_path, operation):
+    fs = CrashingFileSystem(tmp_path)
+    with opened(tmp_path, fs=fs) as topic:
+        topic.cursors.commit("a", 1)
+        fs.failures = {operation: errno.EIO}
+        with pytest.raises(WriteFailed):
+            topic.cursors.remove("a")
+        fs.failures = {}
+        topic.cursors.remove("a")
+        assert topic.cursors.offsets() == {}
 
 
 def test_folder_of_cursors_is_synced_again_after_its_sync_failed(tmp_path, monkeypatch):

@@ -137,7 +137,7 @@ class AdminApi:
             raise BadRequest(str(error)) from None
 
     def remove_cursor(self, topic: str, name: str, caller: Principal) -> None:
-        """Remove a cursor if it exists. Raises NoSuchTopic, NotAllowed."""
+        """Remove a cursor if it exists. Raises NoSuchTopic, NotAllowed, Exhausted."""
         cursors = self._movable(topic, name, caller)
         _translate_errors(lambda: cursors.remove(name), topic)
 

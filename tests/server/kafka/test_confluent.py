@@ -237,6 +237,23 @@ def test_admin_client_creates_and_describes_topics_and_groups(endpoint: Running)
     assert "made" not in endpoint.log.names()
 
 
+def test_group_that_the_disk_does_not_remove_is_answered_and_the_connection_goes_on(endpoint: Running) -> None:
+    topic = endpoint.log.topic("t", create=True)
+    topic.cursors.commit("g", 1)
+    # A folder in the place of its copy: the cursor's files cannot be removed, as on a failing disk.
+    obstacle = topic.path / "cursors" / "g.cursor.copy"
+    obstacle.unlink()
+    obstacle.mkdir()
+    client = admin(endpoint)
+    with pytest.raises(KafkaException) as refused:
+        client.delete_consumer_groups(["g"])["g"].result(DEADLINE)
+    assert refused.value.args[0].code() == KafkaError.KAFKA_STORAGE_ERROR
+    assert topic.cursors.offsets() == {"g": 1}
+    obstacle.rmdir()
+    client.delete_consumer_groups(["g"])["g"].result(DEADLINE)
+    assert topic.cursors.offsets() == {}
+
+
 def test_offsets_are_looked_up_by_time_and_missing_ones_are_out_of_range(endpoint: Running) -> None:
     produce(endpoint, "t", b"a")
     time.sleep(0.01)

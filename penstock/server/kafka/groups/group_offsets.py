@@ -207,8 +207,10 @@ class GroupOffsets:
             return refused.code
         except NotAllowed:
             return ErrorCode.group_authorization_failed
-        except PenstockError as error:
+        except (NoSuchTopic, BadRequest, Damaged, Stopping, LogClosed) as error:
             return _code_of(error)
+        except PenstockError:
+            return ErrorCode.kafka_storage_error  # a full or failing disk
         return code
 
 
