@@ -15,7 +15,7 @@ MEANINGS = {
     NAMED: "log and timeline name version, engine, operation and the number of rows",
     DELETED_AGAIN: "as named; rows that Penstock had deleted are deleted again",
     REFUSED: "nothing lands until the line's statement is run; messages stay in the log",
-    REFUSED_BY_DELTA: "Spark's error; nothing changes",
+    REFUSED_BY_DELTA: "an error in that program; nothing changes",
 }
 
 

@@ -179,6 +179,7 @@ def _write(
 def describe(layout: Layout, commit: ForeignCommit, deleted: int) -> str:
     """Describe the change of another program, for people."""
     changed = "changed rows, it does not say how many" if commit.updated is None else f"changed {commit.updated:,} rows"
+    changed = "changed none, as it only added files" if not commit.removed else changed
     changed = changed if commit.names else "says that it changed none"
     return (
         f"{layout.landed}: version {commit.version} is {commit.operation} of {commit.engine}: "

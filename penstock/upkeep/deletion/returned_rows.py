@@ -127,7 +127,9 @@ def examine_typed_tables(
                         _LOGGER.error("deleted rows may be back in a file that cannot be read: %s", error)
                     continue
             complaints += [
-                _name_commit(table, commit, back) for commit in commits if back.rows or commit.operation in RESTORES
+                _name_commit(table, commit, back)
+                for commit in commits
+                if back.rows or commit.operation in RESTORES or not commit.removed
             ]
     return versions, complaints
 
@@ -153,6 +155,8 @@ def _name_commit(table: TypedDelta, commit: ForeignCommit, back: ReturnedRows) -
     head = f"{table.folder}: version {commit.version} is {commit.operation} of {commit.engine}"
     refill = f"`penstock tables refill {str(table.folder.name).removeprefix('events_')}`"
     missing = f": rows that it took away are back after {refill}" if commit.operation in RESTORES else ""
+    if not commit.removed:
+        missing += f": it inserted rows, which stay until {refill}"
     returned = f"; {back.rows:,} deleted rows were there again, and are deleted again: {back}" if back.rows else ""
     return Complaint(commit.version, commit.at, f"{head}{missing}{returned}", str(table.folder.name))
 
