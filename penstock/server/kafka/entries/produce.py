@@ -5,8 +5,12 @@ Idempotence: a producer's epoch and sequence become the log's producer number, s
 
 from __future__ import annotations
 
+import contextlib
 import secrets
+import threading
 import time
+from collections import OrderedDict
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +21,7 @@ from kio.schema.errors import ErrorCode
 from penstock.errors import PenstockError
 from penstock.kafka.errors import BadRecords
 from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
+from penstock.log.commit.deduplication import MAX_FAILED_FIRSTS
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.api.entries import EntriesApi
 from penstock.server.event_loop import LoopCalls
@@ -25,7 +30,7 @@ from penstock.server.kafka.entries.unanswered_refusals import UnansweredRefusals
 from penstock.server.kafka.errors import NO_TRANSACTIONS, TakesLong, UnansweredRefusal
 from penstock.server.kafka.limits import MAX_REQUEST_BYTES
 from penstock.server.kafka.records.creation_times import MAX_AHEAD_MS, NO_TIME
-from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode
+from penstock.server.kafka.records.decode import NO_PRODUCER, ProducedBatch, are_quick, decode, read_producer
 from penstock.server.kafka.schema.messages import Parts, Request, Values, by_topic, encode_answer, partitions_of
 from penstock.server.kafka.schema.stored_answers import stored_answer
 
@@ -59,6 +64,48 @@ class StoredBatch(NamedTuple):
     append_time_ms: int
 
 
+class RefusedFirsts:
+    """The first batches of producers that were refused, which clients send again: later ones must wait. Thread-safe.
+
+    Any first number of a producer is accepted. If a later batch in flight became the first, the retry of the refused
+    one would be older than what is remembered, which librdkafka reports as delivered. The log remembers the batches
+    that failed while they were written; here are also those that it never got.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    def add(self, topic: str, producer: ProducerSequence) -> None:
+        """Remember a refused batch."""
+        with self._lock:
+            key = (topic, producer.id)
+            self._numbers[key] = min(producer.sequence, self._numbers.get(key, producer.sequence))
+            while len(self._numbers) > MAX_FAILED_FIRSTS:
+                self._numbers.popitem(last=False)
+
+    def check(self, topic: Topic, producer: ProducerSequence) -> None:
+        """Raise OutOfSequence for a batch behind a refused one; the retry of the refused one is admitted."""
+        key = (topic.name, producer.id)
+        with self._lock:
+            if (refused := self._numbers.get(key)) is None:
+                return
+            is_later = producer.sequence > refused and producer.sequence >> EPOCH_BITS == refused >> EPOCH_BITS
+            if is_later and topic.writer.producers.last(producer.id) is None:
+                raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} is after {refused}, refused before")
+            del self._numbers[key]
+
+    def watch(self, topic: str, producer: ProducerSequence, stored: Future[Appended]) -> None:
+        """Remember the batch if it is not stored, for example because its topic is deleted during the wait."""
+
+        def add_if_refused(done: Future[Appended]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, PenstockError) and code_of(error).retriable:
+                self.add(topic, producer)
+
+        stored.add_done_callback(add_if_refused)
+
+
 Outcomes = list[tuple[str, int, Values | QueuedBatch]]
 """The batches of a request by topic and partition: queued, or the fields of an error."""
 
@@ -68,6 +115,7 @@ class Producing:
 
     def __init__(self, api: EntriesApi, calls: LoopCalls) -> None:
         self._api = api
+        self._refused_firsts = RefusedFirsts()
         self.unanswered_refusals = UnansweredRefusals(api.refused_batches, calls)
 
     async def produce(self, call: Call) -> AnswerOnceStored:
@@ -98,6 +146,8 @@ class Producing:
             batch = self._decode_batch(call, name, partition, room, quickly)
             # Refused batches hold no memory, so they leave the limit to the others.
             room -= batch[1].memory_bytes if isinstance(batch, tuple) else 0
+            if not isinstance(batch, tuple) and batch["error_code"].retriable:
+                self._note_refusal(name, partition.records or b"")
             decoded.append((name, partition.index, batch))
         # Order: decode all before the first append, so that TakesLong leaves nothing behind and a thread can start
         # over.
@@ -129,10 +179,21 @@ class Producing:
 
     def _append(self, topic: Topic, batch: ProducedBatch) -> Values | QueuedBatch:
         try:
-            producer = _producer_sequence(topic, batch)
+            producer = _producer_sequence(topic.writer.producers.last, batch.producer, batch.epoch, batch.sequence)
+            if producer is not None:
+                self._refused_firsts.check(topic, producer)
         except (PenstockError, ValueError) as error:
             return _refused(error)
-        return QueuedBatch(topic, batch, self._api.topics.append(topic, batch.rows, SOURCE, producer))
+        queued = QueuedBatch(topic, batch, self._api.topics.append(topic, batch.rows, SOURCE, producer))
+        if producer is not None:
+            self._refused_firsts.watch(topic.name, producer, queued.stored)
+        return queued
+
+    def _note_refusal(self, topic: str, records: bytes | memoryview) -> None:
+        with contextlib.suppress(PenstockError, ValueError):
+            producer = _producer_sequence(lambda _: None, *read_producer(records))
+            if producer is not None:
+                self._refused_firsts.add(topic, producer)
 
     def _build_answer(self, outcomes: Outcomes, call: Call, request: Request) -> Parts:
         """Return the frame that answers all batches of a request; no parts if the producer wants no answer.
@@ -208,30 +269,27 @@ def _refused(error: Exception, code: ErrorCode | None = None) -> Values:
     return {"error_code": code, "error_message": str(error), "base_offset": -1}
 
 
-def _producer_name(batch: ProducedBatch) -> str:
-    return f"kafka-{batch.producer}"
+def _producer_name(producer: int) -> str:
+    return f"kafka-{producer}"
 
 
-def _producer_sequence(topic: Topic, batch: ProducedBatch) -> ProducerSequence | None:
+def _producer_sequence(
+    last_number: Callable[[str], int | None], producer: int, epoch: int, sequence: int
+) -> ProducerSequence | None:
     """Return producer and number of a batch; the numbers do not wrap around. Raises BadRecords."""
-    if batch.producer == NO_PRODUCER:
+    if producer == NO_PRODUCER:
         return None
-    if batch.producer < 0 or batch.epoch < 0 or batch.sequence < 0:
+    if producer < 0 or epoch < 0 or sequence < 0:
         raise BadRecords("producer id, epoch and sequence of a batch must not be negative")
-    last = topic.writer.producers.last(_producer_name(batch)) or 0
-    last_epoch, last_sequence = divmod(last, 1 << EPOCH_BITS)
+    name = _producer_name(producer)
+    last_epoch, last_sequence = divmod(last_number(name) or 0, 1 << EPOCH_BITS)
     # Kafka's sequences wrap at 2**31: the wrap closest to the last stored number is taken, in either direction.
-    wraps = (
-        max(0, (last_sequence - batch.sequence + SEQUENCE_MODULUS // 2) // SEQUENCE_MODULUS)
-        if last_epoch == batch.epoch
-        else 0
-    )
-    number = batch.sequence + wraps * SEQUENCE_MODULUS
-    return ProducerSequence(_producer_name(batch), (batch.epoch << EPOCH_BITS) + number, by_rows=True)
+    wraps = max(0, (last_sequence - sequence + SEQUENCE_MODULUS // 2) // SEQUENCE_MODULUS) if last_epoch == epoch else 0
+    return ProducerSequence(name, (epoch << EPOCH_BITS) + sequence + wraps * SEQUENCE_MODULUS, by_rows=True)
 
 
 def _fenced_code(error: PenstockError, queued: QueuedBatch) -> ErrorCode | None:
     """Return the code for a producer that already has a later epoch, else None."""
-    last = queued.topic.writer.producers.last(_producer_name(queued.batch))
+    last = queued.topic.writer.producers.last(_producer_name(queued.batch.producer))
     is_fenced = isinstance(error, OutOfSequence) and last is not None and last >> EPOCH_BITS > queued.batch.epoch
     return ErrorCode.invalid_producer_epoch if is_fenced else None

@@ -69,6 +69,14 @@ def are_quick(batches: Sequence[bytes | memoryview]) -> bool:
     return sum(max(int(HEADER.unpack_from(batch)[-1]), 0) for batch in complete) <= QUICK_RECORDS
 
 
+def read_producer(data: bytes | memoryview) -> tuple[int, int, int]:
+    """Return producer, epoch and sequence of a batch that is refused; a damaged one may have any. Raises BadRecords."""
+    if len(data) < HEADER.size:
+        raise BadRecords("not a record batch: too short")
+    producer, epoch, sequence = HEADER.unpack_from(data)[-4:-1]
+    return producer, epoch, sequence
+
+
 def decode(
     data: bytes | memoryview,
     *,

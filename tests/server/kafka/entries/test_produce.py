@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
+from penstock.log import Appended, OutOfSequence, ProducerSequence, UnknownTopic
 from penstock.server.kafka.connection import requests
 from penstock.server.kafka.entries import produce as producing
 from penstock.server.kafka.records.decode import QUICK_BYTES, QUICK_HEADERS, decode
@@ -115,3 +117,45 @@ def test_batches_over_the_unpacked_limit_together_are_refused(endpoint: Running)
         message, _ = entity_reader(load_response_schema(Api.PRODUCE, 3))(stream.read(size), 4)
     codes = [part.error_code for part in message.responses[0].partition_responses]
     assert codes[1:] == [ErrorCode.message_too_large] * 2
+
+
+def test_batches_behind_a_refused_first_one_wait_for_its_retry(endpoint: Running) -> None:
+    first, second, third = (produced([(None, b"%d" % n, [])], producer=(5, 0, n)) for n in range(3))
+    damaged = first[:-1] + bytes([first[-1] ^ 1])
+    other = produced([(None, b"other", [])], producer=(6, 0, 7))
+    sent = [damaged, second, third, other, third, first, second, third, first]
+    with connected(endpoint) as sock:
+        sock.sendall(b"".join(framed(produce(LAST, batch, topic="t", number=n)) for n, batch in enumerate(sent)))
+        responses = answers(sock.makefile("rb"), len(sent))
+    behind = "out_of_order_sequence_number"
+    codes = ["corrupt_message", behind, behind, "none", behind, "none", "none", "none", "none"]
+    assert [part.error_code.name for _, part in responses] == codes
+    assert rows(endpoint, "t") == [b"other", b"0", b"1", b"2"]
+
+
+def test_new_epoch_needs_no_retry_of_a_refused_batch(endpoint: Running) -> None:
+    damaged = produced([(None, b"0", [])], producer=(5, 0, 0))[:-1] + b"x"
+    sent = [damaged, produced([(None, b"1", [])], producer=(5, 1, 0)), produced([(None, b"2", [])], producer=(5, 1, 1))]
+    with connected(endpoint) as sock:
+        sock.sendall(b"".join(framed(produce(LAST, batch, topic="t", number=n)) for n, batch in enumerate(sent)))
+        responses = answers(sock.makefile("rb"), len(sent))
+    assert [part.error_code.name for _, part in responses] == ["corrupt_message", "none", "none"]
+
+
+def test_refused_first_batches_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch, endpoint: Running) -> None:
+    monkeypatch.setattr(producing, "MAX_FAILED_FIRSTS", 2)
+    firsts = producing.RefusedFirsts()
+    topic = endpoint.log.create("t")
+    for producer in ("a", "b", "c"):
+        firsts.add("t", ProducerSequence(producer, 0, by_rows=True))
+    firsts.check(topic, ProducerSequence("a", 1, by_rows=True))
+    with pytest.raises(OutOfSequence):
+        firsts.check(topic, ProducerSequence("b", 1, by_rows=True))
+
+
+def test_batches_behind_one_whose_topic_was_deleted_wait_for_its_retry(endpoint: Running) -> None:
+    firsts, stored = producing.RefusedFirsts(), Future[Appended]()
+    firsts.watch("t", ProducerSequence("a", 3, by_rows=True), stored)
+    stored.set_exception(UnknownTopic("deleted during the wait"))
+    with pytest.raises(OutOfSequence):
+        firsts.check(endpoint.log.create("t"), ProducerSequence("a", 4, by_rows=True))
