@@ -69,7 +69,7 @@ class RefusedFirsts:
 
     Any first number of a producer is accepted. If a later batch in flight became the first, the retry of the refused
     one would be older than what is remembered, which librdkafka reports as delivered. The log remembers the batches
-    that failed while they were written; here are also those that it never got.
+    that failed while they were written; here are also batches that it never got.
     """
 
     def __init__(self) -> None:
