@@ -48,7 +48,7 @@ def check_place(text: str) -> str:
         return unquote(parts.path)
     if parts.scheme not in SCHEMES:
         raise ValueError(f"{text}: a folder, or a URL of {', '.join(f'{scheme}://' for scheme in SCHEMES)} or file://")
-    if parts.query or parts.fragment or ":" in parts.netloc:
+    if "?" in text or "#" in text or ":" in parts.netloc:
         raise ValueError("the URL may only have a bucket and a path: everything else belongs into storage_options")
     if not parts.netloc or not parts.path.strip("/"):
         raise ValueError(f"{text}: a URL has a bucket and a path, as in {parts.scheme}://bucket/tables")

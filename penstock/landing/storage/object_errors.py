@@ -29,6 +29,7 @@ EXPLANATIONS_BY_CODE = {
     "SignatureDoesNotMatch": f"AWS_SECRET_ACCESS_KEY {CREDENTIALS_LOCATION} is wrong",
     "InvalidToken": f"AWS_SESSION_TOKEN {CREDENTIALS_LOCATION} is wrong",
     "ExpiredToken": f"AWS_SESSION_TOKEN {CREDENTIALS_LOCATION} has expired",
+    "RequestTimeTooSkewed": "the clocks of this machine and of the store differ by more than 15 minutes",
     "NoSuchBucket": "pipeline.tables names a bucket that does not exist",
 }
 """Explanations by S3's error code."""

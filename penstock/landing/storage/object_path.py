@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from penstock.landing.storage.object_errors import TablesRefused, translate_store_errors
 
@@ -138,7 +139,8 @@ def arrow_file_system(path: ObjectPath) -> tuple[Any, str]:
         # and abort. So S3 uses PyArrow's own.
         from pyarrow.fs import S3FileSystem
 
-        return S3FileSystem(**s3_arguments(path.options)), path.root.removeprefix("s3://") + "/"
+        # delta-rs reads ``%20`` in a URL as a blank, so the files are there.
+        return S3FileSystem(**s3_arguments(path.options)), unquote(path.root.removeprefix("s3://")) + "/"
     from deltalake.fs import DeltaStorageHandler
     from pyarrow.fs import PyFileSystem
 

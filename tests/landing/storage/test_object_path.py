@@ -133,6 +133,8 @@ def test_returning_server_answers_again(s3: S3Server, folder: ObjectPath) -> Non
 
 def test_errors_of_other_stores_are_interpreted() -> None:
     azure = "Generic MicrosoftAzure error: Error performing GET https://a/b in 1s - 403 Forbidden: <Error>...</Error>"
+    skewed = "Generic S3 error: Error performing PUT: 403 Forbidden: <Error><Code>RequestTimeTooSkewed</Code></Error>"
+    assert "clocks" in str(interpret_error(skewed, "s3://lake/t"))
     assert "AZURE_STORAGE_ACCOUNT_KEY" in str(interpret_error(azure, "abfss://c@a.dfs.core.windows.net/t"))
     assert isinstance(
         interpret_error("Generic GCS error: Error performing GET: 503 Service Unavailable", "gs://b/t"), TablesAway
@@ -151,9 +153,10 @@ def test_s3_arguments_accept_all_names_of_options() -> None:
     }
 
 
-def test_arrow_file_system_prefixes_the_bucket() -> None:
-    _, base = arrow_file_system(ObjectPath("s3://lake/t", {"AWS_REGION": "us-east-1"}))
-    assert base == "lake/t/"
+@pytest.mark.parametrize(("path", "prefix"), [("t", "t"), ("a%20b", "a b"), ("a b", "a b"), ("100%", "100%")])
+def test_arrow_file_system_has_the_prefix_that_delta_rs_uses(path: str, prefix: str) -> None:
+    _, base = arrow_file_system(ObjectPath(f"s3://lake/{path}", {"AWS_REGION": "us-east-1"}))
+    assert base == f"lake/{prefix}/"
 
 
 @pytest.mark.survives("landing from the log", "full disk")
