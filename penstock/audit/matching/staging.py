@@ -53,6 +53,7 @@ class Staging:
         ):
             self._connection.execute(f"SET {setting} = '{text}'")
         self._types: list[str] = []
+        self._paddings: list[str] = []
         self._spans: Mapping[int, Runs] = {}
         self._read: defaultdict[int, OffsetRanges] = defaultdict(OffsetRanges)
 
@@ -90,6 +91,8 @@ class Staging:
         for pair in self.pairs:
             if pair.column not in available:
                 raise BadField(f"the table has no column {pair.column!r}; its columns are {', '.join(available[:30])}")
+        paddings = table.paddings()
+        self._paddings = [paddings.get(pair.column, "") for pair in self.pairs]
         names = [*(pair.column for pair in self.pairs), *(columns.names if columns else ())]
         untyped = [f"c{index}" for index in range(len(self.pairs))]
         is_new = True
@@ -163,7 +166,7 @@ class Staging:
     ) -> None:
         """Load the records at ``spans``; those at ``required`` that are not tombstones must have a row."""
         contents = ", ".join(
-            f"{_content_of_record(pair, index, name)} AS c{index}"
+            f"{self._unpadded(index, _content_of_record(pair, index, name))} AS c{index}"
             for index, (pair, name) in enumerate(zip(self.pairs, self._types, strict=True))
         )
         query = (
@@ -233,6 +236,11 @@ class Staging:
     def content_of_row(self, index: int) -> str:
         """Return the expression for the canonical text of column ``index`` of ``rows``."""
         return _content_of_row(f"rows.c{index}", self._types[index], self.pairs[index])
+
+    def _unpadded(self, index: int, text: str) -> str:
+        """Return the text of a record without the padding of its column, as the database compares it."""
+        characters = " || ".join(f"chr({ord(character)})" for character in self._paddings[index])
+        return f"rtrim({text}, {characters})" if characters else text
 
     def hour_of_row(self, index: int) -> str:
         """Return the expression for the hour since the epoch of column ``index`` of ``rows``; null if none."""

@@ -94,11 +94,13 @@ def _postgresql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         json_text=text,
         # A CHAR is padded with blanks.
         exact_text="CAST({column} AS text)",
+        padding=lambda column: " " if column.type_code == psycopg.postgres.types["bpchar"].oid else "",  # type: ignore[attr-defined]
     )
 
 
 def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
     import pymysql
+    from pymysql.constants import FIELD_TYPE
     from pymysql.cursors import SSCursor
 
     def connect() -> Any:
@@ -133,6 +135,8 @@ def _mysql(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         json_number=f"CASE WHEN {text} REGEXP '^{IS_WHOLE}$' THEN CAST({text} AS SIGNED) END",
         json_text=f"CONVERT({text} USING utf8mb4){exact}",
         exact_text=f"CONVERT({{column}} USING utf8mb4){exact}",
+        # A CHAR is padded with blanks, and a BINARY with zero bytes: both have this type.
+        padding=lambda column: " \0" if column[1] == FIELD_TYPE.STRING else "",
     )
 
 
@@ -160,6 +164,7 @@ def _clickhouse(parts: SplitResult, options: Mapping[str, str]) -> Dialect:
         json_text="JSONExtractString({column}, {keys})",
         # A FixedString is padded with zero bytes; an Enum is a number in the driver's format.
         exact_text="toString({column})",
+        padding=lambda column: "\0" if "FixedString(" in column[1] else "",
         final=final,
     )
 
@@ -169,12 +174,13 @@ class _ClickHouseCursor:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self.description: Sequence[tuple[str, ...]] = ()
+        self.description: Sequence[tuple[str, str]] = ()
         self._stream: Any = None
 
     def execute(self, query: str) -> None:
         self._stream = self._client.query_row_block_stream(query)
-        self.description = [(name,) for name in self._stream.source.column_names]
+        source = self._stream.source
+        self.description = [(n, kind.name) for n, kind in zip(source.column_names, source.column_types, strict=True)]
         self._blocks: Iterator[Any] = self._stream.__enter__()
 
     def fetchmany(self, count: int) -> Any:

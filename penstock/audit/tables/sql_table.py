@@ -48,6 +48,8 @@ class Dialect:
     """
     exact_text: str = "{column}"
     """Expression of a column of topics as a text without padding that distinguishes upper and lower case."""
+    padding: Callable[[Sequence[Any]], str] = lambda column: ""
+    """Returns the padding of a column, which DB-API describes: "" for none."""
     final: str = ""
     """Text after the name of the table, such as ClickHouse's FINAL, which merges rows before they are read."""
     sample: str = "{offset} IS NOT NULL"
@@ -66,9 +68,16 @@ class SqlTable(AuditedTable):
 
     def column_names(self) -> list[str]:
         """Return the columns."""
+        return [column[0] for column in self._describe()]
+
+    def paddings(self) -> Mapping[str, str]:
+        paddings = {column[0]: self._dialect.padding(column) for column in self._describe()}
+        return {name: characters for name, characters in paddings.items() if characters}
+
+    def _describe(self) -> list[Any]:
         with self._cursor(f"SELECT * FROM {self._table} LIMIT 0") as cursor:  # noqa: S608 - quoted
             cursor.fetchmany(1)
-            return [column[0] for column in cursor.description]
+            return list(cursor.description)
 
     def rows(self, columns: OffsetColumns, topic: str) -> Iterator[OffsetRows]:
         """Yield the offsets of all rows."""
@@ -133,11 +142,14 @@ class SqlTable(AuditedTable):
             yield offset_rows(self._name, batch, columns, topic)
 
     def _select(self, names: Sequence[str], condition: str, topic: str = "") -> Iterator[pa.RecordBatch]:
+        paddings = self.paddings()
         quoted = ", ".join(self._expression(name, is_text=name == topic) for name in names)
         with self._cursor(f"SELECT {quoted} FROM {self._table}{condition}") as cursor:  # noqa: S608 - quoted
             while batch := self._next_rows(cursor):
-                columns = zip(names, zip(*batch, strict=True), strict=True)
-                yield pa.RecordBatch.from_pydict({name: _array(column) for name, column in columns})
+                columns = dict(zip(names, zip(*batch, strict=True), strict=True))
+                for name in paddings.keys() & columns.keys():
+                    columns[name] = tuple(_unpadded(entry, paddings[name]) for entry in columns[name])
+                yield pa.RecordBatch.from_pydict({name: _array(column) for name, column in columns.items()})
 
     def _next_rows(self, cursor: Any) -> Any:
         with self._translated():
@@ -207,6 +219,12 @@ def _equals(name: str, constant: Any) -> str:
         return f"{name} = {constant}"
     text = str(constant).replace("'", "''")
     return f"{name} = '{text}'"
+
+
+def _unpadded(entry: Any, characters: str) -> Any:
+    if isinstance(entry, bytes):
+        return entry.rstrip(characters.encode())
+    return entry.rstrip(characters) if isinstance(entry, str) else entry
 
 
 def _array(column: tuple[Any, ...]) -> Any:

@@ -112,6 +112,10 @@ class AuditedTable(ABC):
     def column_names(self) -> list[str]:
         """Return the columns, dotted for nested fields."""
 
+    def paddings(self) -> Mapping[str, str]:
+        """Return the characters that pad a column of fixed length; ``batches`` yields texts without them."""
+        return {}
+
     @abstractmethod
     def batches(self, names: Sequence[str], dictionaries: Sequence[str] = ()) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Yield the columns of all rows, and the file of each batch; a file may lack columns.

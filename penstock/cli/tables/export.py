@@ -139,6 +139,7 @@ def _document(comparison: Comparison) -> dict[str, Any]:
         "differences": [asdict(difference) for difference in comparison.differences],
         "rows_without_key": comparison.without_key,
         "columns_not_compared": list(comparison.not_compared),
+        "other_columns": list(comparison.other_columns),
     }
     return {"equal": comparison.is_equal, "batch": comparison.batch, **behind, **sides, **rows}
 
@@ -166,6 +167,9 @@ def _print_comparison(comparison: Comparison) -> None:
     if comparison.not_compared:
         names = ", ".join(comparison.not_compared)
         console.print(f"not compared, because their types in the target are not an export's: {names}", markup=False)
+    if comparison.other_columns:
+        names = visible(", ".join(comparison.other_columns))
+        console.print(f"not compared, because the export does not write them: {names}", markup=False)
 
 
 def _print_differences(differences: Sequence[Difference]) -> None:

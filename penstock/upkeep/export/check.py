@@ -68,7 +68,7 @@ class Comparison:
 
     ``differences`` has some of the rows that differ, ``ranges`` is the number of ranges of offsets with such rows.
     ``without_key``: rows of the target without topic or offset. ``not_compared``: columns to which the owner of the
-    target gave another type.
+    target gave another type; ``other_columns``: columns that the owner added.
     """
 
     batch: int
@@ -80,6 +80,7 @@ class Comparison:
     differences: tuple[Difference, ...]
     without_key: int
     not_compared: tuple[str, ...]
+    other_columns: tuple[str, ...]
 
     @property
     def is_equal(self) -> bool:
@@ -121,7 +122,7 @@ def _retained_runs(layout: Layout, config: ExportConfig) -> pa.Table:
 def _compare_rows(
     everything: Changes, since: Changes, target: Target, position: Position, without: pa.Table
 ) -> Comparison:
-    names = target.comparable_columns(everything.schema)
+    names, other_columns = target.match_columns(everything.schema)
     if not {*KEY} <= {*names}:
         raise NotComparable(f"the types of {', '.join(KEY)} in the target are not those of an export")
     schema = pa.schema([everything.schema.field(name) for name in names])
@@ -145,6 +146,7 @@ def _compare_rows(
         differences=tuple(_find_differences(differing, expected, present)),
         without_key=without_key,
         not_compared=tuple(name for name in everything.schema.names if name not in names),
+        other_columns=tuple(other_columns),
     )
 
 

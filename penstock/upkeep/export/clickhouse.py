@@ -243,11 +243,12 @@ class ClickhouseTarget:
         ((newest,),) = self._query(f"SELECT max(step) FROM {POSITIONS} WHERE {self._condition}")
         return int(newest)
 
-    def comparable_columns(self, schema: pa.Schema) -> list[str]:
+    def match_columns(self, schema: pa.Schema) -> tuple[list[str], list[str]]:
         with self._translated():
             existing = self._columns()
         own = {field.name: _sql_type(field.name, field.type) for field in schema}
-        return [name for name in own if _LOW_CARDINALITY.sub(r"\1", existing.get(name, own[name])) == own[name]]
+        matching = [name for name in own if _LOW_CARDINALITY.sub(r"\1", existing.get(name, own[name])) == own[name]]
+        return matching, [name for name in existing if name not in {*own, STEP}]
 
     def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
         # Rows of a step that does not count are not rows of the table; rows of other programs have no step.

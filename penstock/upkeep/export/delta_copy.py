@@ -291,14 +291,15 @@ class DeltaTarget:
     def has_newer_step(self) -> bool:
         return False  # replaced files stay for hours
 
-    def comparable_columns(self, schema: pa.Schema) -> list[str]:
+    def match_columns(self, schema: pa.Schema) -> tuple[list[str], list[str]]:
         self._table.schema = schema
         with self._translated():
             self._table.check_folders()
         # Delta compares names of columns without case.
         existing = {field.name.lower(): (field.name, field.type) for field in self._pinned_columns}
-        written = {field.name: (field.name, field.type) for field in deltalake.Schema.from_arrow(schema).fields}
-        return [name for name in schema.names if existing.get(name.lower(), written[name]) == written[name]]
+        written = {field.name.lower(): (field.name, field.type) for field in deltalake.Schema.from_arrow(schema).fields}
+        matching = [name for key, (name, kind) in written.items() if existing.get(key, (name, kind)) == (name, kind)]
+        return matching, [name for key, (name, _) in existing.items() if key not in written]
 
     def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
         folder, offsets = self._table.folder, None if runs is None else runs_by_topic(runs)

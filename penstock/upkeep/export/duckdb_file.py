@@ -28,6 +28,8 @@ from penstock.upkeep.export.target import (
     text_of_error,
 )
 
+CACHE_OF_READS = "1GB"
+"""Limit: memory of a check. DuckDB keeps what it read in up to 80 % of the machine's; rows are read once or twice."""
 _IN_RUN = 'topic = run_topic AND partition IS NOT DISTINCT FROM run_partition AND "offset" >= first AND "offset" < last'
 _RUN_COLUMNS = ["run_topic", "run_partition", "first", "last"]
 _OWN_TYPES = frozenset(
@@ -128,19 +130,22 @@ class DuckdbTarget:
         self._connection.unregister("empty")
 
     def pin(self) -> Position | None:
+        with self._translated():
+            self._connection.execute(f"SET memory_limit = '{CACHE_OF_READS}'")
         # No other process opens the file until this one closes it.
         return self.position()
 
     def has_newer_step(self) -> bool:
         return False
 
-    def comparable_columns(self, schema: pa.Schema) -> list[str]:
+    def match_columns(self, schema: pa.Schema) -> tuple[list[str], list[str]]:
         with self._translated():
             existing = self._columns(self._table)
             self._connection.register("empty", schema.empty_table())
             own = self._columns("empty")
             self._connection.unregister("empty")
-        return [name for name in schema.names if existing.get(name, own[name]) == own[name]]
+        matching = [name for name in schema.names if existing.get(name, own[name]) == own[name]]
+        return matching, [name for name in existing if name not in own]
 
     def _columns(self, table: str) -> dict[str, str]:
         """Return the types of a table's columns."""

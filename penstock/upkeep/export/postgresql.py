@@ -219,11 +219,12 @@ class PostgresqlTarget:
     def has_newer_step(self) -> bool:
         return False
 
-    def comparable_columns(self, schema: pa.Schema) -> list[str]:
+    def match_columns(self, schema: pa.Schema) -> tuple[list[str], list[str]]:
         with self._translated():
             existing = {name: _VARCHAR.sub("text", kind) for name, kind in self._columns().items()}
         own = {field.name: _sql_type(field.type) for field in schema}
-        return [name for name, kind in own.items() if existing.get(_column_name(name), kind) == kind]
+        matching = [name for name, kind in own.items() if existing.get(_column_name(name), kind) == kind]
+        return matching, [name for name in existing if name not in {*map(_column_name, own)}]
 
     def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
         with self._translated():

@@ -141,8 +141,11 @@ class Target(Protocol):
     def has_newer_step(self) -> bool:
         """Report whether a step may have changed the rows of the version that is pinned."""
 
-    def comparable_columns(self, schema: pa.Schema) -> list[str]:
-        """Return the columns of the source that the target lacks, or has with the type that an export gives them."""
+    def match_columns(self, schema: pa.Schema) -> tuple[list[str], list[str]]:
+        """Return the columns of the source that can be compared, and the columns that the target's owner added.
+
+        A column can be compared if the target lacks it, or has it with the type that an export gives it.
+        """
 
     def read(self, schema: pa.Schema, runs: pa.Table | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows in these comparable columns; ``runs``: only these offsets, as in ``Changes``."""

