@@ -177,10 +177,12 @@ class _ReaderState:
         try:
             for _ in range(MAX_ATTEMPTS):
                 account, path = read_account(folder, listener, handler), position_file(folder, listener, handler)
+                version = account.version
                 account, claim, floor, missed = _read_reader(account, path, page, handler)
-                # The writer changes floor and drop counts in two steps: equal counts before and after show that they
-                # belong together.
-                if missed == dropped(page, handler, floor):
+                # The writer changes floor and drop counts in two steps, the forwarder account and position: equal ones
+                # before and after show that they belong together.
+                is_unchanged = read_account(folder, listener, handler).version == version
+                if is_unchanged and missed == dropped(page, handler, floor):
                     break
         finally:
             page.close()
@@ -191,9 +193,7 @@ class _ReaderState:
 
 
 def _read_reader(account: Account, path: Path, page: StatePage, handler: str) -> tuple[Account, int, int, _Dropped]:
-    """Return account, claim, floor and drop counts of a reader; a forwarder that has not begun gets its first
-    account.
-    """
+    """Return account, claim, floor and drop counts of a reader, the account as its forwarder continues it."""
     position = None
     # A missing file would be created. The receiver restores a damaged one from the account when it starts.
     with contextlib.suppress(OSError, LogBufferError):
@@ -205,7 +205,8 @@ def _read_reader(account: Account, path: Path, page: StatePage, handler: str) ->
         missed = dropped(page, handler, floor)
         if account.base is None and position.mark != UNKNOWN and position.claim <= position.position:
             account = account.start_route(position, missed)
-        return account, position.claim, floor, missed
+        # After a power failure the account does not fit the floor until the forwarder has started.
+        return account if account.left else account.resume(position, missed), position.claim, floor, missed
 
 
 def _by_bucket(*mappings: Mapping[str, int]) -> dict[int, Counts]:

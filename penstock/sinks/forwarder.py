@@ -24,7 +24,7 @@ from typing import IO, Any
 import pyarrow as pa
 
 from penstock.config.keys.handlers import forwarded_handler
-from penstock.counts import Counts, Name, Origin, bucket_of, prefix_with_bucket
+from penstock.counts import Counts, Name, Origin, prefix_with_bucket
 from penstock.handover.dropped_frames import dropped
 from penstock.handover.frames.frame import decode_frame, is_intact, read_frame_metadata
 from penstock.handover.frames.frame_metadata import FrameMetadata
@@ -95,7 +95,10 @@ class Forwarder(FrameReader):
             self._traceback_file = None
 
     def mark(self, position: ReaderPosition) -> int:
-        return self._reached_mark(self._account, position)
+        account = self._account
+        if position.floor <= account.done:  # fast path: the writer's counts are not read for each group
+            return account.mark
+        return account.reached_mark(position.floor, self._dropped(position)[0])
 
     def before_claim(self, group: FrameGroup, position: ReaderPosition) -> None:
         """Enter the group into the account.
@@ -126,17 +129,12 @@ class Forwarder(FrameReader):
         """Bring the position up to the account, and deliver the batch that was interrupted again."""
         with position.lock():
             # The lock keeps the writer from advancing this reader while position, claim and account are compared.
-            account = self._current_route(position)
-            interrupted = account.in_flight and position.claim == account.end
-            if account.in_flight and not interrupted:
-                account = account.withdraw()
-            # Crash: a power failure may have taken the newest account and spared the position. Messages in between are
-            # corrupt, so that they count also if the writer moves this reader before its next frame. The mark is that
-            # of the position only while nothing is claimed.
-            is_behind = account.done < position.stored and position.claim <= position.stored
-            if is_behind and account.base is not None and not account.in_flight and position.mark != UNKNOWN:
-                account = account.move_to(position.stored, position.mark)
-            account = self._with_lost_counts(account, position)
+            route = self._current_route(position)
+            account = route.resume(position, self._dropped(position))
+            interrupted = account.in_flight
+            if lost := sum(account.fates.values()) - sum(route.fates.values()):
+                text = "listener %r: the fates of %d messages are lost: they count as corrupt"
+                _LOGGER.error(text, self.listener, lost)
             if account != self._account:
                 account = self._account = self._accounts.write(account)
             if not interrupted:
@@ -157,24 +155,6 @@ class Forwarder(FrameReader):
                 position.mark = UNKNOWN
             return account.start_route(position, self._dropped(position)) if position.mark != UNKNOWN else account
         return account.resume_route(position.mark, position.stored) if account.left else account
-
-    def _with_lost_counts(self, account: Account, position: ReaderPosition) -> Account:
-        """Return the account with messages as corrupt whose fates a power failure took, dropped ones or others."""
-        if account.base is None or (account.in_flight and position.floor > account.done):
-            return account
-        missed = sum(self._dropped(position)[1].values())
-        lost = self._reached_mark(account, position) - account.base - sum(account.fates.values()) - missed
-        if lost <= 0:
-            return account
-        _LOGGER.error("listener %r: the fates of %d messages are lost: they count as corrupt", self.listener, lost)
-        return account.enter(prefix_with_bucket(bucket_of(time.time()), {CORRUPT: lost}))
-
-    def _reached_mark(self, account: Account, position: ReaderPosition) -> int:
-        """Return the total of messages where the forwarder continues; UNKNOWN if it cannot know."""
-        if position.floor <= account.done or account.mark == UNKNOWN:
-            return account.mark
-        # Crash: not the position's floor mark. A killed writer may have changed it and not the floor.
-        return max(account.mark, self._dropped(position)[0])
 
     def _dropped(self, position: ReaderPosition) -> tuple[int, Mapping[str, int]]:
         """Return the total at the floor, and counts of the messages that the writer dropped for this handler."""

@@ -332,6 +332,25 @@ def test_route_closes_after_a_power_failure_that_spares_only_its_position(tmp_pa
     assert final_route.policy_drop > 0
 
 
+def test_route_closes_before_a_forwarder_sees_what_a_power_failure_took(tmp_path: Path) -> None:
+    life, account = start(tmp_path), account_file(tmp_path, "events", "mine")
+    publish_lagging(tmp_path, life, 10)
+    forward(tmp_path, RecordingHandler())
+    spared = account.read_bytes()
+    publish_lagging(tmp_path, life, 10)
+    forward(tmp_path, RecordingHandler())
+    life.end()
+    account.write_bytes(spared)
+    heir = start(tmp_path)
+    publish_lagging(tmp_path, heir, 150)
+    before = route(tmp_path)
+    assert (before.accepted, before.delivered, before.corrupt, before.unaccounted) == (170, 10, 10, 0)
+    assert before.policy_drop > 0
+    forward(tmp_path, RecordingHandler())
+    after = route(tmp_path)
+    assert (after.accepted, after.corrupt, after.in_buffer, after.unaccounted) == (170, 10, 0, 0)
+
+
 def test_writer_killed_while_it_skips_frames_leaves_no_negative_route(tmp_path: Path) -> None:
     life = start(tmp_path)
     page = StatePage(state_file(tmp_path, "events"))

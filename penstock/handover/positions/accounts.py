@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from penstock.counts import summed
+from penstock.counts import bucket_of, prefix_with_bucket, summed
 from penstock.handover.dropped_frames import fold
 from penstock.handover.paths import account_file
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
@@ -67,6 +67,36 @@ class Account:
         reached_mark = max(mark, floor_mark) if position.was_advanced else mark
         base = max(reached_mark - missed, 0) if mark != UNKNOWN else None
         return replace(self, base=base, mark=mark, end_mark=mark, done=stored, end=stored)
+
+    def resume(self, position: ReaderPosition, drops: tuple[int, Mapping[str, int]]) -> Account:
+        """Return the account with which a forwarder continues at ``position``; ``drops`` as for ``start_route``.
+
+        Its route closes, whatever a power failure took. Call it under the lock of ``position`` to store the result.
+        """
+        account = self.withdraw() if self.in_flight and position.claim != self.end else self
+        # Crash: a power failure may have taken the newest account and spared the position. Messages in between are
+        # corrupt, so that they count also if the writer moves this reader before its next frame. The mark is that of
+        # the position only while nothing is claimed.
+        is_behind = account.done < position.stored and position.claim <= position.stored
+        if is_behind and account.base is not None and not account.in_flight and position.mark != UNKNOWN:
+            account = account.move_to(position.stored, position.mark)
+        return account.with_lost_counts(position, drops)
+
+    def with_lost_counts(self, position: ReaderPosition, drops: tuple[int, Mapping[str, int]]) -> Account:
+        """Return the account with messages as corrupt whose fates a power failure took, dropped ones or others."""
+        if self.base is None or (self.in_flight and position.floor > self.done):
+            return self
+        reached_mark = self.reached_mark(position.floor, drops[0])
+        lost = reached_mark - self.base - sum(self.fates.values()) - sum(drops[1].values())
+        return self.enter(prefix_with_bucket(bucket_of(time.time()), {CORRUPT: lost})) if lost > 0 else self
+
+    def reached_mark(self, floor: int, floor_mark: int) -> int:
+        """Return the total where the forwarder continues; UNKNOWN if it cannot know.
+
+        ``floor_mark`` is the total at the last move that is counted. Crash: not the position's. A killed writer may
+        have changed that one and not the floor.
+        """
+        return self.mark if floor <= self.done or self.mark == UNKNOWN else max(self.mark, floor_mark)
 
     def resume_route(self, mark: int, position: int) -> Account:
         """Continue with a handler that is configured again, after ``mark`` messages."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from penstock.counts import Origin
 from penstock.handover.positions.accounts import read_account
+from penstock.ledger.handler_deliveries import handler_deliveries
 from penstock.sinks.forwarder import MAX_ATTEMPTS, Forwarder
 from penstock.sinks.handler import Delivered
 from penstock.testing.simulation.faults import MAX_LINES, Fault, by_step, draw_faults
@@ -201,6 +202,18 @@ class ForwardingRun(Run):
 
     def _is_at_rest(self) -> bool:
         return super()._is_at_rest() and all(forwarder.is_idle for forwarder in self._forwarders)
+
+    def _of_receiver(self, receiver: Receiver, step: Callable[[], None]) -> None:
+        super()._of_receiver(receiver, step)
+        if receiver.is_running:
+            self._check_routes_close(receiver)
+
+    def _check_routes_close(self, receiver: Receiver) -> None:
+        """Check that routes close at every moment, as before a forwarder has seen what a power cut took."""
+        for delivery in handler_deliveries(self.machine.buffers.folder, [receiver.name]):
+            route = delivery.route()
+            if route.unaccounted:
+                raise Broken(f"the route does not close: {route}")
 
     def _check(self) -> None:
         super()._check()

@@ -27,7 +27,7 @@ def ignore_accounts_after_a_power_failure(patch: pytest.MonkeyPatch) -> None:
 
 def leave_messages_without_fate(patch: pytest.MonkeyPatch) -> None:
     """Leave messages without a fate whose counts a power failure took."""
-    patch.setattr(Forwarder, "_with_lost_counts", lambda self, account, position: account)
+    patch.setattr(Account, "with_lost_counts", lambda self, position, drops: self)
 
 
 def forget_dropped_frames_of_forwarders(patch: pytest.MonkeyPatch) -> None:
