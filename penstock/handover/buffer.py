@@ -21,6 +21,7 @@ from penstock.handover.positions.lost_position import (
     LastKnown,
     frames_between,
     last_known_of_all,
+    note_added,
     restore_lost,
     two_terms_before,
 )
@@ -101,6 +102,7 @@ def open_buffer(folder: Path, listener: ListenerConfig, term_length: int) -> tup
     # Order: lost positions are restored before the first write, because the writer may overwrite their frames.
     for name, _, _ in readers:
         restore_lost(folder, listener.name, name, publication, total)
+        note_added(folder, listener.name, name, publication, total)
     positions = [_open_position(file, publication, total) for file in files]
     positions[0].total = max(positions[0].total, last_known.total)
     return publication, [HandlerPosition(n, d, p, r) for (n, d, r), p in zip(readers, positions, strict=True)]

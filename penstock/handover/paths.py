@@ -39,6 +39,11 @@ def position_file(folder: Path, listener: str, handler: str) -> Path:
     return folder / f"{listener}.{handler}.position"
 
 
+def added_file(folder: Path, listener: str, handler: str) -> Path:
+    """Return the path of the place where a removed handler was configured again, in the form of a position."""
+    return folder / f"{listener}.{handler}.position.added"
+
+
 def account_file(folder: Path, listener: str, handler: str) -> Path:
     """Return the path of the account of a handler with a process of its own."""
     return folder / f"{listener}.{handler}.forwarded"

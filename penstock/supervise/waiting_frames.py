@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.handover.buffer import HandlerPosition, newest_frame_metadata
 from penstock.handover.dropped_frames import DroppedFrameCounts, Move, dropped, last_move
 from penstock.handover.missed_frames import missed_counts
-from penstock.handover.paths import buffer_file, handlers_in, position_file, state_file
+from penstock.handover.paths import added_file, buffer_file, handlers_in, position_file, state_file
 from penstock.handover.positions.accounts import Accounts
 from penstock.handover.positions.lost_position import restore_floor
 from penstock.handover.positions.position import UNKNOWN, ReaderPosition
@@ -54,6 +54,7 @@ def _end_reader(folder: Path, listener: str, handler: str, drop_counts: DroppedF
         _end_account(Accounts(folder, listener, handler), position, mark, dropped(page, handler, 0))
     # Order: the account first. Crash: with the position file, the next start settles the handler again and finds
     # nothing waiting.
+    added_file(folder, listener, handler).unlink(missing_ok=True)
     path.unlink()
     return sum(counts.values())
 

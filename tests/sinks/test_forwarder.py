@@ -539,7 +539,7 @@ def test_messages_between_two_removals_of_a_handler_are_not_its_own(tmp_path: Pa
         publish(returned, b"four")
         returned.end()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "unlink", raise_killed)
+            patch.setattr(Path, "unlink", lambda path, missing_ok=False: raise_killed([]))
             with pytest.raises(Killed):
                 drop_waiting_frames(tmp_path, "events", ["mine"])
         drop_waiting_frames(tmp_path, "events", ["mine"])
@@ -551,6 +551,31 @@ def test_messages_between_two_removals_of_a_handler_are_not_its_own(tmp_path: Pa
     final_route = route(tmp_path)
     assert (final_route.accepted, final_route.delivered, final_route.policy_drop) == (4, 2, 2)
     assert (final_route.corrupt, final_route.unaccounted) == (0, 0)
+
+
+@pytest.mark.parametrize("frames", [1, 150], ids=["waiting", "dropped in part"])
+def test_handler_that_is_added_again_begins_there_although_its_position_is_damaged(tmp_path: Path, frames: int) -> None:
+    life = start(tmp_path)
+    publish(life, b"one")
+    forward(tmp_path, RecordingHandler())
+    for _ in range(2):  # the second time with a renamed position of the first time
+        life.end()
+        drop_waiting_frames(tmp_path, "events", ["mine"])
+        alone = start_without_handler(tmp_path)
+        publish(alone, b"away")
+        alone.end()
+        ended = route(tmp_path)
+        added = start(tmp_path)
+        publish_lagging(tmp_path, added, frames)
+        life = restart_damaged(tmp_path, added, "the position")
+        handler = RecordingHandler()
+        forward(tmp_path, handler)
+        after = route(tmp_path)
+        assert {*handler.payloads} == {b"x" * 1500}
+        assert after.accepted - ended.accepted == frames
+        assert after.delivered - ended.delivered == len(handler.payloads)
+        assert after.policy_drop - ended.policy_drop == frames - len(handler.payloads)
+        assert (after.corrupt, after.in_buffer, after.unaccounted) == (0, 0, 0)
 
 
 def test_damaged_end_of_an_account_does_not_continue_the_route(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Account:
     def resume(self, position: ReaderPosition, drops: tuple[int, Mapping[str, int]]) -> Account:
         """Return the account with which a forwarder continues at ``position``; ``drops`` as for ``start_route``.
 
-        Its route closes, whatever a power failure took. Call it under the lock of ``position`` to store the result.
+        The route closes, also after a power failure. Call it under the lock of ``position`` to store the result.
         """
         account = self.withdraw() if self.in_flight and position.claim != self.end else self
         # Crash: a power failure may have taken the newest account and spared the position. Messages in between are

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from penstock.handover.dropped_frames import Move, dropped, last_move, moved_readers
 from penstock.handover.frames.frame import intact_metadata
 from penstock.handover.held_frames import PassedFrames, read_held_frames, write_held_frames
-from penstock.handover.paths import LOG, accounts_in, handlers_in, held_file, position_file, state_file
+from penstock.handover.paths import LOG, accounts_in, added_file, handlers_in, held_file, position_file, state_file
 from penstock.handover.positions.accounts import Account, read_account
 from penstock.handover.positions.position import UNKNOWN, NotAReaderPosition, ReaderPosition, create_position
 from penstock.handover.state_page import StatePage
@@ -76,7 +76,11 @@ def restore_lost(folder: Path, listener: str, reader: str, publication: Publicat
     if reader == LOG:
         _restore_log(file, held_file(folder, listener), missed, publication, total)
     else:
-        _restore_forwarder(file, missed, publication, read_account(folder, listener, reader))
+        account = read_account(folder, listener, reader)
+        if account.left:
+            _restore_added(file, added_file(folder, listener, reader), missed)
+        else:
+            _restore_forwarder(file, missed, publication, account)
 
 
 def _restore_log(file: Path, held: Path, missed: Move, publication: Publication, total: int) -> None:
@@ -185,9 +189,26 @@ def restore_floor(position: ReaderPosition, floor: int, mark: int) -> None:
             position.floor_mark, position.floor = mark, floor
 
 
-def _restore_forwarder(file: Path, missed: Move, publication: Publication, account: Account) -> None:
-    if account.left:  # a handler that is configured again starts its route at the end
+def note_added(folder: Path, listener: str, reader: str, publication: Publication, total: int) -> None:
+    """Note the end of the buffer as the place where a removed handler is configured again. Raises OSError.
+
+    Its account ends with the removal until its forwarder starts: a damaged position is restored from this note.
+    """
+    # Order: the note before the position file. Crash: in between, the next start notes its own end.
+    if not position_file(folder, listener, reader).exists() and read_account(folder, listener, reader).left:
+        added_file(folder, listener, reader).unlink(missing_ok=True)
+        create_position(added_file(folder, listener, reader), publication.position, mark=total)
+
+
+def _restore_added(file: Path, added: Path, missed: Move) -> None:
+    """Let a handler that is configured again, and whose forwarder has not started, begin where it was added."""
+    if not added.exists():  # it is added now: an earlier position was damaged before the handler was removed
         return
+    with contextlib.suppress(NotAReaderPosition), ReaderPosition(added) as place:
+        create_position(file, place.stored, missed.to, place.mark, place.stored, missed.mark)
+
+
+def _restore_forwarder(file: Path, missed: Move, publication: Publication, account: Account) -> None:
     if account.base is None or account.end > publication.position:
         begin = two_terms_before(publication.position, publication.parameters.term_length)
         create_position(file, begin, missed.to, UNKNOWN, begin, missed.mark)
