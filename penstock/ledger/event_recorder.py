@@ -149,8 +149,23 @@ class EventRecorder:
         state = self._log.clock.state()
         self._record_state("clock", "" if state.right else state.text().partition(":")[0], now)
         self._record_retention(now)
+        self._record_missing_entries(now)
         self._post_due(now, last)
         self._checks += 1
+
+    def _record_missing_entries(self, now: int) -> None:
+        """Record that topics lack entries that were counted: the balance has no other sign of them."""
+        for topic, (end, counted) in self._ledger.missing.items():
+            event_id = f"missing {topic} {counted}"
+            if self._ledger.event(event_id) is None:
+                state = f"ends at {end:,}" if end else "is gone"
+                cause = (
+                    f"topic {topic} {state}: {counted - end:,} entries that the balance had are missing, because files "
+                    "were removed or come from an older copy"
+                )
+                _LOGGER.error("ledger: %s", cause)
+                self._draft(EventPost(event_id, 0, "foreign", now, now, what=f"topic {topic}", cause=cause))
+        self._ledger.missing = {}
 
     def _record_stopped_processes(self, now: int) -> None:
         if not self._checks:

@@ -103,7 +103,15 @@ class Ledger:
         self._log, self._buffers, self.listeners = log, buffers, list(listeners)
         self._time, self._fs = now, fs
         self._buffered = BufferedCounts(buffers)
-        self._book = resume(log.directory, self._verify, self._horizon(), dict(_intact_topics(log)))
+        self.missing: dict[str, tuple[int, int]] = {}
+        """Topics that lost entries while no daemon ran: their end, and the end up to which entries were counted."""
+        self._book = resume(
+            log.directory,
+            self._verify,
+            self._horizon(),
+            dict(_intact_topics(log)),
+            lambda topic, end, counted: self.missing.update({topic: (end, counted)}),
+        )
         self.hosts = HostRegister(log.directory.parent / hosts.FOLDER, self._book.arrived, now)
         kafka_hosts_folder = log.directory.parent / kafka_hosts.FOLDER
         self.kafka_hosts = KafkaHostRegister(kafka_hosts_folder, self._book.landed_through, now)

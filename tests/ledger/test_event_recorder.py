@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -394,3 +395,40 @@ def test_loss_of_a_listener_whose_messages_the_log_took_is_no_part_of_a_full_dis
         "in: 3 too fast for handler log",
         "the disk is full: the API's append does not fit",
     }
+
+
+@pytest.mark.parametrize(("older_rows", "state"), [(0, "is gone"), (2, "ends at 2")])
+def test_topic_without_its_counted_entries_is_reported_once(watched: Watched, older_rows: int, state: str) -> None:
+    topic = watched.log.topic("events", create=True)
+    older = watched.folder / "older"
+    for rows in (2, 3):
+        topic.append(body([b"x"] * rows), Origin("in", 60, 0, 0)).result()
+        topic.settle()
+        if rows == 2:
+            shutil.copytree(topic.path, older)
+    watched.ledger.write_checkpoint()
+    watched.log.close()
+    shutil.rmtree(topic.path)
+    if older_rows:
+        older.rename(topic.path)
+    text = (
+        f"topic events {state}: {5 - older_rows} entries that the balance had are missing, because files were removed "
+        "or come from an older copy"
+    )
+    for _ in range(2):
+        watched.open()
+        assert watched.check_again() == [text]
+        watched.log.close()
+    watched.open()
+    watched.ledger.write_checkpoint()
+    watched.reopen()
+    assert watched.check_again() == [text]
+
+
+def test_topic_that_is_deleted_has_no_missing_entries(watched: Watched) -> None:
+    watched.log.topic("events", create=True).append(body([b"x"]), Origin("in", 60, 0, 0)).result()
+    watched.log.topic("events").settle()
+    watched.ledger.write_checkpoint()
+    watched.log.delete("events")
+    watched.reopen()
+    assert watched.check_again() == []

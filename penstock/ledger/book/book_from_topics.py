@@ -28,20 +28,27 @@ from penstock.log.read.glance import IntactTopic
 TOPIC = "_ledger"
 Verify = Callable[[str, int, int], object]
 """Verifies the offsets [begin, end) of a topic and turns corrupt ones into a gap."""
+OnMissing = Callable[[str, int, int], object]
+"""Receives a topic, its end, and the end up to which its entries were counted."""
 TIERS: tuple[type[Post], ...] = (LandedPost, ClientPost, AuditPost, EventPost, SenderPost)
 _NONE: Mapping[str, IntactTopic] = MappingProxyType({})
 _LOGGER = logging.getLogger(__name__)
 
 
 def resume(
-    topics: Path, verify: Verify | None = None, rolled: int | None = None, orderly: Mapping[str, IntactTopic] = _NONE
+    topics: Path,
+    verify: Verify | None = None,
+    rolled: int | None = None,
+    orderly: Mapping[str, IntactTopic] = _NONE,
+    on_missing: OnMissing = lambda topic, end, counted: None,
 ) -> Book:
     """Return the book from the checkpoint and the batches after it, or from all batches.
 
     ``rolled`` is the day up to which roll-up is allowed; a checkpoint beyond it, written while the clock was ahead, is
-    ignored. A topic in ``orderly`` is read only if it goes beyond what is entered.
+    ignored. A topic in ``orderly`` is read only if it goes beyond what is entered. ``on_missing`` is called for topics
+    that end before what the checkpoint counted: the book cannot have these entries any more.
     """
-    pages, why = usable(topics, orderly)
+    pages, why = usable(topics, orderly, on_missing)
     if pages is not None and rolled is not None and pages.rolled > rolled + DAY:
         pages, why = None, "the checkpoint is rolled up to a day in the future"
     if pages is not None:
@@ -201,7 +208,11 @@ def _compared(checkpointed: BookPages, computed: BookPages) -> list[str]:
     return differences
 
 
-def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[BookPages | None, str]:
+def usable(
+    topics: Path,
+    orderly: Mapping[str, IntactTopic] = _NONE,
+    on_missing: OnMissing = lambda topic, end, counted: None,
+) -> tuple[BookPages | None, str]:
     """Return the checkpoint if continuing from it gives the same book as reading everything; otherwise None and the
     reason.
     """
@@ -214,6 +225,11 @@ def usable(topics: Path, orderly: Mapping[str, IntactTopic] = _NONE) -> tuple[Bo
     # Compatibility: an earlier version summed by day only.
     pages.roll_tables()
     why = differs(topics, pages, orderly)
+    for name, mark in pages.covered.items() if why else ():
+        with contextlib.suppress(CorruptBatch, UnknownFormat, OSError):
+            end = TopicReader(topics / name).end if (topics / name).is_dir() else 0
+            if end < mark.end:
+                on_missing(name, end, mark.end)
     return (None, f"the checkpoint is left alone: {why}") if why else (pages, "")
 
 
