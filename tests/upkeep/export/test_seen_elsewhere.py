@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import clickhouse_connect
@@ -116,3 +119,60 @@ def test_columns_with_long_names_are_columns_of_their_own(tmp_path: Path, postgr
     query = f"select to_jsonb(t) from {export.config.table} t"
     rows = [row for (row,) in read_postgresql(postgresql, query)]
     assert [sorted(value for name, value in row.items() if name.startswith("aaa")) for row in rows] == [["x", "y"]] * 2
+
+
+RIGHTS = """<clickhouse>
+<profiles><default/></profiles><quotas><default/></quotas>
+<users><default>
+<password></password><profile>default</profile><quota>default</quota><networks><ip>::/0</ip></networks>
+<grants>
+<query>GRANT SELECT, INSERT, CREATE TABLE, ALTER DELETE, ALTER COLUMN ON default.*</query>
+<query>GRANT READ ON FILE</query>
+</grants>
+</default></users>
+</clickhouse>"""
+"""The rights of docs/exports.md. The database of the embedded version also looks for tables in files."""
+LIMITED_STEPS = """
+import sys
+from pathlib import Path
+import clickhouse_connect
+from penstock.landing.table_paths import Layout
+from penstock.landing.typed.column_types import Column
+from penstock.landing.typed.columns import TypedTable
+from penstock.upkeep.export.check import compare
+from penstock.upkeep.export.exporter import open_target
+from tests.landing.typed.typed_life import CLICK, Life, event
+from tests.landing.writing.messages import AT, source
+from tests.upkeep.export.exported import exported
+from tests.upkeep.test_changes import delete
+
+WIDER = TypedTable("click", "click", (*CLICK.columns, Column("other", "string", "other")))
+layout = Layout.for_tables(Path("tables"))
+export = exported("clickhouse", layout, Path.cwd(), source="events_click")
+for batch, table in enumerate([CLICK, CLICK, WIDER]):
+    rows = [(2 * batch + n, event(f"u{batch}-{n}", ms=n, other="x")) for n in range(2)]
+    Life(layout, [table]).land(batch, [source(rows)], landed_at=AT + batch)
+    export.step()
+delete(layout, "uuid = 'u0-1'")
+export.step()
+with open_target(export.config, layout) as target:
+    assert compare(layout, export.config, target).is_equal
+    target.forget()
+assert export.step() == 5
+client = clickhouse_connect.get_client(dsn=f"chdb://{export.config.path}")
+try:
+    client.command("DROP TABLE rows")
+except clickhouse_connect.driver.exceptions.DatabaseError:
+    print("limited")
+"""
+
+
+def test_clickhouse_user_with_the_documented_rights_is_enough(tmp_path: Path) -> None:
+    users = tmp_path / "users.xml"
+    users.write_text(RIGHTS)
+    # The embedded version reads this file in its working directory.
+    (tmp_path / "config.xml").write_text(f"<clickhouse><users_config>{users}</users_config></clickhouse>")
+    command = [sys.executable, "-c", LIMITED_STEPS]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    process = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240)
+    assert process.stdout == "limited\n", process.stderr
