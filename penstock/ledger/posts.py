@@ -331,7 +331,8 @@ def _name(value: object) -> str:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{_shorten(value)} is not a text")
-    return value
+    # A lone surrogate would make each answer with this text, also of stored posts, one that cannot be encoded.
+    return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _natural(value: object, largest: int = LARGEST - 1) -> int:

@@ -130,3 +130,19 @@ def test_sums_of_hashes_have_a_larger_bound_than_counts() -> None:
 def test_invalid_event_is_refused(change: dict[str, Any], error_text: str) -> None:
     with pytest.raises(BadPost, match=error_text):
         parse(EVENT.document() | change)
+
+
+def test_half_of_a_surrogate_pair_is_replaced_in_texts() -> None:
+    event = {
+        "tier": "event",
+        "id": "e\ud800",
+        "version": 0,
+        "kind": "restart",
+        "at": 1,
+        "what": "a\udfff",
+        "cause": "\U0001f600",
+    }
+    post = parse(event)
+    assert isinstance(post, EventPost)
+    assert (post.id, post.what, post.cause) == ("e\ufffd", "a\ufffd", "\U0001f600")
+    assert json.loads(dump(post).decode())["what"] == "a\ufffd"

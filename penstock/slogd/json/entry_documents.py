@@ -39,8 +39,11 @@ UNREADABLE = (ValueError, TypeError, AttributeError, KeyError, RecursionError, D
 
 
 def dumps(document: Any) -> bytes:
-    """Encode as compact JSON."""
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    """Encode as compact JSON; lone surrogates, which JSON can express and UTF-8 cannot, are escaped."""
+    try:
+        return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(document, separators=(",", ":")).encode()
 
 
 def logs_document(batches: Iterable[pa.RecordBatch]) -> dict[str, Any]:

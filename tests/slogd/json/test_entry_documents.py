@@ -89,3 +89,8 @@ def test_sorted_annotations_are_ordered_by_name() -> None:
     document = {"logs": [{"annotations": {"z": "1", "a": "2", "B": "3"}}, {}, {"annotations": {"b": "1"}}]}
     assert list(sorted_annotations(document)["logs"][0]["annotations"]) == ["B", "a", "z"]
     assert sorted_annotations({}) == {}
+
+
+def test_half_of_a_surrogate_pair_is_escaped() -> None:
+    assert dumps({"\ud800": "\u00fc"}) == b'{"\\ud800":"\\u00fc"}'
+    assert dumps({"a": "\u00fc"}) == '{"a":"\u00fc"}'.encode()
