@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -133,11 +133,23 @@ class Receiver:
 
     def run(self) -> None:
         """Run until SIGTERM."""
-        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGTERM, self.stop)
+        for _ in self.rounds():
+            pass
+
+    def rounds(self) -> Iterator[None]:
+        """Take over from a predecessor, receive until ``stop``, and finish: one round in each step."""
+        next_tick = time.monotonic()
         try:
             # Order: a predecessor's slots are published before new datagrams overwrite them.
             self._io.take_over()
-            self._loop()
+            while self._running:
+                now = time.monotonic()
+                if now >= next_tick:
+                    next_tick = now + TICK_INTERVAL_S
+                    self._tick()
+                self._io.receive(max(next_tick - now, 0))
+                yield
             self._io.finish()
             self._io.tick()
         except GaveUp as error:
@@ -147,22 +159,17 @@ class Receiver:
         if self._publisher.senders:
             self._publisher.senders.tick()
 
-    def _loop(self) -> None:
-        next_tick = time.monotonic()
-        while self._running:
-            now = time.monotonic()
-            if now >= next_tick:
-                next_tick = now + TICK_INTERVAL_S
-                self._io.tick()
-                self._publish_statistics()
-                self._losses.report()
-                if self._publisher.senders:
-                    self._publisher.senders.tick()
-                self._publisher.release()
-                pa.default_memory_pool().release_unused()  # otherwise freed batches stay allocated to this process
-            self._io.receive(max(next_tick - now, 0))
+    def _tick(self) -> None:
+        self._io.tick()
+        self._publish_statistics()
+        self._losses.report()
+        if self._publisher.senders:
+            self._publisher.senders.tick()
+        self._publisher.release()
+        pa.default_memory_pool().release_unused()  # otherwise freed batches stay allocated to this process
 
-    def _stop(self, *_: object) -> None:
+    def stop(self, *_: object) -> None:
+        """End the rounds; the last one takes what has arrived."""
         self._running = False
         self._publisher.give_up_at = time.monotonic() + STOP_PATIENCE_S
 

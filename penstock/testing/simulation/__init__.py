@@ -2,7 +2,7 @@
 
 Read ``run`` (``simulate``), ``outcome``, ``faults``, ``machine`` (time, disk, kills), the processes ``daemon``,
 ``receiver``, ``senders`` and ``readers``, ``promises`` (what is checked), then ``shrink``; ``forwarding`` and
-``groups``, runs with forwarders and with consumers; and ``landing``, a run of its own. ``python -m
+``groups``, runs with forwarders and with consumers; and ``landing`` and ``sockets``, runs of their own. ``python -m
 penstock.testing.simulation`` runs many seeds. Imports ``testing.crashes`` and any room before it.
 """
 

@@ -1,0 +1,196 @@
+"""The promises of listeners to their senders, checked at rest against what the simulated network did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from penstock.counts import Counts, Name
+from penstock.handover.paths import LOG
+from penstock.log import TopicReader
+from penstock.testing.simulation.promises import Broken
+from penstock.testing.simulation.sockets.kernel import DatagramSocket
+from penstock.testing.simulation.sockets.listeners import SocketListener
+from penstock.testing.simulation.sockets.recount import PlogRecount, by_name, stored_rows
+from penstock.testing.simulation.sockets.senders import COMMANDER, FLOOD, syslog_annotations
+from penstock.testing.simulation.sockets.stream_senders import Sending, Sent, event_of
+
+if TYPE_CHECKING:
+    from penstock.testing.simulation.sockets.run import SocketsRun
+
+Row = tuple[bytes, dict[str, str]]
+"""Payload and annotations."""
+
+
+def check(run: SocketsRun) -> None:
+    """Check all listeners. Raises Broken."""
+    balance = run.daemon.ledger.balance()
+    if balance.unaccounted:
+        raise Broken(f"the balance does not close: {balance.document()}")
+    counts = {entry.name: Counts(entry.counts) for entry in balance.listeners}
+    routes = {route.source: route for route in balance.routes if route.handler == LOG}
+    for listener in run.listeners:
+        rows = _rows(run, listener)
+        of_listener = counts.get(listener.name, Counts())
+        route = routes.get(listener.name)
+        dropped = route.policy_drop if route else 0
+        if route and route.corrupt:
+            raise Broken(f"{listener.name}: messages are corrupt without damage: {route}")
+        if of_listener[Name.ACCEPTED] != len(rows) + dropped:
+            raise Broken(
+                f"{listener.name}: {of_listener[Name.ACCEPTED]} accepted, {len(rows)} stored, {dropped} dropped"
+            )
+        if isinstance(listener.sock, DatagramSocket):
+            _check_kernel(listener, listener.sock, of_listener)
+        if listener.name == "plog":
+            _check_plog(listener, of_listener, rows, dropped)
+        elif listener.name == "syslog":
+            _check_syslog(listener, rows, dropped)
+        elif listener.name == "forward":
+            _check_forward(run, rows)
+        else:
+            _check_streams(run, listener, of_listener, rows)
+        run.record(
+            listener.name, f"{len(rows)} stored, {dropped} dropped, {dict(sorted(by_name(of_listener).items()))}"
+        )
+
+
+def check_acknowledged(run: SocketsRun, payloads: list[bytes]) -> None:
+    """Check that the log has acknowledged messages of the forward protocol. Raises Broken."""
+    stored = {payload for payload, _ in _rows(run, run.listeners[-1])}
+    if missing := {event_of(payload) for payload in payloads} - stored:
+        raise Broken(f"forward: acknowledged, and not stored: {sorted(missing)[:2]}")
+
+
+def _rows(run: SocketsRun, listener: SocketListener) -> list[Row]:
+    if not (run.machine.topics / listener.topic).exists():
+        return []
+    rows: list[Row] = []
+    for batch in TopicReader(run.machine.topics / listener.topic).read(0):
+        payloads: list[Any] = batch.batch.column("payload").to_pylist()
+        annotations: list[Any] = batch.batch.column("annotations").to_pylist()
+        rows += zip(payloads, (dict(entry or ()) for entry in annotations), strict=True)
+    return rows
+
+
+def _check_kernel(listener: SocketListener, sock: DatagramSocket, counts: Counts) -> None:
+    if counts[Name.TAKEN] != len(sock.entered):
+        raise Broken(
+            f"{listener.name}: {len(sock.entered)} datagrams entered the socket, {counts[Name.TAKEN]} are taken"
+        )
+    if counts[Name.KERNEL_DROPPED] != sock.drops:
+        raise Broken(f"{listener.name}: {sock.drops} datagrams are dropped, {counts[Name.KERNEL_DROPPED]} are counted")
+
+
+def _check_plog(listener: SocketListener, counts: Counts, rows: list[Row], dropped: int) -> None:
+    defrag = listener.config.defrag
+    holes = defrag.detect_holes
+    recount = PlogRecount(defrag.max_size, defrag.expire_time, holes.expire_time, holes.maximum_hole, COMMANDER)
+    assert isinstance(listener.sock, DatagramSocket)
+    recount.count_lives(listener.sock.entered, listener.lives)
+    if listener.decoder.open_messages or listener.decoder.held_bytes:
+        raise Broken(f"{listener.decoder.open_messages} messages wait for fragments after their time")
+    if recount.has_evicted:
+        return
+    _check_stored(listener.name, stored_rows(rows), recount.accepted, dropped)
+    has_restarted = len(listener.lives) > 1
+    counted, expected = _comparable(counts, has_restarted), _comparable(recount.counts, has_restarted)
+    for name in ("hole", "jump"):
+        least = expected.pop(name, 0)
+        most = least + recount.counts[f"{name} lost with a receiver"]
+        if not least <= (number := counted.pop(name, 0)) <= most:
+            raise Broken(f"{listener.name}: {number} {name}s are counted, not {least} to {most}")
+    if counted != expected:
+        differing = {
+            k: (counted.get(k), expected.get(k))
+            for k in counted.keys() | expected.keys()
+            if counted.get(k) != expected.get(k)
+        }
+        raise Broken(f"{listener.name}: the counts differ from the recount: {sorted(differing.items())}")
+
+
+_NOT_RECOUNTED = (Name.KERNEL_DROPPED, Name.UNVERIFIED, Name.OPEN, Name.FRAGMENT_OPEN, "policy_drop.")
+
+
+def _comparable(counts: Counter[str], has_restarted: bool) -> dict[str, int]:
+    """Return the counts without those that a recount has not; a killed receiver may have seen a message expire."""
+    compared = Counter({name: n for name, n in by_name(counts).items() if not name.startswith(_NOT_RECOUNTED)})
+    if has_restarted:
+        compared["incomplete"] = compared.pop("incomplete.crash", 0) + compared.pop("incomplete.expired", 0)
+    return {name: count for name, count in compared.items() if count}
+
+
+def _check_stored(name: str, stored: Counter[Any], expected: Counter[Any], dropped: int) -> None:
+    """Check that exactly ``dropped`` of the expected messages are not stored, and no others are."""
+    if surplus := stored - expected:
+        raise Broken(f"{name}: {sum(surplus.values())} rows too many: {sorted(surplus)[:2]}")
+    missing = expected - stored
+    if sum(missing.values()) != dropped:
+        raise Broken(
+            f"{name}: {sum(missing.values())} messages are missing, {dropped} are dropped: {sorted(missing)[:2]}"
+        )
+
+
+def _check_syslog(listener: SocketListener, rows: list[Row], dropped: int) -> None:
+    assert isinstance(listener.sock, DatagramSocket)
+    expected = Counter(datagram.data for datagram in listener.sock.entered if datagram.data)
+    _check_stored(listener.name, Counter(payload for payload, _ in rows), expected, dropped)
+    _check_headers(rows)
+
+
+def _check_headers(rows: list[Row]) -> None:
+    for payload, header in rows:
+        if payload.count(b" ") >= 6:
+            expected = syslog_annotations(payload)
+            if {name: header.get(name) for name in expected} != expected:
+                raise Broken(f"{payload!r} has the annotations {header}")
+
+
+def _check_streams(run: SocketsRun, listener: SocketListener, counts: Counts, rows: list[Row]) -> None:
+    """Check each message of connections: read in whole it is stored once, unless its receiver died in that step."""
+    stored = Counter(payload for payload, _ in rows if not FLOOD.startswith(payload))
+    begun: list[set[bytes]] = []
+    overlong = [0, 0]
+    for sending in (sending for sender in run.stream_senders[listener.name] for sending in sender.sendings):
+        for message in sending.messages:
+            framed = bytes(sending.stream.consumed[message.begin : message.end])
+            if len(framed) < message.end - message.begin:
+                begun.append({framed, framed.partition(b" ")[2]})
+                overlong[1] += message.is_overlong
+                continue
+            least = int(_is_certain(sending, message, listener))
+            if message.is_overlong:
+                overlong[0] += least
+                overlong[1] += 1
+            elif not least <= (number := stored.pop(message.payload, 0)) <= 1:
+                raise Broken(f"{listener.name}: {message.payload!r} is stored {number} times, not {least} to 1")
+    for beginnings in begun:
+        # The beginning of a last line is a message if the sender has left, and dropped if the connection is evicted.
+        stored -= Counter([next((beginning for beginning in sorted(beginnings) if stored[beginning]), b"")])
+    if stored:
+        raise Broken(f"{listener.name}: rows that nobody sent: {sorted(stored)[:3]}")
+    if not overlong[0] <= counts[Name.LINE_OVERLONG] <= overlong[1]:
+        raise Broken(f"{listener.name}: {counts[Name.LINE_OVERLONG]} lines are overlong, not {overlong}")
+    if listener.name == "octets":
+        _check_headers([row for row in rows if row[0].startswith(b"<13>1 2025-05-13T12:29:35.5Z octets")])
+
+
+def _is_certain(sending: Sending, message: Sent, listener: SocketListener) -> bool:
+    """Report whether a message that was read in whole must be stored: its receiver did not die in the same step."""
+    stream = sending.stream
+    return not stream.died or (message.end <= stream.certain and not listener.has_given_up)
+
+
+def _check_forward(run: SocketsRun, rows: list[Row]) -> None:
+    """Check that each acknowledged chunk is stored, and none more often than it was sent."""
+    stored = Counter(payload for payload, _ in rows)
+    for sender in run.forward_senders:
+        for chunk in sender.chunks:
+            for payload in chunk.payloads:
+                number = stored.pop(event_of(payload), 0)
+                if not int(chunk.is_acknowledged) <= number <= chunk.attempts:
+                    raise Broken(f"{payload!r} is stored {number} times after {chunk.attempts} attempts")
+    if stored:
+        raise Broken(f"forward: rows that nobody sent: {sorted(stored)[:3]}")
+    if any("uuid" not in annotations or annotations.get("tag") != "tag" for _, annotations in rows):
+        raise Broken("forward: a row has no uuid, or not its tag")

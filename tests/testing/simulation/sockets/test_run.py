@@ -1,0 +1,71 @@
+"""The simulated receivers with their sockets keep their promises for each seed, and notice bugs that are put back."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.handover.stored_waits import Fate, StoredWaits
+from penstock.ingest.udp import UdpReceiver
+from penstock.testing.simulation.sockets.run import simulate_sockets
+from penstock.wire.plog.reassembly import FinishedMessages
+from tests.testing.simulation.simulation_checks import (
+    Bug,
+    check_promises,
+    check_same_trace,
+    check_that_bug_is_noticed,
+)
+
+
+def publish_slots_twice(patch: pytest.MonkeyPatch) -> None:
+    """Publish all slots of a killed receiver, also those that are in the log buffer."""
+    take_over = UdpReceiver.take_over
+
+    def take_over_all(self: UdpReceiver) -> None:
+        self._publisher.published = (0, 0)
+        take_over(self)
+
+    patch.setattr(UdpReceiver, "take_over", take_over_all)
+
+
+def count_drops_again(patch: pytest.MonkeyPatch) -> None:
+    """Count the kernel's drops from 0 after each start of a receiver."""
+    take_over = UdpReceiver.take_over
+
+    def forget_drops(self: UdpReceiver) -> None:
+        self._publisher.drops = ("", 0)
+        take_over(self)
+
+    patch.setattr(UdpReceiver, "take_over", forget_drops)
+
+
+def forget_finished_messages(patch: pytest.MonkeyPatch) -> None:
+    """Begin a new message with a late copy of a fragment."""
+    patch.setattr(FinishedMessages, "fate", lambda self, key, header: None)
+
+
+def acknowledge_before_the_log(patch: pytest.MonkeyPatch) -> None:
+    """Acknowledge messages before the log has stored them."""
+    patch.setattr(StoredWaits, "_fate", lambda self, *wait: Fate.STORED)
+
+
+BUGS: dict[Bug, int] = {
+    publish_slots_twice: 3,
+    count_drops_again: 0,
+    forget_finished_messages: 2,
+    acknowledge_before_the_log: 0,
+}
+"""A seed that notices each bug."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_run_with_sockets_keeps_every_promise(seed: int) -> None:
+    check_promises(simulate_sockets, seed=seed)
+
+
+def test_seed_gives_the_same_trace_in_every_process() -> None:
+    check_same_trace("--sockets")
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_simulation_notices_a_bug_of_receivers_that_is_put_back(bug: Bug) -> None:
+    check_that_bug_is_noticed(simulate_sockets, bug, BUGS[bug])
