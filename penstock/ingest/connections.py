@@ -42,6 +42,7 @@ class Connection:
     ``in_handshake``: its TLS handshake is not complete; ``name``: the name in its certificate; ``credentials``:
     process, user and group of a local sender, whose ``address`` is empty. ``began_waiting``: time since when some of
     its bytes may be a complete message. ``has_left``: whether the sender has disconnected.
+    ``has_cut_reply``: whether only a part of a reply found room, so that none may follow.
     """
 
     sock: socket.socket
@@ -54,6 +55,7 @@ class Connection:
     began_waiting: float | None = None
     credentials: tuple[int, int, int] = (0, 0, 0)
     has_left: bool = False
+    has_cut_reply: bool = False
     _remaining: pa.Array[Any] = field(default_factory=lambda: NO_LINES)
 
     @property
@@ -94,6 +96,18 @@ class Connection:
     def waits(self) -> bool:
         """Whether it holds lines that a pause would complete."""
         return self.splitter.waits or bool(self.joiner and self.joiner.held_lines)
+
+    def reply(self, reply: bytes) -> None:
+        """Send a reply without waiting; a sender that does not read loses it."""
+        # Invariant: nothing follows a part of a reply, whose rest would be read from what follows.
+        if self.has_cut_reply:
+            return
+        try:
+            self.has_cut_reply = self.sock.send(reply) < len(reply)
+        except (BlockingIOError, ConnectionError):
+            return  # the sender does not read; its connection ends by itself or as idle
+        except OSError:
+            self.has_cut_reply = True  # OpenSSL may have sent a part
 
     def feed(self, chunk: memoryview) -> Lines:
         """Return the messages that ``chunk`` completes, as many as one turn decodes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -110,7 +109,7 @@ class LinePublisher:
         for number, (connection, command) in enumerate(commands):
             reply = self._commands.answer(command.verb, command.trail, len(commands) - number)
             if reply is not None:
-                send_reply(connection.sock, reply + b"\n")
+                connection.reply(reply + b"\n")
 
     def publish(self, first: int) -> int:
         """Publish pending lines, in parts if one frame cannot hold them, then answer. Return 0, the bytes pending now.
@@ -207,11 +206,3 @@ class LinePublisher:
         self._writer.publish(body, counts, reserved_value(self._round, 0), first=first, arrivals=arrivals)
         self._round += 1
         self._wake()
-
-
-def send_reply(sock: socket.socket, reply: bytes) -> None:
-    """Send a reply without waiting; a sender that does not read loses it."""
-    try:
-        sock.send(reply)
-    except OSError:
-        return  # the sender does not read; its connection ends by itself or as idle

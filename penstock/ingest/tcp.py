@@ -23,7 +23,7 @@ from penstock.handover.sender_table import OVERLONG
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.acknowledgements import Acknowledgements
 from penstock.ingest.connections import Connection, Connections, connection_limit, make_joiner, splitters_of
-from penstock.ingest.line_publisher import LineDecoder, LinePublisher, send_reply
+from penstock.ingest.line_publisher import LineDecoder, LinePublisher
 from penstock.ingest.local_sockets import peer_credentials
 from penstock.ingest.networks import networks_of
 from penstock.ingest.plog_commands import Commands
@@ -297,20 +297,23 @@ class TcpReceiver:
             return
         replies, dialogue.replies = dialogue.replies, []
         for reply in replies:
-            send_reply(connection.sock, reply)
+            connection.reply(reply)
         if dialogue.closed:
             self._refuse(connection, dialogue.closed)
 
     def _send_acknowledgements(self) -> None:
         """Acknowledge stored messages; a sender whose messages were missed is disconnected and sends them again.
 
-        An empty reply is not sent: more rows of its request follow, and with them the reply.
+        So is one that does not read its acknowledgements, once only a part of one finds room. An empty reply is not
+        sent: more rows of its request follow, and with them the reply.
         """
         for connection, reply in self._acknowledgements.take_decided() if self._acknowledgements else ():
             if connection.is_open and reply is None:
                 self._close(connection)
             elif connection.is_open and reply:
-                send_reply(connection.sock, reply)
+                connection.reply(reply)
+                if connection.has_cut_reply:
+                    self._close(connection)
 
     def _refuse(self, connection: Connection, reason: str) -> None:
         self._count_closed(reason)

@@ -164,3 +164,25 @@ def test_waiting_requests_are_published_one_after_the_other_in_the_end(
     assert dropped > 0
     assert totals["accepted"] + 5_000 * dropped == 40_000
     assert totals["connection_closed.left"] == 0, "the listener has stopped, and no sender has left"
+
+
+def test_sender_that_reads_no_answers_gets_whole_ones_until_it_is_closed(here: Receiving) -> None:
+    here.rounds()
+    (connection,) = [key.data for key in here.receiver._selector.get_map().values() if key.data is not None]
+    connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    here.sender.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    names = [f"{number:03000}" for number in range(40)]
+    for name in names:
+        if connection.is_open:
+            here.send(["t", [[1, {}]], {"chunk": name}])
+            here.stored()
+    assert not connection.is_open, "a part of an answer would be followed by others"
+    here.sender.settimeout(10)
+    received = b""
+    while chunk := here.sender.recv(65_536):
+        received += chunk
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(received)
+    answers = list(unpacker)
+    assert answers == [{"ack": name} for name in names[: len(answers)]]
+    assert unpacker.tell() < len(received), "the last one is cut, and nothing follows it"

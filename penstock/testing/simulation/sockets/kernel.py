@@ -1,7 +1,7 @@
 """The simulated kernel: descriptors, datagram sockets with their buffer and counters, ``recvmmsg`` and ``poll``.
 
 Invariant: as on Linux, a datagram leaves its socket in the call that writes it into the receiver's memory, and a
-process that dies before or after that call leaves the socket as it is.
+process that dies before or after that call changes nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Kernel:
         """Receive datagrams into the memory of the caller, as the system call does."""
         sock = self.sockets[descriptor]
         assert isinstance(sock, DatagramSocket)
-        received = sock.take(count.value)
+        received = sock.read(count.value)
         for number, datagram in enumerate(received):
             _store(headers.value + number * _MMSGHDR.size, datagram)
         if not received:
@@ -104,8 +104,8 @@ class DatagramSocket:
         self.entered: list[Datagram] = []
         """All datagrams that found room, in their order."""
         self.rounds: list[int] = []
-        """The number of datagrams that were taken before each call that took some."""
-        self.taken = 0
+        """The number of datagrams that were read before each call that read some."""
+        self.read_total = 0
         self.drops = 0
         self.answers: list[bytes] = []
 
@@ -119,12 +119,12 @@ class DatagramSocket:
         self._queue.append(datagram)
         self.entered.append(datagram)
 
-    def take(self, most: int) -> list[Datagram]:
+    def read(self, most: int) -> list[Datagram]:
         """Return up to ``most`` datagrams."""
         count = min(most, len(self._queue))
         if count:
-            self.rounds.append(self.taken)
-        self.taken += count
+            self.rounds.append(self.read_total)
+        self.read_total += count
         datagrams = [self._queue.popleft() for _ in range(count)]
         self._held_bytes -= sum(len(datagram.data) + DATAGRAM_OVERHEAD_BYTES for datagram in datagrams)
         return datagrams

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
+from penstock.handover.buffer import HandlerPosition, open_buffer
 from penstock.handover.frames.frame import intact_metadata
 from penstock.handover.paths import buffer_file, held_file
 from penstock.handover.positions.lost_position import frames_in_file
+from penstock.handover.positions.position import ReaderPosition
+from penstock.handover.state_page import StatePage
+from penstock.handover.writer import FrameWriter
 from penstock.ingest import receiver as receiver_room
-from penstock.ingest.receiver import STOP_PATIENCE_S, Receiver
+from penstock.ingest.receiver import STOP_PATIENCE_S, Receiver, make_decoder
 from penstock.logbuffer import Publication
 from penstock.testing.simulation.machine import Machine, replaced
 from penstock.testing.simulation.sockets.kernel import DatagramSocket
@@ -56,6 +59,52 @@ class _ObservedDecoder:
         return counts
 
 
+class _Parts:
+    """The parts of a running receiver, noted as it makes them. The kernel closes the files of a dead one."""
+
+    def __init__(self, decodes: list[Decode]) -> None:
+        self._decodes = decodes
+        self._files: list[Publication | StatePage | ReaderPosition] = []
+        self.readers: list[HandlerPosition] = []
+
+    @contextlib.contextmanager
+    def observed(self) -> Iterator[None]:
+        """Note the parts of a receiver that starts in the block."""
+        replacements = {
+            "make_decoder": self._make_decoder,
+            "open_buffer": self._open_buffer,
+            "FrameWriter": self._make_writer,
+            "StatePage": self._open_page,
+        }
+        with contextlib.ExitStack() as stack:
+            for name, replacement in replacements.items():
+                stack.enter_context(replaced(receiver_room, name, replacement))
+            yield
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+    def _make_decoder(self, listener: ListenerConfig) -> _ObservedDecoder:
+        self.decoder = _ObservedDecoder(make_decoder(listener), self._decodes)
+        return self.decoder
+
+    def _open_buffer(self, *arguments: Any) -> tuple[Publication, list[HandlerPosition]]:
+        publication, self.readers = open_buffer(*arguments)
+        self._files += [publication, *(reader.position for reader in self.readers)]
+        return publication, self.readers
+
+    def _make_writer(self, *arguments: Any) -> FrameWriter:
+        self.writer = FrameWriter(*arguments)
+        return self.writer
+
+    def _open_page(self, *arguments: Any, **named: Any) -> StatePage:
+        page = StatePage(*arguments, **named)
+        self._files.append(page)
+        return page
+
+
 class SocketListener:
     """A listener with its socket, and the lives of its receiver, each after the last.
 
@@ -73,7 +122,7 @@ class SocketListener:
         self._machine, self._wait = machine, wait
         self._receiver: Receiver | None = None
         self._rounds: Iterator[None] | None = None
-        self._is_starting = False
+        self._parts: _Parts | None = None
         self.lives: list[Life] = []
         self.rest_until = 0
         """The step before which the receiver takes none."""
@@ -93,18 +142,15 @@ class SocketListener:
     @property
     def decoder(self) -> Any:
         """The decoder of this life."""
-        assert self._receiver is not None
-        return self._receiver._decoder
+        assert self._parts is not None
+        return self._parts.decoder
 
     def start(self) -> None:
         """Start a receiver on what the last life left."""
         life = Life(self.lives[-1].end or 0 if self.lives else 0)
         self.lives.append(life)
-        self._is_starting = True
-        make_decoder = receiver_room.make_decoder
-        with replaced(
-            receiver_room, "make_decoder", lambda config: _ObservedDecoder(make_decoder(config), life.decodes)
-        ):
+        parts = self._parts = _Parts(life.decodes)
+        with parts.observed():
             self._receiver = Receiver(
                 {
                     "listener": self.config.model_dump(),
@@ -114,15 +160,14 @@ class SocketListener:
                     "socket": self.sock.fileno(),
                 }
             )
-        publisher = self._receiver._publisher
-        beat = publisher.on_wait
+        beat = parts.writer.on_wait
 
         def wait() -> None:
             beat()
             self._wait()
 
-        publisher.on_wait = wait
-        self._rounds, self._is_starting = self._receiver.rounds(), False
+        parts.writer.on_wait = wait
+        self._rounds = self._receiver.rounds()
         self._machine.buffers.write_back_created()
 
     def step(self) -> None:
@@ -157,18 +202,11 @@ class SocketListener:
         """End as by SIGKILL."""
         if isinstance(self.sock, ListeningSocket):
             self.sock.lose_receiver()
-        # The kernel closes a dead process's files; cycles of objects would keep theirs.
         if self._receiver is not None:
-            parts = vars(self._receiver)
-            parts["_publisher"]._publication.close()
-            for reader in parts["_readers"]:
-                reader.position.close()
-            parts["_page"].close()
-            parts.clear()
-        elif self._is_starting:
-            gc.collect()
-        self._receiver = self._rounds = None
-        self._is_starting = False
+            vars(self._receiver).clear()  # cycles of objects would keep its maps open
+        if self._parts is not None:
+            self._parts.close()
+        self._receiver = self._rounds = self._parts = None
         if self.lives and self.lives[-1].end is None:
             self.lives[-1].end = self._published_end()
 
@@ -188,21 +226,18 @@ class SocketListener:
         round_number, slot_end = metadata.slots
         rounds = self.sock.rounds
         # Rounds are numbered from 1; a frame between rounds names the one that follows.
-        return rounds[round_number - 1] + slot_end if round_number <= len(rounds) else self.sock.taken
+        return rounds[round_number - 1] + slot_end if round_number <= len(rounds) else self.sock.read_total
 
     @property
     def is_idle(self) -> bool:
         """Report whether the socket is empty and nothing waits for the log."""
-        receiver, sock = self._receiver, self.sock
-        if receiver is None or sock.is_readable or receiver._publisher.owes:
+        parts, sock = self._parts, self.sock
+        if self._rounds is None or parts is None or sock.is_readable or parts.writer.owes:
             return False
         if isinstance(sock, ListeningSocket) and any(s.is_readable for s in sock.streams if not s.is_closed):
             return False
-        reader = receiver._readers[0]
-        folder = self._machine.buffers.folder
-        if reader.position.was_advanced and held_file(folder, self.name).exists():
+        folder, position = self._machine.buffers.folder, parts.readers[0].position
+        if position.was_advanced and held_file(folder, self.name).exists():
             return False
-        position = reader.position.position
-        return position >= receiver._publisher.position or not any(
-            frames_in_file(buffer_file(folder, self.name), position)
-        )
+        path = buffer_file(folder, self.name)
+        return position.position >= parts.writer.position or not any(frames_in_file(path, position.position))

@@ -113,7 +113,7 @@ _NOT_RECOUNTED = (Name.KERNEL_DROPPED, Name.UNVERIFIED, Name.OPEN, Name.FRAGMENT
 
 
 def _comparable(counts: Counter[str], has_restarted: bool) -> dict[str, int]:
-    """Return the counts without those that a recount has not; a killed receiver may have seen a message expire."""
+    """Return the counts that a recount has, too; a killed receiver may have seen a message expire."""
     compared = Counter({name: n for name, n in by_name(counts).items() if not name.startswith(_NOT_RECOUNTED)})
     if has_restarted:
         compared["incomplete"] = compared.pop("incomplete.crash", 0) + compared.pop("incomplete.expired", 0)
@@ -149,13 +149,13 @@ def _check_headers(rows: list[Row]) -> None:
 def _check_streams(run: SocketsRun, listener: SocketListener, counts: Counts, rows: list[Row]) -> None:
     """Check each message of connections: read in whole it is stored once, unless its receiver died in that step."""
     stored = Counter(payload for payload, _ in rows if not FLOOD.startswith(payload))
-    begun: list[set[bytes]] = []
+    last_lines: list[set[bytes]] = []
     overlong = [0, 0]
     for sending in (sending for sender in run.stream_senders[listener.name] for sending in sender.sendings):
         for message in sending.messages:
             framed = bytes(sending.stream.consumed[message.begin : message.end])
             if len(framed) < message.end - message.begin:
-                begun.append({framed, framed.partition(b" ")[2]})
+                last_lines.append({framed, framed.partition(b" ")[2]})
                 overlong[1] += message.is_overlong
                 continue
             least = int(_is_certain(sending, message, listener))
@@ -164,7 +164,7 @@ def _check_streams(run: SocketsRun, listener: SocketListener, counts: Counts, ro
                 overlong[1] += 1
             elif not least <= (number := stored.pop(message.payload, 0)) <= 1:
                 raise Broken(f"{listener.name}: {message.payload!r} is stored {number} times, not {least} to 1")
-    for beginnings in begun:
+    for beginnings in last_lines:
         # The beginning of a last line is a message if the sender has left, and dropped if the connection is evicted.
         stored -= Counter([next((beginning for beginning in sorted(beginnings) if stored[beginning]), b"")])
     if stored:

@@ -78,7 +78,7 @@ class PlogRecount:
                 end = position + number if life.end is None else min(position + number, life.end)
                 self._expire(now)
                 for datagram in datagrams[position:end]:
-                    self._take(datagram, now)
+                    self._count(datagram, now)
                 position = max(end, position)
             if life.end is not None:
                 self._end_life()
@@ -111,7 +111,7 @@ class PlogRecount:
         self._finished.pop(key, None)
         self._finished[key] = (self._open.pop(key).header, late, now)
 
-    def _take(self, datagram: Datagram, now: float) -> None:
+    def _count(self, datagram: Datagram, now: float) -> None:
         self.counts["taken"] += 1
         data = datagram.data
         if not data:

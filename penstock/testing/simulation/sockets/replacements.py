@@ -29,13 +29,13 @@ SOCKET_ROOMS = (*ROOMS, "ingest", "wire", "counts")
 class _ReceiverTime(VirtualTime):
     """The time of receivers: other processes run while one sleeps."""
 
-    def __init__(self, machine: Machine, others: Callable[[], None]) -> None:
+    def __init__(self, machine: Machine, run_others: Callable[[], None]) -> None:
         super().__init__(machine.clock)
-        self._others = others
+        self._run_others = run_others
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
-        self._others()
+        self._run_others()
 
 
 def _functions(rooms: Iterable[str]) -> Iterator[FunctionType]:
@@ -70,10 +70,10 @@ def _virtual_defaults(time: VirtualTime) -> Iterator[None]:
 
 @contextlib.contextmanager
 def simulated_receivers(
-    machine: Machine, kernel: Kernel, dice: random.Random, others: Callable[[], None]
+    machine: Machine, kernel: Kernel, dice: random.Random, run_others: Callable[[], None]
 ) -> Iterator[None]:
-    """Give all rooms the virtual time, and receivers the sockets of ``kernel``; ``others`` runs while they sleep."""
-    receiver_time = _ReceiverTime(machine, others)
+    """Give all rooms virtual time, and receivers the sockets of ``kernel``; they call ``run_others`` as they sleep."""
+    receiver_time = _ReceiverTime(machine, run_others)
     replacements: list[tuple[Any, str, object]] = [
         *((module, "time", receiver_time) for module in (receiver, tcp, udp)),
         (slots, "_recvmmsg", kernel.recvmmsg),

@@ -47,7 +47,7 @@ QUIET_SHARE = 0.004
 SETTLE_S = 70.0
 """Silence after which no fragment waits, and no sender's ids are remembered."""
 BUFFER_BYTES = 24_000
-"""Of a UDP socket; a burst overruns it."""
+"""The buffer of a UDP socket; a burst overruns it."""
 SETTINGS = TopicSettings(segment_size_limit=20_000, rotate_after=600, stale_after=1e9)
 
 
@@ -165,9 +165,9 @@ class SocketsRun:
         """Give the rooms the virtual time, and receivers the sockets of the simulated kernel."""
         return simulated_receivers(self.machine, self._kernel, self._dice, self._let_others_run)
 
-    def record(self, who: str, text: str) -> None:
+    def record(self, process: str, text: str) -> None:
         """Add a line to the trace."""
-        self.outcome.record(self._step, self.machine, who, text)
+        self.outcome.record(self._step, self.machine, process, text)
 
     def execute(self) -> None:
         """Run all steps and the checks."""

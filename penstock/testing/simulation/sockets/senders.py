@@ -66,10 +66,10 @@ class DatagramSender:
 
     def __init__(self, name: str, network: Network, dice: random.Random, address: Address, count: int) -> None:
         self.name, self._network, self._dice, self._address = name, network, dice, address
-        self._remaining, self._made = count, 0
+        self._remaining, self._number = count, 0
         self._waiting: list[bytes] = []
         self.bursts = 0
-        """How many of the next steps send many datagrams."""
+        """The number of next steps that send many datagrams."""
 
     @property
     def is_idle(self) -> bool:
@@ -84,8 +84,8 @@ class DatagramSender:
                 if not self._remaining:
                     return
                 self._remaining -= 1
-                self._made += 1
-                self._waiting = self.make(self._made)
+                self._number += 1
+                self._waiting = self.make(self._number)
             self._network.send(Datagram(self._address, self._waiting.pop(0)))
 
     def make(self, number: int) -> list[bytes]:

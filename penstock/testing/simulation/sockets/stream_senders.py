@@ -57,7 +57,7 @@ class StreamSender:
         frame: Callable[[bytes], bytes],
     ) -> None:
         self.name, self._listening, self._dice, self._address = name, listening, dice, address
-        self._remaining, self._made, self._frame = count, 0, frame
+        self._remaining, self._number, self._frame = count, 0, frame
         self.sendings: list[Sending] = []
         self._current: Sending | None = None
         self._unsent = b""
@@ -103,13 +103,13 @@ class StreamSender:
         if not self._remaining:
             return b""
         self._remaining -= 1
-        self._made += 1
+        self._number += 1
         is_overlong = self._dice.random() < OVERLONG_SHARE
         rest = b"." * (MAX_LINE if is_overlong else self._dice.randint(0, MAX_SMALL_BYTES))
         payload = (
-            syslog_message(self.name, self._made, rest)
+            syslog_message(self.name, self._number, rest)
             if self.is_syslog
-            else b"%s %d %s" % (self.name.encode(), self._made, rest)
+            else b"%s %d %s" % (self.name.encode(), self._number, rest)
         )
         framed = self._frame(payload)
         begin = sending.messages[-1].end if sending.messages else 0
@@ -165,7 +165,7 @@ class ForwardSender:
     ) -> None:
         self._check_stored = check_stored
         self.name, self._listening, self._clock, self._dice, self._address = name, listening, clock, dice, address
-        self._remaining, self._made = count, 0
+        self._remaining, self._number = count, 0
         self.chunks: list[Chunk] = []
         self._waiting: dict[str, tuple[Chunk, float]] = {}
         self._stream: ServerStream | None = None
@@ -211,8 +211,8 @@ class ForwardSender:
             return None
         count = min(self._dice.randint(1, MAX_EVENTS), self._remaining)
         self._remaining -= count
-        payloads = [b"%s %d" % (self.name.encode(), self._made + number) for number in range(count)]
-        self._made += count
+        payloads = [b"%s %d" % (self.name.encode(), self._number + number) for number in range(count)]
+        self._number += count
         self.chunks.append(Chunk(f"{self.name}-{len(self.chunks):0{CHUNK_NAME_BYTES}}", payloads))
         return self.chunks[-1]
 

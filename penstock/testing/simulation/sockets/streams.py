@@ -81,7 +81,7 @@ class ListeningSocket:
 
 
 class ServerStream:
-    """A connection: the receiver calls the methods of a socket, the peer those that begin with ``peer_``."""
+    """A connection: the receiver calls the methods of a socket, the peer calls ``peer_`` methods."""
 
     family, type = system_socket.AF_INET, system_socket.SOCK_STREAM
 
@@ -93,7 +93,7 @@ class ServerStream:
         self.consumed = bytearray()
         """All bytes that the receiver has read."""
         self.certain = 0
-        """How many of them it read before the step that it takes."""
+        """The number of bytes that it had read before its last step."""
         self.end_was_read = False
         self.is_closed = self.died = self.has_left = self.is_reset = False
         self.closed_unread = False
@@ -151,7 +151,7 @@ class ServerStream:
         self.has_left = True
 
     def close(self) -> None:
-        """Close; bytes that nobody has read reset the connection."""
+        """Close; unread bytes reset the connection."""
         if not self.is_closed:
             self.is_closed = True
             self.closed_unread = bool(self._unread)

@@ -17,7 +17,7 @@ from tests.testing.simulation.simulation_checks import (
 
 
 def publish_slots_twice(patch: pytest.MonkeyPatch) -> None:
-    """Publish all slots of a killed receiver, also those that are in the log buffer."""
+    """Publish all slots of a killed receiver, also slots that are in the log buffer."""
     take_over = UdpReceiver.take_over
 
     def take_over_all(self: UdpReceiver) -> None:
