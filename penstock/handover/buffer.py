@@ -184,20 +184,20 @@ def parameters_of(listener: ListenerConfig, term_length: int) -> Parameters:
     return Parameters(term_length, mtu_for(frame_length(term_length)), session_id, STREAM_ID, 0)
 
 
-def epoch_of(page: StatePage, inode: int, position: int) -> tuple[str, int]:
+def epoch_of(page: StatePage, inode: int, position: int, total: int) -> tuple[str, int]:
     """Return the name of the period in which positions are unique, and the position at which the machine was restarted.
 
-    The period starts with the file or with the machine; ``inode`` distinguishes files. ``position`` is that of the next
-    frame. Its name begins with that of the listener's first one, which names the series of totals (``series_of``): a
-    page that was lost begins another. Crash: after a power failure a buffer may continue at positions that were already
-    used for other frames.
+    The period starts with the file or with the machine; ``inode`` distinguishes files. ``position`` and ``total`` are
+    before the next frame. The name begins with that of the listener's first one, which names the series of totals
+    (``series_of``): a page that was lost begins another. Crash: after a power failure a buffer may continue at
+    positions and totals that were already used for other frames.
     """
     boot = boot_id()
     epoch = page.read(EPOCH)
     if not epoch or (epoch["boot"], epoch["made"]) != (boot, inode):
         is_first, begin = not epoch, 0 if epoch and epoch["boot"] == boot else position
         series = f"{series_of(str(epoch['epoch']))}{SERIES_END}" if epoch else ""
-        epoch = {"boot": boot, "made": inode, "epoch": f"{series}{time.time_ns():x}", "begin": begin}
+        epoch = {"boot": boot, "made": inode, "epoch": f"{series}{time.time_ns():x}", "begin": begin, "total": total}
         page.write(EPOCH, epoch)
         if is_first:
             # Order: the first text is on the disk before the first frame. Without any text a power failure looks like

@@ -101,7 +101,8 @@ class FrameWriter:
         if was_restarted(page):
             self._restore_floors(page)
         # Order: the floors first. After a restart of the machine readers wait for the epoch of this boot.
-        self._epoch, self._restarted_at = epoch_of(page, publication.path.stat().st_ino, publication.position)
+        inode = publication.path.stat().st_ino
+        self._epoch, self._restarted_at = epoch_of(page, inode, publication.position, self.total)
         self._topic = TopicByPosition(page).topic(publication.position)
         self._publish_newest(frame)
         self._raise_limit()

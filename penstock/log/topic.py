@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -36,6 +37,8 @@ from penstock.log.store.producers import ProducerSequence
 from penstock.records import BadBatch
 
 T = TypeVar("T")
+NO_START = sys.maxsize
+"""The start of an epoch of which it is not known."""
 __all__ = ["Appended", "StoredBatch", "Topic"]
 _LOGGER = logging.getLogger(__name__)
 _NULL_ROW = records.body([None])
@@ -121,17 +124,19 @@ class Topic:
         """Return ``buffer_position`` as of the last recovery."""
         return self.writer.recovered_positions.get(buffer, 0)
 
-    def stored_total(self, buffer: str, begin: int) -> int:
+    def stored_total(self, buffer: str, begin: int, start: int = NO_START, part: str = "") -> int:
         """Return the total of a listener's messages that are stored before the frame at ``begin``; 0 without any.
 
-        They are in this log buffer, or in another epoch of its series of totals.
+        They are in this log buffer, or in another epoch of its series of totals; ``start`` is the total at which the
+        epoch of ``buffer`` began. Only buffers whose names end with ``part`` count.
         """
         positions, series, largest = self.writer.positions.copy(), series_of(buffer), 0
         for key, number in positions.items():
             name, is_total, _ = key.partition(TOTAL)
             is_before = name != buffer or positions[buffer] <= begin
-            if is_total and is_before and series_of(name) == series:
-                largest = max(largest, number)
+            if is_total and is_before and name.endswith(part) and series_of(name) == series:
+                # Crash: the total may have gone back at the start. Larger ones of other epochs are other messages.
+                largest = max(largest, number if name == buffer else min(number, start))
         return largest
 
     def subscribe(self, callback: Callable[[StoredBatch], None]) -> None:

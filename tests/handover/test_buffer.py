@@ -87,7 +87,7 @@ def test_reader_behind_the_end_is_reset_and_misses_no_frame(
 ) -> None:
     end = offered(tmp_path)
     with contextlib.closing(StatePage(state_file(tmp_path, "events"))) as page:
-        epoch_of(page, 1, 0)
+        epoch_of(page, 1, 0, 0)
     publication, readers = open_buffer(tmp_path, LISTENER, TERM)
     setattr(readers[0].position, number, end + 1024)
     publication.close()
@@ -103,12 +103,12 @@ def test_epochs_of_a_page_are_of_one_series_and_a_lost_page_begins_another(tmp_p
     names = []
     for inode in (1, 2, 3):
         with contextlib.closing(StatePage(path)) as page:
-            names.append(epoch_of(page, inode, 0)[0])
+            names.append(epoch_of(page, inode, 0, 0)[0])
     assert len(set(names)) == 3
     assert {series_of(name) for name in names} == {names[0]}
     path.unlink()
     with contextlib.closing(StatePage(path)) as page:
-        assert series_of(epoch_of(page, 3, 0)[0]) != names[0]
+        assert series_of(epoch_of(page, 3, 0, 0)[0]) != names[0]
 
 
 def test_position_behind_the_end_holds_after_a_restart_of_the_machine(tmp_path: Path) -> None:

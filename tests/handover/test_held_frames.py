@@ -40,7 +40,7 @@ from penstock.logbuffer import Frame
 from penstock.testing.crashes import CrashingFileSystem, FakeClock
 from penstock.testing.simulation.machine import VirtualTime
 from tests.fuzzed import RAW
-from tests.handover.drain.test_drain import payloads, refuse_topic, tagged
+from tests.handover.drain.test_drain import payloads, refuse_topic, spoil, tagged
 from tests.handover.test_writer import drop_frames, publish
 from tests.ingest.ingest_life import Life, live
 
@@ -578,6 +578,78 @@ def test_saved_frames_are_not_dropped_if_a_second_power_failure_takes_the_floor_
     assert len(payloads(log)) + counts(log)["policy_drop.log"] == published + 150
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of buffers alone, whose files a power failure takes back."""
+    folder = tmp_path / "buffers"
+    folder.mkdir()
+    return folder
+
+
+def lose_newest_frames(folder: Path, log: Log, patch: pytest.MonkeyPatch) -> Life:
+    """Store 9 messages and cut the power: the disk has the first one alone, and so the total goes back to 1."""
+    life = live(folder, LISTENER)
+    publish(life, b"0")
+    on_disk = {path: path.read_bytes() for path in folder.iterdir()}
+    for number in range(1, 9):
+        publish(life, b"%d" % number)
+    drain(folder, log)
+    life.end()
+    for path, content in on_disk.items():
+        path.write_bytes(content)
+    patch.setattr(buffer, "boot_id", lambda: "next")
+    return live(folder, LISTENER)
+
+
+@pytest.mark.survives("log buffer", "power cut")
+def test_unreadable_frame_is_corrupt_although_a_larger_total_was_stored_before_a_power_failure(
+    folder: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = lose_newest_frames(folder, log, monkeypatch)
+    publish(life, b"spoil me")
+    spoil(buffer_file(folder, "events"), b"spoil me", b"Xpoil me")
+    publish(life, b"last")
+    drain(folder, log)
+    total = counts(log)
+    assert payloads(log) == [*(b"%d" % number for number in range(9)), b"last"]
+    assert (total["accepted"], total["corrupt"]) == (9 + 2, 1)
+
+
+@pytest.mark.survives("log buffer", "power cut")
+@pytest.mark.parametrize("readable", [0, 1])
+def test_unreadable_saved_frames_are_corrupt_although_larger_ones_were_before_a_power_failure(
+    folder: Path, log: Log, monkeypatch: pytest.MonkeyPatch, readable: int
+) -> None:
+    life = live(folder, LISTENER)
+    publish(life, b"0")
+    on_disk = {path: path.read_bytes() for path in folder.iterdir()}
+    for is_after_power_failure in (False, True):
+        if is_after_power_failure:
+            life.end()
+            for path, content in on_disk.items():
+                path.write_bytes(content)
+            monkeypatch.setattr(buffer, "boot_id", lambda: "next")
+            life = live(folder, LISTENER)
+            drain(folder, log)
+        for _ in range(2 if is_after_power_failure else 5):
+            publish(life, b"saved")
+        life.position.claim = life.publication.position
+        before = counts(log)
+        published = life.publisher.total - life.position.mark
+        overflow(life)
+        held = held_file(folder, "events")
+        frames, damaged = saved_frames(held), bytearray(held.read_bytes())
+        # The end of the frame behind the readable ones.
+        damaged[len(damaged) - sum(HEAD.size + len(frame.data) for frame in frames[readable:]) + 14] ^= 1
+        held.write_bytes(damaged)
+        drain(folder, log)
+        total = counts(log)
+        corrupt = len(frames) - readable
+        assert corrupt > 0
+        assert total["corrupt"] - before["corrupt"] == corrupt
+        assert total["accepted"] - before["accepted"] == published + 150
+
+
 @pytest.mark.survives("log buffer", "power cut")
 @pytest.mark.parametrize("is_text_lost", [False, True])
 @pytest.mark.parametrize("is_carried", [False, True])
@@ -805,7 +877,7 @@ def test_counts_are_entered_once_if_a_kill_before_the_note_is_followed_by_anothe
     drain(tmp_path, log)
     life.end()
     inode = life.publication.path.stat().st_ino
-    monkeypatch.setattr(writer, "epoch_of", lambda page, _, position: buffer.epoch_of(page, inode, position))
+    monkeypatch.setattr(writer, "epoch_of", lambda page, _, *end: buffer.epoch_of(page, inode, *end))
     life = live(tmp_path, LISTENER, 1 << 17)
     publish(life, b"third")
     life.end()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -42,11 +43,14 @@ from penstock.handover.reader import GATHER_S, FrameGroup, FrameReader
 from penstock.handover.state_page import EPOCH, TOPIC_BY_POSITION, StatePage
 from penstock.log import Log, LogError, LogFull, OutcomeInDoubt, Topic
 from penstock.log.commit.committer_threads import Work
+from penstock.log.topic import NO_START
 from penstock.logbuffer import Frame, LogBufferError
 from penstock.records import EMPTY_BODY, BadBatch, Body, Rows, body
 
 RECEIPTS = "_receipts"
 NOT_ROUTED = f"{Name.NOT_ROUTED}{LOG}"
+SAVED = f"{SERIES_END}saved"
+"""End of the name under which the receipts have unreadable saved messages."""
 EMPTY = memoryview(b"")
 GROUP_BYTES = 8 << 20
 """Limit of the frames stored as one group, and so of one commit."""
@@ -140,7 +144,7 @@ class Drain(FrameReader):
     def _store_held(self, position: ReaderPosition) -> None:
         inode = self._held_file.stat().st_ino
         saved, number = read_held_frames(self._held_file)
-        passed, total, epoch = 0, UNKNOWN, str((self._page.read(EPOCH) or {}).get("epoch", ""))
+        passed, total, epoch = 0, UNKNOWN, self._epoch_at(position.stored)
         _LOGGER.warning("listener %r: storing the saved frames of the previous daemon", self.listener)
         # Crash: each group moves the position past itself, so that a successor continues with the next.
         for group in _grouped(saved, self._group_bytes):
@@ -176,10 +180,11 @@ class Drain(FrameReader):
     def _enter_corrupt(self, position: ReaderPosition, total: int, epoch: str) -> None:
         """Enter unreadable saved messages of ``epoch``; ``total`` is that of messages after the saved frames."""
         # Crash: a predecessor may have entered them and died before the mark. They are stored like a frame of a log
-        # buffer of their own, whose positions are totals, so the receipts know up to where.
-        buffer = f"{series_of(f'{self.listener}.{epoch}')}{SERIES_END}saved"
-        self._recovered({RECEIPTS})
-        position.mark = max(position.mark, min(self._log.buffer_position(RECEIPTS, buffer), total))
+        # buffer of their own, whose positions are totals, so the receipts know up to where. Each epoch has its own: a
+        # total that goes back reaches the same numbers again.
+        buffer, start = f"{self.listener}.{epoch}{SAVED}", self._start_total(epoch)
+        entered = [topic.stored_total(buffer, sys.maxsize, start, SAVED) for topic in self._recovered({RECEIPTS})]
+        position.mark = max([position.mark, *(min(stored, total) for stored in entered)])
         if total <= position.mark:
             return
         lost = total - position.mark
@@ -194,6 +199,16 @@ class Drain(FrameReader):
         self._log.committers.wait([stored])
         stored.result()
         position.mark = total
+
+    def _epoch_at(self, position: int) -> str:
+        """Return the epoch of frames at ``position``; only the series if it is an earlier one."""
+        epoch = self._page.read(EPOCH) or {"epoch": ""}
+        return str(epoch["epoch"]) if position >= epoch.get("begin", 0) else series_of(str(epoch["epoch"]))
+
+    def _start_total(self, epoch: str) -> int:
+        """Return the total at which ``epoch`` began; NO_START for an earlier one."""
+        current = self._page.read(EPOCH) or {}
+        return int(current.get("total", NO_START)) if current.get("epoch") == epoch else NO_START
 
     def copied_part(self, frame: Frame) -> memoryview:
         """Return only the counts of a frame whose messages go elsewhere, or nothing if they are damaged."""
@@ -316,17 +331,17 @@ class Drain(FrameReader):
         lost = metadata.total - counts[Name.ACCEPTED] - mark if mark != UNKNOWN else 0
         if lost > 0:
             # Crash: a power failure may take stored frames from the log buffer, and spare the total.
-            lost -= max(self._stored_total(buffer, frame.begin) - mark, 0)
+            lost -= max(self._stored_total(buffer, frame.begin, self._start_total(metadata.epoch)) - mark, 0)
         if lost > 0:
             counts.absorb({Name.SEEN: lost, Name.ACCEPTED: lost, Name.CORRUPT: lost})
         return replace(
             metadata.origin, counts=counts, buffer=buffer, begin=frame.begin, end=frame.end, total=metadata.total
         )
 
-    def _stored_total(self, buffer: str, begin: int) -> int:
+    def _stored_total(self, buffer: str, begin: int, start: int) -> int:
         """Return the total of messages before a frame up to which the log has entered their counts."""
         topics = self._recovered({RECEIPTS, *self._topics_by_position().topics})
-        return max((topic.stored_total(buffer, begin) for topic in topics), default=0)
+        return max((topic.stored_total(buffer, begin, start) for topic in topics), default=0)
 
     def _recovered(self, names: set[str]) -> list[Topic]:
         """Return the topics that exist, with their positions: a full disk may have kept one from its recovery.
