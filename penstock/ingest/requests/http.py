@@ -160,6 +160,9 @@ def admitting_protocol(
     networks = networks_of(listener)
 
     class Admitting(LimitedProtocol):
+        # A larger one may wait for its turn: its client has left, and repeats it.
+        max_half_closed = INLINE_BYTES
+
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             address = str((self.client or ("", 0))[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -211,6 +212,8 @@ class LimitedProtocol(H11Protocol):
     """
 
     limits = HttpLimits()
+    max_half_closed = sys.maxsize
+    """Limit: bytes that a client has sent since its last answer, for it to get one although it has ended its side."""
     conn: PacedParser
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -220,6 +223,7 @@ class LimitedProtocol(H11Protocol):
         self._next_turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_received = self.loop.time()
+        self._request_bytes, self._is_half_closed = 0, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -248,8 +252,35 @@ class LimitedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._last_received = self.loop.time()
+        self._request_bytes += len(data)
         super().data_received(data)
         self._watch_idle()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection open while a complete request waits for its answer, as nginx and Go's server do.
+
+        RFC 9112 (section 9.6) lets a client end its side behind its last request, as ``nc -N`` does. A client that has
+        disconnected looks the same, so a response that has begun is ended. TLS has no half-closed connections.
+        """
+        self._is_half_closed = (
+            self.transport.get_extra_info("sslcontext") is None
+            and self._request_bytes <= self.max_half_closed
+            and self._has_unanswered_request()
+            and not (self.cycle is not None and not self.is_idle and self.cycle.response_started)
+        )
+        return self._is_half_closed
+
+    def _has_unanswered_request(self) -> bool:
+        return self._next_turn is not None or not (self.is_idle or self.cycle.more_body)
+
+    def on_response_complete(self) -> None:
+        self._request_bytes = 0
+        super().on_response_complete()
+        self._close_if_all_is_answered()
+
+    def _close_if_all_is_answered(self) -> None:
+        if self._is_half_closed and not self._has_unanswered_request():
+            self.transport.close()
 
     def handle_events(self) -> None:
         if self._next_turn is not None:
@@ -268,6 +299,7 @@ class LimitedProtocol(H11Protocol):
         if not self.flow.read_paused:
             self.transport.resume_reading()
         self.handle_events()
+        self._close_if_all_is_answered()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -349,6 +349,18 @@ def test_requests_that_do_not_arrive_or_are_not_http_are_counted_once_each(tmp_p
         assert running.counts["accepted"] == len(running.rows) == 1
 
 
+@pytest.mark.parametrize("requests", [1, 3])
+def test_client_that_ends_its_side_behind_its_requests_gets_all_answers(tmp_path: Path, requests: int) -> None:
+    request = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(DOCUMENT), DOCUMENT)
+    with requests_to(tmp_path, "http") as (running, port):
+        with socket.create_connection(("127.0.0.1", port), 20) as client:
+            client.sendall(requests * request)
+            client.shutdown(socket.SHUT_WR)
+            answers = b"".join(iter(lambda: client.recv(10_000), b""))
+        assert answers.count(b"HTTP/1.1 200 ") == requests
+        assert len(running.rows) == requests
+
+
 def test_large_request_whose_client_has_left_is_not_parsed(tmp_path: Path) -> None:
     """A sender that gives up and repeats its request must not double the work of a receiver that is late."""
     body = DOCUMENT + b"\n" + DOCUMENT * 10_000

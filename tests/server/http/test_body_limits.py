@@ -60,6 +60,16 @@ def is_disconnected(sock: socket.socket) -> bool:
     return True
 
 
+def test_client_that_ends_its_side_behind_its_request_gets_the_answer(limited: Callable[..., Running]) -> None:
+    running = limited(1 << 20, 20.0)
+    with connected(running) as client:
+        client.sendall(HEAD % len(BODY) + BODY)
+        client.shutdown(socket.SHUT_WR)
+        assert answer(client)[0] == 200
+        assert is_disconnected(client), "the server ends its side, too"
+    assert running.log.topic("t").reader().end == 1
+
+
 def test_missing_body_times_out(limited: Callable[[int, float], Running]) -> None:
     running = limited(1 << 20, 0.3)
     with connected(running) as slow:
