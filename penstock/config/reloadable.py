@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pydantic import BaseModel
@@ -49,6 +49,8 @@ COMMANDS = {
     "sql": "penstock postgres",
 }
 """Commands whose process reads keys and groups, if `penstock up` does not run it; `penstock serve` reads the others."""
+APART = sorted({*COMMANDS.values()})
+"""Commands that `penstock serve` alone does not run."""
 SHARED = ("pipeline.tables", "pipeline.storage_options")
 """Keys of other commands that the log daemon reads at its start, too."""
 FOLLOWED = ("retention", "merge_files_every", "typed")
@@ -105,11 +107,11 @@ def restart_reason(key: str) -> str:
     return next(matches, "its process reads it once")
 
 
-def restart_step(key: str, by_up: bool) -> str:
-    """Return the next step after which a changed key takes effect. ``by_up``: `penstock up` runs all processes."""
+def restart_step(key: str, apart: Collection[str]) -> str:
+    """Return the next step after which a changed key takes effect; ``apart`` are commands that run by themselves."""
     restart = "`penstock restart`"
     command = next((command for path, command in COMMANDS.items() if f"{key}.".startswith(f"{path}.")), "")
-    if by_up or not command:
+    if command not in apart:
         return restart
     is_shared = f"{key}.".startswith(tuple(f"{path}." for path in SHARED))
     return f"{f'{restart} and ' if is_shared else ''}the next start of `{command}`"

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -66,8 +66,8 @@ class Outcome:
 
     ``error`` has a line for each bad key, and then nothing has changed; ``applied`` are the changes in words;
     ``waiting`` are the keys that take effect at the next start. ``replaced`` and ``running`` are the installations
-    before and after a restart, in words. ``remaining``: the processes after a failed restart, in words. ``by_up``:
-    `penstock up` runs all processes, and `penstock restart` restarts them.
+    before and after a restart, in words. ``remaining``: the processes after a failed restart, in words. ``apart``:
+    commands that `penstock restart` does not restart.
     """
 
     began: int
@@ -78,7 +78,7 @@ class Outcome:
     replaced: str = ""
     running: str = ""
     remaining: str = UNCHANGED
-    by_up: bool = True
+    apart: list[str] = field(default_factory=list)
 
     @property
     def lines(self) -> list[str]:
@@ -94,7 +94,7 @@ class Outcome:
         return [
             changed,
             *(
-                f"{key}: takes effect with {restart_step(key, self.by_up)}: {restart_reason(key)}"
+                f"{key}: takes effect with {restart_step(key, self.apart)}: {restart_reason(key)}"
                 for key in self.waiting
             ),
         ]
@@ -147,7 +147,8 @@ def _has_terminal() -> bool:
 class Reloader:
     """Reloads the configuration of a supervisor. ``read`` reads the settings again, or raises ConfigError.
 
-    ``has_parent``: ``penstock up`` follows a restart, and then reports its outcome.
+    ``has_parent``: ``penstock up`` follows a restart, and then reports its outcome. ``apart``: commands that run apart
+    from this penstock.
     """
 
     def __init__(
@@ -157,10 +158,11 @@ class Reloader:
         data_dir: Path,
         service: Service,
         has_parent: bool = False,
+        apart: Collection[str] = (),
     ) -> None:
         self._supervisor, self._read, self._service = supervisor, read, service
         self._data_dir, self._path = data_dir, data_dir / OUTCOME
-        self._has_parent = has_parent
+        self._apart = list(apart)
         self._restarted_path = data_dir / SERVE_RESTARTED if has_parent else self._path
         self.close()
 
@@ -170,7 +172,7 @@ class Reloader:
         self._service.reloading()
         try:
             reloaded = self._supervisor.reload(self._read(), self._service.alive)
-            outcome = Outcome(began, applied=reloaded.applied, waiting=reloaded.waiting, by_up=self._has_parent)
+            outcome = Outcome(began, applied=reloaded.applied, waiting=reloaded.waiting, apart=self._apart)
         except (ConfigError, OSError) as error:  # CannotListen, or no descriptors to be had
             outcome = Outcome(began, error=str(error))
         self._report(outcome)
@@ -319,8 +321,8 @@ def read_outcome(path: Path) -> Outcome | None:
         document = parse_object(path.read_bytes())
         error, replaced, running = (str(document.get(name, "")) for name in ("error", "replaced", "running"))
         remaining = str(document.get("remaining", UNCHANGED))
-        applied, waiting = ([str(line) for line in document.get(name, ())] for name in ("applied", "waiting"))
-        is_restart, by_up = bool(document.get("restart", False)), bool(document.get("by_up", True))
-        return Outcome(int(document["began"]), error, applied, waiting, is_restart, replaced, running, remaining, by_up)
+        applied, waiting, apart = ([str(t) for t in document.get(name, ())] for name in ("applied", "waiting", "apart"))
+        is_restart = bool(document.get("restart", False))
+        return Outcome(int(document["began"]), error, applied, waiting, is_restart, replaced, running, remaining, apart)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None

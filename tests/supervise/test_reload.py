@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
+from penstock.config.reloadable import APART
 from penstock.supervise import reload
 from penstock.supervise.endpoints import ENDPOINTS, endpoints
 from penstock.supervise.installation import Installation
@@ -83,7 +84,7 @@ def test_outcome_has_lines_of_sentences() -> None:
     ]
     keys = [*(f"pipeline.{name}" for name in ("topics", "tables", "fixes")), "export.a", "sql.postgres", "console.http"]
     keys.append("log.http")
-    steps = [line.split(": ")[1] for line in Outcome(1, waiting=keys, by_up=False).lines[1:]]
+    steps = [line.split(": ")[1] for line in Outcome(1, waiting=keys, apart=APART).lines[1:]]
     assert steps == [
         "takes effect with the next start of `penstock pipeline run`",
         "takes effect with `penstock restart` and the next start of `penstock pipeline run`",
@@ -94,6 +95,8 @@ def test_outcome_has_lines_of_sentences() -> None:
         "takes effect with `penstock restart`",
     ]
     assert all("with `penstock restart`:" in line for line in Outcome(1, waiting=keys).lines[1:])
+    without_spark = Outcome(1, waiting=["pipeline.topics", "console.http"], apart=["penstock pipeline run"])
+    assert [line.split(": ")[1] for line in without_spark.lines[1:]] == [steps[0], steps[-1]]
     refused = Outcome(1, error="a.b: bad", restart=True)
     assert refused.lines == ["a.b: bad", "nothing is restarted; the previous processes continue"]
     assert Outcome(1).lines == ["the configuration is reloaded: no key differs"]

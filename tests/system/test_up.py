@@ -105,9 +105,11 @@ def test_up_runs_until_it_is_interrupted_and_stops_all_processes(tmp_path: Path)
     pipe.datagrams(b"yipee!")
     wait_until(lambda: pipe.counts("events-udp")["accepted"] == 1)
     wait_until(lambda: landed_rows(sql_port) == [(1,)], what="the SQL server answers")
-    pipe.config.write_text(f"{sql}log.max_topics = 8\n")
+    pipe.config.write_text(f"{sql}log.max_topics = 8\npipeline.target_lag = 9\n")
     pipe.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "the configuration is reloaded: log.max_topics" in pipe.output.read_text())
+    step = "pipeline.target_lag: takes effect with the next start of `penstock pipeline run`"
+    wait_until(lambda: step in pipe.output.read_text(), what="the step for a pipeline that runs by itself")
     check_restarts_are_refused(pipe, pipe.config.read_text())
     supervisor = pipe.endpoints()["supervisor"]
     os.kill(supervisor, signal.SIGKILL)

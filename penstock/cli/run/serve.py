@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +25,7 @@ from penstock.cli.options import Config, Override, load_settings
 from penstock.cli.progress import Progress
 from penstock.config import ConfigError, Settings, load, notices, split_address
 from penstock.config.daemon_access import reachable
-from penstock.config.reloadable import in_force
+from penstock.config.reloadable import APART, in_force
 from penstock.files.errors import UnsafeFile
 from penstock.ingest.sockets import CannotListen, check_address
 from penstock.process.kernel import die_with_parent
@@ -119,11 +119,12 @@ def run(
     program: Program,
     verbose: bool = False,
     up: int = 0,
+    apart: Collection[str] = APART,
 ) -> None:
     """Supervise until SIGTERM or SIGINT; on SIGHUP apply the configuration that ``read`` returns.
 
     ``lines`` are logged once everything has started. On SIGUSR2 this process becomes ``program``. ``up`` is the process
-    id of ``penstock up``, if that is the parent.
+    id of ``penstock up``, if that is the parent. ``apart`` are commands that run by themselves.
     """
     inheritance = take_inheritance()
     signals = Signals(inheritance, has_parent=bool(up))
@@ -155,7 +156,7 @@ def run(
         check_typed(supervisor.settings, new, service.alive)
         return new
 
-    reloader = Reloader(supervisor, read_checked, settings.data_dir, service, has_parent=bool(up))
+    reloader = Reloader(supervisor, read_checked, settings.data_dir, service, has_parent=bool(up), apart=apart)
 
     def is_stopping() -> bool:
         nonlocal inheritance
@@ -204,7 +205,8 @@ def main() -> None:
     # A successor reads the file itself: it may be a newer Penstock, with other keys.
     settings = Settings.model_validate(task["settings"]) if task["settings"] else read()
     program = Program.of_child(__spec__.name, {**task, "settings": None})
-    run(settings, read, notices(settings, file, overrides), program, up=os.getppid())
+    apart = task.get("apart", ())
+    run(settings, read, notices(settings, file, overrides), program, up=os.getppid(), apart=apart)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,8 @@ class Up:
         """The program of a restart that ``serve`` has been asked for, until its outcome."""
         self._serve = Child("serve", SERVE, {})
         self._children = [self._serve]
+        apart = {"penstock pipeline run": not spark, "penstock console": not console}
+        self._apart = [command for command, is_apart in apart.items() if is_apart]
         if spark:
             self._children.append(Child("pipeline", PIPELINE, {}, output=settings.data_dir / "pipeline.log"))
         if console:
@@ -185,7 +187,8 @@ class Up:
     def _set_tasks(self) -> None:
         """Give children the settings with which they start from now on."""
         settings = self._settings.model_dump(mode="json")
-        source = {"config": str(self._file) if self._file else None, "overrides": self._overrides}
+        file = str(self._file) if self._file else None
+        source = {"config": file, "overrides": self._overrides, "apart": self._apart}
         for child in self._children:
             child.replace_task({"settings": settings, **source} if child is self._serve else settings, ())
 
