@@ -129,8 +129,9 @@ class Forwarder(FrameReader):
         """Bring the position up to the account, and deliver the batch that was interrupted again."""
         with position.lock():
             # The lock keeps the writer from advancing this reader while position, claim and account are compared.
-            route = self._current_route(position)
-            account = route.resume(position, self._dropped(position))
+            drops = self._dropped(position)
+            route = self._current_route(position, drops)
+            account = route.resume(position, drops)
             interrupted = account.in_flight
             if lost := sum(account.fates.values()) - sum(route.fates.values()):
                 text = "listener %r: the fates of %d messages are lost: they count as corrupt"
@@ -144,7 +145,7 @@ class Forwarder(FrameReader):
         if interrupted:
             self._retry_interrupted(path, position)
 
-    def _current_route(self, position: ReaderPosition) -> Account:
+    def _current_route(self, position: ReaderPosition, drops: tuple[int, Mapping[str, int]]) -> Account:
         """Return the account with its route.
 
         A new route is started; the route of a handler that was removed and is configured again is resumed.
@@ -153,7 +154,7 @@ class Forwarder(FrameReader):
         if account.base is None:
             if position.claim > position.position:  # the account of claimed frames is lost: deliver them again
                 position.mark = UNKNOWN
-            return account.start_route(position, self._dropped(position)) if position.mark != UNKNOWN else account
+            return account.start_route(position, drops) if position.mark != UNKNOWN else account
         return account.resume_route(position.mark, position.stored) if account.left else account
 
     def _dropped(self, position: ReaderPosition) -> tuple[int, Mapping[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -92,7 +93,7 @@ class Network:
             server.receive(frame, lambda answer: None)
 
 
-class Client:
+class Client(ABC):
     """A client with one request in flight."""
 
     def __init__(self, name: str, network: Network, dice: random.Random) -> None:
@@ -100,9 +101,9 @@ class Client:
         self._versions = {api: dice.choice(versions) for api, versions in VERSIONS.items()}
         self._attempt: Attempt | None = None
 
+    @abstractmethod
     def step(self) -> None:
         """Take the answer that has arrived, and send the next request."""
-        raise NotImplementedError
 
     def send(
         self, api: Api, handle: Callable[[Any], None], values: Mapping[str, Any], timeout: float = ANSWER_TIMEOUT_S

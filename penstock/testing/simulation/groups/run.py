@@ -58,8 +58,7 @@ def simulate_groups(
     faults: Iterable[int] | None = None,
 ) -> Outcome:
     """Run a seed and return its outcome; ``faults`` selects faults by number. Files are in memory if possible."""
-    chosen = None if faults is None else set(faults)
-    drawn = by_step([*draw_faults(seed, steps), *_draw_group_faults(seed, steps)], chosen)
+    drawn = by_step([*draw_faults(seed, steps), *_draw_group_faults(seed, steps)], faults)
     with run_folder() as folder:
         run = GroupsRun(seed, folder, steps, messages, drawn)
         with run.machine.running(), _simulated_groups(seed):
