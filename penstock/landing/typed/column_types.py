@@ -95,8 +95,9 @@ def _decimal_type(precision: int, scale: int) -> ColumnType:
     exponent = f"try_cast(regexp_extract({_INSIDE}, 'e-([0-9]+)', 1) AS INTEGER)"
     has_room = f"len(regexp_extract({_INSIDE}, '[.]([0-9]+)', 1)) + {exponent} <= {scale}"
     # Workaround: DuckDB (2.0) casts an exponent only to types with a digit before the point.
-    wider = f"try_cast({_INSIDE} AS DECIMAL({min(precision + 1, 38)}, {scale}))"
-    small = f"try_cast({wider} AS DECIMAL({precision}, {scale}))"
+    zeros, digits = f"repeat('0', {exponent} - 1)", f"replace(regexp_extract({_INSIDE}, '[0-9.]+'), '.', '')"
+    plain = f"regexp_extract({_INSIDE}, '^-?') || '0.' || {zeros} || {digits}"
+    small = f"try_cast({plain} AS DECIMAL({precision}, {scale}))"
     exact = f"CASE WHEN {fits} THEN {value} WHEN {is_small} AND {has_room} THEN {small} END"
     return ColumnType(pa.decimal128(precision, scale), exact)
 

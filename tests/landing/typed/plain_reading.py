@@ -21,6 +21,8 @@ Path = tuple[str, ...]
 _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,6})0{0,3})?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
+MAX_DIGITS = 15
+"""Digits of a number with an exponent, written without it."""
 _WIDE = Context(prec=5000, Emin=-999999, Emax=999999)
 
 
@@ -149,13 +151,24 @@ def _read_time(text: str) -> datetime | None:
 
 def _read_decimal(kind: str, text: str) -> Decimal | None:
     precision, scale = map(int, re.findall("[0-9]+", kind))
-    if not re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?" if scale else "-?(0|[1-9][0-9]*)", text):
+    has_exponent = isinstance(text, Number) and "e" in text.lower() and scale > 0
+    if not has_exponent and not re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?" if scale else "-?(0|[1-9][0-9]*)", text):
         return None
     number = _WIDE.create_decimal(text)
+    if has_exponent and not _is_short(text, number):
+        return None
     scaled = number.scaleb(scale, _WIDE)
-    if scaled != scaled.to_integral_value() or abs(scaled) >= 10**precision:
+    if scaled != scaled.to_integral_value(context=_WIDE) or scaled.copy_abs() >= 10**precision:
         return None
     return number
+
+
+def _is_short(text: str, number: Decimal) -> bool:
+    """Report whether a number with an exponent is one that a decimal column takes, see docs/tables.md."""
+    if re.search(r"[0-9.]{17}|[0-9]{16}[eE]|[0-9.][eE]-[0-9]{3}", text):
+        return False
+    whole, _, places = format(number.normalize(_WIDE), "f").lstrip("-0.").partition(".")
+    return len(whole + places) <= MAX_DIGITS - (number == number.to_integral_value(context=_WIDE))
 
 
 def read_rest(columns: Sequence[Plain], document: Any) -> Any:
