@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.client.log.client import Log
+from penstock.client.log.connection import MAX_MESSAGE
 from penstock.client.log.types import ClientError, NoSuchTopic, OutOfSequence, StoredAlready, Unavailable
 from penstock.client.relay.clients import Credentials, local_client, remote_client
 from penstock.client.relay.positions import BAD_FILE, RelayPosition, RelayPositionFile
@@ -52,6 +53,8 @@ POLL_INTERVAL_S = 0.2
 """Interval at which topics are examined for new entries: two stat calls each."""
 FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
 PRODUCER_MEMORY_S = 86400
+MAX_ENTRY_BYTES = MAX_MESSAGE - (1 << 20)
+"""Payload of an entry that an append certainly has room for, next to key, annotations and origin."""
 """Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
 PUBLISH_INTERVAL_S = 1.0
 MAX_REPORTED_TOPICS = 150
@@ -239,7 +242,7 @@ class TopicRelay:
         if cursor is None:
             # With retention_policy "keep" retention waits for this reader from now on.
             self._local.commit_cursor(self._topic, self._cursor, start)
-        self._warn_of_expiry()
+        self._warn_of_settings()
         self._next, self._committed = start, start if cursor is None else cursor
         return True
 
@@ -266,13 +269,18 @@ class TopicRelay:
         for pending in self._pending:
             tally.accept(pending.listener, pending.begin, pending.end)
 
-    def _warn_of_expiry(self) -> None:
+    def _warn_of_settings(self) -> None:
         (topic,) = self._local.describe(self._topic)
         if topic.settings["retention_policy"] != "keep":
             text = (
                 'topic %s: retention may drop entries before they are relayed; retention_policy = "keep" prevents that'
             )
             _LOGGER.warning(text, self._topic)
+        # Such an entry lets its topic wait for ever: nothing that is stored is left out.
+        limit = topic.settings["message_size_limit"]
+        if isinstance(limit, int) and limit > MAX_ENTRY_BYTES:
+            text = "topic %s: entries of more than %d MiB cannot be relayed; a lower message_size_limit prevents them"
+            _LOGGER.warning(text, self._topic, MAX_ENTRY_BYTES >> 20)
 
     def _read_position(self, cursor: int | None) -> RelayPosition | None:
         try:

@@ -823,6 +823,15 @@ def test_topic_whose_entries_may_expire_is_named(pair: Pair, caplog: pytest.LogC
     assert not caplog.messages
 
 
+def test_topic_that_takes_entries_too_large_for_a_relay_is_named(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a")
+    for megabytes, warnings in ((63, 0), (64, 1)):
+        pair.local.configure_topic("t", message_size_limit=megabytes << 20, retention_policy="keep")
+        caplog.clear()
+        relay_all(pair.relay())
+        assert len([line for line in caplog.messages if "more than 63 MiB cannot be relayed" in line]) == warnings
+
+
 def test_relay_does_not_start_while_its_predecessor_runs(tmp_path: Path) -> None:
     config = RelayConfig(name="up", topic=("t",), to="127.0.0.1:1")
     settings = Settings(data_dir=tmp_path, relay=[config])
