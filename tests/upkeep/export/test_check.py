@@ -31,6 +31,7 @@ from penstock.upkeep.export.clickhouse import ClickhouseTarget
 from penstock.upkeep.export.exporter import open_target
 from penstock.upkeep.export.row_differences import RangeSums, comparable
 from penstock.upkeep.export.target import TargetAway
+from tests.engines.library_operations import append, other_rows
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
 from tests.upkeep.export.exported import Exported, exported
@@ -287,6 +288,19 @@ def test_check_of_a_duckdb_file_that_is_larger_than_its_memory_ends(
         assert connection.execute("SELECT count(*), max(text) IS NULL FROM large").fetchone() == (900_000, False)
         ((bytes_used,),) = connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchall()
     assert bytes_used < 24 << 20
+
+
+@pytest.mark.parametrize("kind", ["duckdb", "delta"], indirect=True)
+def test_row_that_another_program_inserted_is_missing_until_all_rows_are_copied(export: Exported) -> None:
+    landed, uuid = str(export.layout.landed), export.uuids()[0]
+    append(landed, other_rows(landed, uuid))
+    assert export.step() == 0
+    assert [difference.kind for difference in compared(export).differences] == [check.MISSING]
+    with open_target(export.config, export.layout) as target:
+        target.forget()
+    export.step()
+    assert compared(export).is_equal
+    assert f"other-{uuid}" in export.uuids()
 
 
 def test_difference_is_named_while_batches_and_deletions_wait(life: typed_life.Life, export: Exported) -> None:
