@@ -6,7 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.counts import Counts, Name
-from penstock.handover.paths import LOG
+from penstock.handover.paths import LOG, senders_file
+from penstock.handover.sender_reading import read_senders
+from penstock.handover.sender_table import ACCEPTED
 from penstock.log import TopicReader
 from penstock.testing.simulation.promises import Broken
 from penstock.testing.simulation.sockets.kernel import DatagramSocket
@@ -42,8 +44,9 @@ def check(run: SocketsRun) -> None:
             )
         if isinstance(listener.sock, DatagramSocket):
             _check_kernel(listener, listener.sock, of_listener)
+        _check_senders(run, listener, of_listener)
         if listener.name == "plog":
-            _check_plog(listener, of_listener, rows, dropped)
+            _check_plog(run, listener, of_listener, rows, dropped)
         elif listener.name == "syslog":
             _check_syslog(listener, rows, dropped)
         elif listener.name == "forward":
@@ -82,17 +85,63 @@ def _check_kernel(listener: SocketListener, sock: DatagramSocket, counts: Counts
         raise Broken(f"{listener.name}: {sock.drops} datagrams are dropped, {counts[Name.KERNEL_DROPPED]} are counted")
 
 
-def _check_plog(listener: SocketListener, counts: Counts, rows: list[Row], dropped: int) -> None:
+def _senders(run: SocketsRun, listener: SocketListener) -> Counter[str]:
+    """Return the accepted messages by sender, as the table of senders has them."""
+    path = senders_file(run.machine.buffers.folder, listener.name)
+    table = read_senders(path) if path.exists() else None
+    accepted: Counter[str] = Counter()
+    if table is not None:
+        for index, row in enumerate(table.counts.tolist()):
+            accepted[table.name(index)] += row[ACCEPTED]
+    return +accepted
+
+
+def _check_senders(run: SocketsRun, listener: SocketListener, counts: Counts) -> None:
+    accepted = _senders(run, listener)
+    if accepted.total() != counts[Name.ACCEPTED]:
+        raise Broken(f"{listener.name}: {counts[Name.ACCEPTED]} accepted, {dict(accepted)} by sender")
+
+
+def _check_statistics(listener: SocketListener, recount: PlogRecount) -> None:
+    """Check the answer to STAT, which counts from the start of the last receiver on. Raises Broken."""
+    counts, statistics = recount.counts, listener.decoder.statistics.as_dict()
+    counted = {
+        "udp_simple_messages": counts["unboxed"],
+        "udp_invalid_version": counts["invalid.version"],
+        "v0_invalid_type": counts["invalid.type"],
+        "v0_invalid_multipart_header": counts["invalid.header"],
+        "unknown_command": counts["invalid.unknown_command"],
+        "v0_commands": counts["command"] + counts["invalid.command_refused"],
+        "v0_multipart_messages": counts["accepted"] - counts["unboxed"],
+    }
+    if differing := {name: (statistics[name], n) for name, n in counted.items() if statistics[name] != n}:
+        raise Broken(f"{listener.name}: STAT differs from the recount: {differing}")
+    fragments = sum(n for name, n in counts.items() if name.startswith("fragment."))
+    if sum(statistics["v0_fragments"]) != fragments:
+        raise Broken(f"{listener.name}: STAT has {statistics['v0_fragments']}, not {fragments} fragments")
+    if statistics["holes_from_dead_port"] + statistics["holes_from_new_message"] != counts["hole"]:
+        raise Broken(f"{listener.name}: STAT has other holes than {counts['hole']}: {statistics}")
+
+
+def _new_recount(listener: SocketListener) -> PlogRecount:
     defrag = listener.config.defrag
     holes = defrag.detect_holes
-    recount = PlogRecount(defrag.max_size, defrag.expire_time, holes.expire_time, holes.maximum_hole, COMMANDER)
+    return PlogRecount(defrag.max_size, defrag.expire_time, holes.expire_time, holes.maximum_hole, COMMANDER)
+
+
+def _check_plog(run: SocketsRun, listener: SocketListener, counts: Counts, rows: list[Row], dropped: int) -> None:
     assert isinstance(listener.sock, DatagramSocket)
+    recount, of_last_life = _new_recount(listener), _new_recount(listener)
     recount.count_lives(listener.sock.entered, listener.lives)
     if listener.decoder.open_messages or listener.decoder.held_bytes:
         raise Broken(f"{listener.decoder.open_messages} messages wait for fragments after their time")
     if recount.has_evicted:
         return
     _check_stored(listener.name, stored_rows(rows), recount.accepted, dropped)
+    of_last_life.count_lives(listener.sock.entered, listener.lives[-1:])
+    _check_statistics(listener, of_last_life)
+    if (by_host := _senders(run, listener)) != recount.by_host:
+        raise Broken(f"{listener.name}: {dict(by_host)} by sender, not {dict(recount.by_host)}")
     has_restarted = len(listener.lives) > 1
     counted, expected = _comparable(counts, has_restarted), _comparable(recount.counts, has_restarted)
     for name in ("hole", "jump"):

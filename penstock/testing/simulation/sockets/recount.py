@@ -55,6 +55,8 @@ class PlogRecount:
         self._hole_expire_time, self._maximum_hole = hole_expire_time, maximum_hole
         self.counts: Counter[str] = Counter()
         self.accepted: Counter[Stored] = Counter()
+        self.by_host: Counter[str] = Counter()
+        """Accepted messages by the address of their sender."""
         self.has_evicted = False
         """Whether the limit of memory was reached: what is evicted depends on the order within a round."""
         self.held_bytes = 0
@@ -118,7 +120,7 @@ class PlogRecount:
             self.counts["empty"] += 1
         elif data[0] > 31:
             self.counts.update(("unboxed", "seen"))
-            self._accept(data, b"")
+            self._accept(datagram.sender, data, b"")
         elif data[0] != 0:
             self.counts["invalid.version"] += 1
         elif len(data) == 1:
@@ -132,7 +134,8 @@ class PlogRecount:
         else:
             self.counts["invalid.type"] += 1
 
-    def _accept(self, payload: bytes, tags: bytes) -> None:
+    def _accept(self, sender: Address, payload: bytes, tags: bytes) -> None:
+        self.by_host[sender[0]] += 1
         self.counts["accepted"] += 1
         self.accepted[payload, tags.decode()] += 1
 
@@ -150,7 +153,7 @@ class PlogRecount:
         if count == 1:
             self._observe(datagram.sender, number, now)
             self.counts["seen"] += 1
-            self._settle(part, tags, checksum, 1)
+            self._settle(datagram.sender, part, tags, checksum, 1)
             return
         key, header = (datagram.sender, number), (count, size, total, checksum)
         last = total - size * (count - 1)
@@ -190,16 +193,16 @@ class PlogRecount:
         message.tags = tags or message.tags
         if len(message.parts) == header[0]:
             payload = b"".join(message.parts[number] for number in range(header[0]))
-            is_valid = self._settle(payload, message.tags, header[3], header[0])
+            is_valid = self._settle(key[0], payload, message.tags, header[3], header[0])
             self._finish(key, "fragment.duplicate" if is_valid else "fragment.discarded", now)
         weight = sum(open_message.header[2] + len(open_message.tags) for open_message in self._open.values())
         self.has_evicted |= weight > self._max_size
 
-    def _settle(self, payload: bytes, tags: bytes, checksum: int, fragments: int) -> bool:
+    def _settle(self, sender: Address, payload: bytes, tags: bytes, checksum: int, fragments: int) -> bool:
         is_valid = mmh3.hash(payload, 0, False) == checksum
         self.counts["fragment.used" if is_valid else "fragment.discarded"] += fragments
         if is_valid:
-            self._accept(payload, tags)
+            self._accept(sender, payload, tags)
         else:
             self.counts["bad_checksum"] += 1
         return is_valid

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from penstock.handover.stored_waits import Fate, StoredWaits
+from penstock.ingest.connections import Connection
 from penstock.ingest.udp import UdpReceiver
 from penstock.testing.simulation.sockets.run import simulate_sockets
 from penstock.wire.plog.reassembly import FinishedMessages
@@ -48,11 +51,22 @@ def acknowledge_before_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StoredWaits, "_fate", lambda self, *wait: Fate.STORED)
 
 
+def answer_behind_a_cut_answer(patch: pytest.MonkeyPatch) -> None:
+    """Send further answers behind a part of one, which had found no more room."""
+
+    def reply(self: Connection, reply: bytes) -> None:
+        with contextlib.suppress(OSError):
+            self.sock.send(reply)
+
+    patch.setattr(Connection, "reply", reply)
+
+
 BUGS: dict[Bug, int] = {
     publish_slots_twice: 3,
     count_drops_again: 0,
     forget_finished_messages: 2,
     acknowledge_before_the_log: 0,
+    answer_behind_a_cut_answer: 8,
 }
 """A seed that notices each bug."""
 
