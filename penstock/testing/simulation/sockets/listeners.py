@@ -66,6 +66,7 @@ class _Parts:
         self._decodes = decodes
         self._files: list[Publication | StatePage | ReaderPosition] = []
         self.readers: list[HandlerPosition] = []
+        self.writer: FrameWriter | None = None
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
@@ -160,6 +161,7 @@ class SocketListener:
                     "socket": self.sock.fileno(),
                 }
             )
+        assert parts.writer is not None
         beat = parts.writer.on_wait
 
         def wait() -> None:
@@ -198,6 +200,11 @@ class SocketListener:
                 if not stream.died:
                     stream.certain = len(stream.consumed)
 
+    def skip_handlers(self) -> None:
+        """Keep the handler of the writer from the table of senders: no handler runs in a process that is killed."""
+        if self._parts is not None and self._parts.writer is not None:
+            self._parts.writer.senders = None
+
     def die(self) -> None:
         """End as by SIGKILL."""
         if isinstance(self.sock, ListeningSocket):
@@ -232,7 +239,7 @@ class SocketListener:
     def is_idle(self) -> bool:
         """Report whether the socket is empty and nothing waits for the log."""
         parts, sock = self._parts, self.sock
-        if self._rounds is None or parts is None or sock.is_readable or parts.writer.owes:
+        if self._rounds is None or parts is None or parts.writer is None or sock.is_readable or parts.writer.owes:
             return False
         if isinstance(sock, ListeningSocket) and any(s.is_readable for s in sock.streams if not s.is_closed):
             return False

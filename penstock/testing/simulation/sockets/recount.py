@@ -224,6 +224,31 @@ class PlogRecount:
             self.counts["jump lost with a receiver"] += sum(gap > self._maximum_hole for gap in gaps)
 
 
+class GelfRecount(PlogRecount):
+    """The counts and messages of a listener of GELF. No chunk may be repeated with other bytes."""
+
+    def __init__(self, expire_time: float) -> None:
+        super().__init__(1 << 20, expire_time, 0.0, 0, "")
+
+    def _count(self, datagram: Datagram, now: float) -> None:
+        self.counts["taken"] += 1
+        data = datagram.data
+        if data.startswith(b"\x1e\x0f"):
+            number, index, count = int.from_bytes(data[2:10], "big"), data[10], data[11]
+            self._add((datagram.sender, number), (count, 0, 0, 0), index, data[12:], b"", now)
+        else:
+            self.counts.update(("unboxed", "seen"))
+            self._accept(datagram.sender, data, b"")
+
+    def _observe(self, address: Address, number: int, now: float) -> None:
+        """Do nothing: the ids of messages are not in sequence."""
+
+    def _settle(self, sender: Address, payload: bytes, tags: bytes, checksum: int, fragments: int) -> bool:
+        self.counts["fragment.used"] += fragments
+        self._accept(sender, payload, tags)
+        return True
+
+
 def by_name(counts: Counter[str]) -> dict[str, int]:
     """Return the counts that are not zero and that a listener has, too."""
     return {name: count for name, count in counts.items() if count and "lost with" not in name}

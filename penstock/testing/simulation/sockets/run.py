@@ -27,9 +27,13 @@ from penstock.testing.simulation.sockets.senders import (
     COMMANDER,
     FLOOD,
     DatagramSender,
+    GelfSender,
     Network,
     PlogSender,
     SyslogSender,
+    gelf_message,
+    plog_line,
+    syslog_message,
 )
 from penstock.testing.simulation.sockets.stream_senders import (
     MAX_LINE,
@@ -37,10 +41,11 @@ from penstock.testing.simulation.sockets.stream_senders import (
     StreamSender,
     counted_octets,
     lines,
+    nul_ended,
 )
 from penstock.testing.simulation.sockets.streams import ListeningSocket
 
-SOCKET_STEPS, SOCKET_MESSAGES = 250, 40
+SOCKET_STEPS, SOCKET_MESSAGES = 250, 30
 """Steps of a run, and messages of each sender."""
 MAX_QUIET_ROUNDS = 600
 QUIET_SHARE = 0.004
@@ -73,6 +78,16 @@ def _listener(name: str, protocol: str, **more: Any) -> ListenerConfig:
     )
 
 
+_Compose = Callable[[str, int, bytes], bytes]
+_Frame = Callable[[bytes], bytes]
+_CONNECTIONS: dict[str, list[tuple[_Compose, _Frame]]] = {
+    "lines": [(plog_line, lines), (plog_line, lines)],
+    "octets": [(syslog_message, counted_octets), (syslog_message, lines)],
+    "documents": [(gelf_message, nul_ended), (gelf_message, lines)],
+}
+"""Messages and framing of each sender over connections, by listener."""
+
+
 class SocketsRun:
     """A run, with its processes, sockets and senders."""
 
@@ -87,7 +102,7 @@ class SocketsRun:
         self._daemon_rests_until = 0
         self._make_listeners(seed)
         self._make_senders(seed, messages)
-        self._daemon = Daemon(self.machine, [listener.name for listener in self.listeners], SETTINGS, {})
+        self.daemon = Daemon(self.machine, [listener.name for listener in self.listeners], SETTINGS, {})
 
     def _make_listeners(self, seed: int) -> None:
         dice = random.Random(f"{seed} listeners")
@@ -99,6 +114,8 @@ class SocketsRun:
             _listener("syslog", "udp", codec="syslog"),
             _listener("lines", "tcp", **limits, **idle),
             _listener("octets", "tcp", codec="syslog", **limits, **idle),
+            _listener("gelf", "udp", codec="gelf"),
+            _listener("documents", "tcp", codec="gelf", **limits, **idle),
             _listener("forward", "tcp", codec="forward"),
         ]
         self.listeners = []
@@ -115,35 +132,32 @@ class SocketsRun:
         def dice(name: str) -> random.Random:
             return random.Random(f"{seed} {name}")
 
-        plog, syslog, line, octets, forward = (listener.sock for listener in self.listeners)
-        assert isinstance(plog, DatagramSocket)
-        assert isinstance(syslog, DatagramSocket)
-        self._networks = [Network(plog, dice("plog network")), Network(syslog, dice("syslog network"))]
+        socks = {listener.name: listener.sock for listener in self.listeners}
+        self._networks = [
+            Network(sock, dice(f"{name} network")) for name, sock in socks.items() if isinstance(sock, DatagramSocket)
+        ]
+        streams = {name: sock for name, sock in socks.items() if isinstance(sock, ListeningSocket)}
         self._datagram_senders: list[DatagramSender] = [
             *(
                 PlogSender(f"plog{n}", self._networks[0], dice(f"plog{n}"), (f"10.0.0.{n}", 5_000 + n), messages)
                 for n in (1, 2)
             ),
             SyslogSender("syslog1", self._networks[1], dice("syslog1"), ("10.0.1.1", 514), messages),
+            GelfSender("gelf1", self._networks[2], dice("gelf1"), ("10.0.5.1", 12_201), messages),
         ]
-        assert isinstance(line, ListeningSocket)
-        assert isinstance(octets, ListeningSocket)
-        assert isinstance(forward, ListeningSocket)
         self.stream_senders = {
-            "lines": [
-                StreamSender(f"lines{n}", line, dice(f"lines{n}"), (f"10.0.2.{n}", 9), messages, lines) for n in (1, 2)
-            ],
-            "octets": [
-                StreamSender("octets1", octets, dice("octets1"), ("10.0.3.1", 9), messages, counted_octets),
-                StreamSender("octets2", octets, dice("octets2"), ("10.0.3.2", 9), messages, lines),
-            ],
+            listener: [
+                StreamSender(
+                    f"{listener}{n}", streams[listener], dice(f"{listener}{n}"), (f"10.0.2.{n}", 9), messages, *how
+                )
+                for n, how in enumerate(kinds, 1)
+            ]
+            for listener, kinds in _CONNECTIONS.items()
         }
-        for sender in self.stream_senders["octets"]:
-            sender.is_syslog = True
         self.forward_senders = [
             ForwardSender(
                 f"forward{n}",
-                forward,
+                streams["forward"],
                 self.machine.clock,
                 dice(f"forward{n}"),
                 (f"10.0.4.{n}", 9),
@@ -181,7 +195,7 @@ class SocketsRun:
                     self._take_step()
                 self._come_to_rest(is_last=True)
         finally:
-            self._daemon.die()
+            self.daemon.die()
             for listener in self.listeners:
                 listener.die()
         self.record("end", self.outcome.broken or "everything is kept")
@@ -215,7 +229,7 @@ class SocketsRun:
             case SocketKind.DELAY:
                 network.delays = amount
             case SocketKind.CUT:
-                network.cuts = min(amount, 5)
+                dice.choice(self._networks[:2]).cuts = min(amount, 5)
             case SocketKind.BURST:
                 dice.choice(self._datagram_senders).bursts = amount
             case SocketKind.RESET | SocketKind.VANISH:
@@ -236,7 +250,7 @@ class SocketsRun:
                 self.machine.clock.advance(amount)
 
     def _flood(self, connections: int) -> None:
-        listening = self._dice.choice(self.listeners[2:4]).sock
+        listening = self._dice.choice([listener.sock for listener in self.listeners if listener.name in _CONNECTIONS])
         assert isinstance(listening, ListeningSocket)
         for number in range(connections):
             with contextlib.suppress(ConnectionRefusedError):
@@ -303,7 +317,7 @@ class SocketsRun:
             limit, self._kill_receiver_at = self._kill_receiver_at, -1
         try:
             if limit >= 0:
-                with killed_after(limit, lambda: None, SOCKET_ROOMS):
+                with killed_after(limit, listener.skip_handlers, SOCKET_ROOMS):
                     step()
                 raise Killed
             step()
@@ -316,12 +330,12 @@ class SocketsRun:
     def _step_daemon(self) -> None:
         if self._step < self._daemon_rests_until:
             return
-        if not self._daemon.is_running:
-            if self._dice.random() < 0.3 and not self._of_daemon(self._daemon.start):
-                self._daemon.die()
+        if not self.daemon.is_running:
+            if self._dice.random() < 0.3 and not self._of_daemon(self.daemon.start):
+                self.daemon.die()
             return
-        drains = [lambda name=listener.name: self._daemon.drain(name) for listener in self.listeners]
-        self._of_daemon(self._dice.choice([self._daemon.commit, *drains, self._daemon.work_if_due]))
+        drains = [lambda name=listener.name: self.daemon.drain(name) for listener in self.listeners]
+        self._of_daemon(self._dice.choice([self.daemon.commit, *drains, self.daemon.work_if_due]))
 
     def _of_daemon(self, step: Callable[[], None]) -> bool:
         limit, self._kill_daemon_at = self._kill_daemon_at, -1
@@ -332,7 +346,7 @@ class SocketsRun:
                 raise Killed
             step()
         except Killed:
-            self._daemon.die()
+            self.daemon.die()
             self.record("daemon", "killed")
             return False
         except (LogError, OSError) as error:
@@ -360,29 +374,25 @@ class SocketsRun:
 
     def _take_round(self, is_sending: bool) -> None:
         self.machine.clock.advance(0.6)
-        if not self._daemon.is_running:
-            self._of_daemon(self._daemon.start)
+        if not self.daemon.is_running:
+            self._of_daemon(self.daemon.start)
         for network in self._networks:
             network.settle()
-        for sender in self._senders:
+        # Several at once: each round takes a tick of every receiver.
+        for sender in self._senders * 3:
             if is_sending or (isinstance(sender, ForwardSender) and not sender.is_idle):
                 self._send(sender)
         for listener in self.listeners:
             self._step_receiver(listener)
-            self._daemon.drain(listener.name)
-        while self._daemon.committers.has_work:
-            self._daemon.commit()
-        self._daemon.work_if_due()
+            self.daemon.drain(listener.name)
+        while self.daemon.committers.has_work:
+            self.daemon.commit()
+        self.daemon.work_if_due()
 
     def _is_at_rest(self, is_last: bool) -> bool:
         return (
-            self._daemon.is_running
-            and self._daemon.is_idle
+            self.daemon.is_running
+            and self.daemon.is_idle
             and all(listener.is_idle for listener in self.listeners)
             and (not is_last or all(sender.is_idle for sender in self._senders))
         )
-
-    @property
-    def daemon(self) -> Daemon:
-        """The log daemon."""
-        return self._daemon

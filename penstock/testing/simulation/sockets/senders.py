@@ -16,6 +16,7 @@ SYSLOG_TIME = "2025-05-13T12:29:35.5Z"
 MAX_LATE = 6
 """Datagrams that may overtake a late one: fewer than the ids that the listener remembers of a sender."""
 FRAGMENT_BYTES = 120
+GELF_CHUNK = b"\x1e\x0f"
 LARGE_SHARE, MAX_SMALL_BYTES, MAX_LARGE_BYTES = 0.3, 80, 900
 UNBOXED_SHARE, TAGS_SHARE, COMMAND_SHARE = 0.2, 0.4, 0.03
 MAX_DATAGRAMS_AT_ONCE, BURST = 4, 60
@@ -101,7 +102,7 @@ class PlogSender(DatagramSender):
     """A sender of plog's protocol, with ids in sequence, fragments, tags and a few commands."""
 
     def make(self, number: int) -> list[bytes]:
-        payload = b"%s %d %s" % (self.name.encode(), number, self.filler())
+        payload = plog_line(self.name, number, self.filler())
         if self._dice.random() < COMMAND_SHARE:
             return [b"\0\0PING%d" % number]
         if self._dice.random() < UNBOXED_SHARE:
@@ -117,6 +118,28 @@ class SyslogSender(DatagramSender):
 
     def make(self, number: int) -> list[bytes]:
         return [syslog_message(self.name, number, self.filler())]
+
+
+class GelfSender(DatagramSender):
+    """A sender of GELF, which divides large messages into chunks."""
+
+    def make(self, number: int) -> list[bytes]:
+        message = gelf_message(self.name, number, self.filler())
+        parts = [message[begin : begin + FRAGMENT_BYTES] for begin in range(0, len(message), FRAGMENT_BYTES)]
+        if len(parts) == 1:
+            return [message]
+        head = GELF_CHUNK + number.to_bytes(8, "big")
+        return [head + bytes((index, len(parts))) + part for index, part in enumerate(parts)]
+
+
+def gelf_message(host: str, number: int, rest: bytes = b"") -> bytes:
+    """Return a message of GELF from a host."""
+    return b'{"version":"1.1","host":"%s","short_message":"%d %s"}' % (host.encode(), number, rest)
+
+
+def plog_line(host: str, number: int, rest: bytes = b"") -> bytes:
+    """Return a message of plog, which has no header."""
+    return b"%s %d %s" % (host.encode(), number, rest)
 
 
 def syslog_message(host: str, number: int, rest: bytes = b"") -> bytes:

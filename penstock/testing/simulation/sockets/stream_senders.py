@@ -11,7 +11,7 @@ import msgpack
 from penstock.testing.crashes import FakeClock
 from penstock.testing.simulation.promises import Broken
 from penstock.testing.simulation.sockets.kernel import Address
-from penstock.testing.simulation.sockets.senders import MAX_SMALL_BYTES, syslog_message
+from penstock.testing.simulation.sockets.senders import MAX_SMALL_BYTES
 from penstock.testing.simulation.sockets.streams import ListeningSocket, ServerStream
 
 ANSWER_TIMEOUT_S = 30.0
@@ -44,7 +44,8 @@ class Sending:
 class StreamSender:
     """A sender of up to ``count`` messages over connections, one after the other; it begins a new one when one ends.
 
-    ``frame`` puts a message into its framing. Bytes are written in parts, so that a message waits for its end.
+    ``compose`` makes a message, ``frame`` puts it into its framing. Bytes are written in parts, so
+    that a message waits for its end.
     """
 
     def __init__(
@@ -54,15 +55,16 @@ class StreamSender:
         dice: random.Random,
         address: Address,
         count: int,
+        compose: Callable[[str, int, bytes], bytes],
         frame: Callable[[bytes], bytes],
     ) -> None:
+        self._compose = compose
         self.name, self._listening, self._dice, self._address = name, listening, dice, address
         self._remaining, self._number, self._frame = count, 0, frame
         self.sendings: list[Sending] = []
         self._current: Sending | None = None
         self._unsent = b""
         self.rest_until = 0.0
-        self.is_syslog = False
 
     @property
     def is_idle(self) -> bool:
@@ -106,11 +108,7 @@ class StreamSender:
         self._number += 1
         is_overlong = self._dice.random() < OVERLONG_SHARE
         rest = b"." * (MAX_LINE if is_overlong else self._dice.randint(0, MAX_SMALL_BYTES))
-        payload = (
-            syslog_message(self.name, self._number, rest)
-            if self.is_syslog
-            else b"%s %d %s" % (self.name.encode(), self._number, rest)
-        )
+        payload = self._compose(self.name, self._number, rest)
         framed = self._frame(payload)
         begin = sending.messages[-1].end if sending.messages else 0
         sending.messages.append(Sent(payload, begin, begin + len(framed), is_overlong))
@@ -120,6 +118,11 @@ class StreamSender:
 def lines(payload: bytes) -> bytes:
     """Return a message as a line."""
     return payload + b"\n"
+
+
+def nul_ended(payload: bytes) -> bytes:
+    """Return a message with the end that GELF has over TCP."""
+    return payload + b"\0"
 
 
 def counted_octets(payload: bytes) -> bytes:
