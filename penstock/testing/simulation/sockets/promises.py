@@ -214,13 +214,15 @@ def _check_streams(run: SocketsRun, listener: SocketListener, counts: Counts, ro
     last_lines: list[set[bytes]] = []
     overlong = [0, 0]
     for sending in (sending for sender in run.stream_senders[listener.name] for sending in sender.sendings):
+        # The first messages wait in a receiver until they show the framing of the connection, if it is not plog's.
+        is_decided = listener.name == "lines" or any(message.payload in stored for message in sending.messages)
         for message in sending.messages:
             framed = bytes(sending.stream.consumed[message.begin : message.end])
             if len(framed) < message.end - message.begin:
                 last_lines.append({framed, framed.partition(b" ")[2]})
                 overlong[1] += message.is_overlong
                 continue
-            least = int(_is_certain(sending, message, listener))
+            least = int(not sending.stream.died or (is_decided and _was_published(sending, message, listener)))
             if message.is_overlong:
                 overlong[0] += least
                 overlong[1] += 1
@@ -237,10 +239,9 @@ def _check_streams(run: SocketsRun, listener: SocketListener, counts: Counts, ro
         _check_headers([row for row in rows if row[0].startswith(b"<13>1 2025-05-13T12:29:35.5Z octets")])
 
 
-def _is_certain(sending: Sending, message: Sent, listener: SocketListener) -> bool:
-    """Report whether a message that was read in whole must be stored: its receiver did not die in the same step."""
-    stream = sending.stream
-    return not stream.died or (message.end <= stream.certain and not listener.has_given_up)
+def _was_published(sending: Sending, message: Sent, listener: SocketListener) -> bool:
+    """Report whether a receiver had read a message in whole before the step in which it died."""
+    return message.end <= sending.stream.certain and not listener.has_given_up
 
 
 def _check_forward(run: SocketsRun, rows: list[Row]) -> None:
