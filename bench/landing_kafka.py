@@ -29,7 +29,7 @@ from bench.landing import spent, written_events
 from penstock.java.runtime import find_java
 from penstock.kafka.broker import Broker
 from penstock.landing.table_paths import Layout
-from penstock.spark.extensions import DELTA, KAFKA, package_settings
+from penstock.testing.spark_extensions import DELTA, KAFKA, package_settings
 
 WARM_UP, EVENTS = 300_000, 1_500_000
 ROUNDS, PARTITIONS = 2, 2

@@ -14,9 +14,9 @@ from penstock.counts import Origin
 from penstock.kafka.broker import Broker
 from penstock.log import Log, TopicSettings
 from penstock.records import binary_array, body
-from penstock.spark.extensions import KAFKA, package_settings
 from penstock.spark.session import build_session
 from penstock.spark.source.data_source import register
+from penstock.testing.spark_extensions import KAFKA, package_settings
 
 ROWS = 1_000_000
 BATCH = 10_000

@@ -5,6 +5,9 @@ Invariant: no topic of the log and no listener of this instance has ``/`` in its
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 MARK = "/"
 
 
@@ -32,6 +35,29 @@ def topic_and_partition(name: str) -> tuple[str, int | None]:
 def topic_of(name: str) -> str:
     """Return the topic of a partition of Kafka; a topic of the log unchanged."""
     return topic_and_partition(name)[0]
+
+
+def flat_offsets(offsets: Mapping[str, Any]) -> dict[str, int]:
+    """Return offsets by topic, or by topic and partition (``{"events": {"0": 5}}``), by name (``{"events/0": 5}``)."""
+    flat: dict[str, int] = {}
+    for topic, offset in offsets.items():
+        if isinstance(offset, dict):
+            flat |= {partition_name(topic, int(number)): int(end) for number, end in offset.items()}
+        else:
+            flat[topic] = int(offset)
+    return flat
+
+
+def nested_offsets(offsets: Mapping[str, int]) -> dict[str, Any]:
+    """Return offsets by name as offsets by topic, and by the number of the partition if it has one; sorted."""
+    nested: dict[str, Any] = {}
+    for name, offset in sorted(offsets.items()):
+        topic, partition = topic_and_partition(name)
+        if partition is None:
+            nested[topic] = offset
+        else:
+            nested.setdefault(topic, {})[str(partition)] = offset
+    return nested
 
 
 def is_relayed(source: str) -> bool:

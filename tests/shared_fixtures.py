@@ -38,9 +38,9 @@ def running(tmp_path: Path) -> Iterator[Running]:
 def spark() -> Iterator[SparkSession]:
     """A real Spark session, started by the first test that needs it."""
     from penstock.spark import class_archive
-    from penstock.spark.extensions import KAFKA, package_settings
     from penstock.spark.session import build_session
     from penstock.spark.source.data_source import register
+    from penstock.testing.spark_extensions import KAFKA, package_settings
 
     # Without an archive each start of a pipeline takes 14 s of CPU instead of 8. At the lowest priority a build next to
     # a busy suite would end after it.

@@ -32,7 +32,7 @@ from penstock.files.errors import DamagedFile, UnknownFormat
 from penstock.files.file_system import OS, make_folder, replace_durably
 from penstock.files.json_values import parse_object
 from penstock.landing.offset_runs import OffsetRange
-from penstock.qualified_names import partition_name, topic_and_partition
+from penstock.qualified_names import flat_offsets, nested_offsets
 
 TESTED_VERSIONS = ("4.0", "4.1", "4.2", "4.3")
 """Minor versions of Spark of which a killed pipeline landed each event once (``tests/spark/test_versions.py``)."""
@@ -62,35 +62,18 @@ def parse_plan(content: bytes) -> Planned:
     metadata = parse_object(lines[1])
     end = {} if lines[2] == _NO_OFFSETS else parse_object(lines[2])
     times = int(metadata["batchTimestampMs"]), int(metadata["batchWatermarkMs"])
-    return Planned(_flatten(end), *times, dict(metadata.get("conf", {})))
+    return Planned(flat_offsets(end), *times, dict(metadata.get("conf", {})))
 
 
 def format_plan(plan: Planned) -> bytes:
     """Return the content of a plan's file."""
-    ends: dict[str, Any] = {}
-    for name, end in sorted(plan.end.items()):
-        topic, partition = topic_and_partition(name)
-        if partition is None:
-            ends[topic] = end
-        else:
-            ends.setdefault(topic, {})[str(partition)] = end
     times = {"batchWatermarkMs": plan.watermark, "batchTimestampMs": plan.landed_at}
-    documents = {**times, "conf": dict(plan.settings)}, ends
+    documents = {**times, "conf": dict(plan.settings)}, nested_offsets(plan.end)
     return "\n".join([_FORMAT, *(json.dumps(document, separators=(",", ":")) for document in documents)]).encode()
 
 
 def _lines(content: bytes) -> list[str]:
     return content.decode().removesuffix("\n").split("\n")
-
-
-def _flatten(offsets: Mapping[str, Any]) -> dict[str, int]:
-    ends: dict[str, int] = {}
-    for topic, end in offsets.items():
-        if isinstance(end, dict):
-            ends |= {partition_name(topic, int(number)): int(offset) for number, offset in end.items()}
-        else:
-            ends[topic] = int(end)
-    return ends
 
 
 def _check_commit(content: bytes) -> None:

@@ -1,6 +1,6 @@
 """Everything that imports pyspark: the session, the data source ``penstock``, and the landing query.
 
-Read ``session`` with ``extensions``, ``package_zip``, ``class_archive`` (fast starts of the JVM) and ``worker_daemon``
+Read ``session`` with ``package_zip``, ``class_archive`` (fast starts of the JVM) and ``worker_daemon``
 (fast starts of the Python workers), ``versions`` (of Spark), ``views`` (the tables for readers), ``source/``,
 ``query/``, ``pipeline`` (all of it as one process) with ``stall_watch``, ``replay``.
 Public names are imported on first use: pyspark is an optional dependency. Imports ``handover``, ``kafka.errors``,

@@ -44,7 +44,7 @@ from penstock.errors import PenstockError
 from penstock.files.disk_space import describe_full, is_disk_full, wait_for_space
 from penstock.files.errors import DamagedFile
 from penstock.handover.heartbeat import publish_heartbeat
-from penstock.handover.landing_failure import WORKER_CAUSE, FailurePage, main_cause, read_landing_failure
+from penstock.handover.landing_failure import WORKER_CAUSE, FailurePage, read_landing_failure
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.daemon_connection import configured_connection
 from penstock.landing.journal import Journal
@@ -62,7 +62,6 @@ from penstock.process.process_end import end_process, exit_status
 from penstock.process.reporting import configure
 from penstock.process.tuning import FreedMemory
 from penstock.proof.posts.ledger_client import LedgerClient
-from penstock.spark.extensions import package_settings
 from penstock.spark.query.landing_query import Landing, RunningLanding, start_landing
 from penstock.spark.query.proof_worker import LedgerPosts, Progress, ProofWorker
 from penstock.spark.session import build_session, jvm_pid, runs_in_process
@@ -91,9 +90,7 @@ than restarting the JVM.
 """
 IDLE_MESSAGES = ("Waiting for data to arrive", "Waiting for next trigger")
 """Spark's messages between two triggers: without data that is available, all that waited has landed."""
-KAFKA_AWAY = re.compile(
-    r"^Kafka (at|showed) |\bkafka\.common\.errors\.(Timeout|Disconnect|Network|\w+NotAvailable|NotLeader\w+)Exception"
-)
+KAFKA_AWAY = re.compile(r"^Kafka (?:at|showed) .*|(?<=\bKafkaAway: )Kafka .*", re.MULTILINE)
 """Errors of the query that pass by themselves, once the brokers answer."""
 FEATURE_POLL_S = 10.0
 """Interval between checks whether a table has lost a feature that Penstock does not write; each reads its log."""
@@ -149,8 +146,7 @@ def run(
             retry_while_away(lambda: begin_table(landing.layout), stop, failures.record)
         clock = BelievedClock(landing.layout, ledger)
         with _background_work(landing, ledger, clock, lock, follow) as (proof_worker, maintenance):
-            packages = package_settings(landing.packages)
-            session = build_session({**packages, **(spark or {})}, inherit=[handle], scratch=landing.layout.scratch)
+            session = build_session(spark or {}, inherit=[handle], scratch=landing.layout.scratch)
             try:
                 return _land(session, landing, proof_worker, maintenance, clock, failures, once, stop)
             finally:
@@ -250,10 +246,8 @@ def _land(
     _LOGGER.info("%s", _report(proof_worker.progress))
     if is_disk_full(RuntimeError(error)):
         raise OSError(errno.ENOSPC, error)
-    if landing.kafka is not None and KAFKA_AWAY.search(error):
-        address = landing.kafka.get("bootstrap.servers")
-        text = main_cause(error)
-        raise KafkaAway(text if text.startswith("Kafka") else f"Kafka at {address} does not answer: {text}")
+    if landing.kafka is not None and (away := KAFKA_AWAY.search(error)):
+        raise KafkaAway(away[0])
     if error:
         failures.record(error)
     elif once and not stop.is_set():

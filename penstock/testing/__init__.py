@@ -1,8 +1,9 @@
 """Public test tools: a clock, a file system that crashes, damaged files, and a real pipe that can be killed.
 
 Read ``crashes`` (a fake clock, a file system that crashes and fills up), ``damage`` (disk errors in files), then
-``pipe`` (a real ``penstock serve``) and ``processes``; ``simulation/`` runs the pipe in one thread. Imports ``files``
-and ``process``.
+``pipe`` (a real ``penstock serve``) and ``processes``; ``simulation/`` runs the pipe in one thread, and
+``spark_extensions`` has the jars of other readers. Imports ``files``,
+``process``, ``java``, ``landing`` and ``spark.versions``.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def land_in_delta(spark: SparkSession, broker: str, topic: str, folder: Path, *,
 
 
 if __name__ == "__main__":
-    from penstock.spark.extensions import KAFKA, package_settings
     from penstock.spark.session import build_session
+    from penstock.testing.spark_extensions import KAFKA, package_settings
 
     settings = {"master": "local[1]", "driver.memory": "1g"}
     session = build_session({**package_settings([KAFKA]), **settings}, name="killed")

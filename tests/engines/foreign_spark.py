@@ -35,7 +35,7 @@ class ForeignSpark:
 
     def __init__(self) -> None:
         from penstock.java.runtime import find_java
-        from penstock.spark.extensions import DELTA, package_settings
+        from penstock.testing.spark_extensions import DELTA, package_settings
 
         self._databases = 0
         self._folder = tempfile.TemporaryDirectory(prefix="foreign-spark-")

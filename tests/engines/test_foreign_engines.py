@@ -23,7 +23,7 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job, MessageBatch, write_part
 from penstock.proof.uuid_sums import hashes
-from penstock.spark.extensions import package_settings
+from penstock.testing.spark_extensions import package_settings
 from penstock.upkeep.compaction.compaction import compact_table
 from tests.engines.foreign_spark import ForeignSpark
 from tests.engines.read_uuids import ENGINES

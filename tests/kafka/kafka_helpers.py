@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import confluent_kafka
 from confluent_kafka import Message, TopicPartition
@@ -54,6 +55,20 @@ class Topics:
             for value in values:
                 producer.produce(topic, value, partition=partition)
         assert producer.flush(30) == 0
+
+    @contextmanager
+    def transaction(self, topic: str, values: Iterable[bytes]) -> Iterator[confluent_kafka.Producer]:
+        """Produce records in an open transaction; it is aborted at the end if it is still open."""
+        transaction = uuid4().hex
+        producer = confluent_kafka.Producer({"bootstrap.servers": self.address, "transactional.id": transaction})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(30) == 0
+        yield producer
+        with suppress(confluent_kafka.KafkaException):
+            producer.abort_transaction(30)
 
     def consumer(self, **config: Any) -> Consumer:
         """Return a consumer that is closed after the test; it commits only on request by default."""

@@ -20,7 +20,7 @@ from penstock.java.runtime import find_java
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
-from penstock.spark.extensions import DELTA, package_settings
+from penstock.testing.spark_extensions import DELTA, package_settings
 from penstock.upkeep.catalog_entries import CatalogFailed, Entry, _hive_type, open_catalog
 from penstock.upkeep.catalog_entries import register as register_entries
 from tests.audit.java_catalogs import HIVE, java_catalog

@@ -82,6 +82,22 @@ class KafkaPartitions:
             for partition in partitions
         }
 
+    def begins(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the first readable offsets of existing partitions. Raises KafkaAway."""
+        earliest: Any = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # as above
+        partitions = {TopicPartition(*split_partition(name)): earliest for name in names}
+        begins = {}
+        with self._administration.requests("does not give the first offsets") as admin:
+            futures = admin.list_offsets(partitions, request_timeout=ANSWER_TIMEOUT_S)
+            for partition, future in futures.items():
+                try:
+                    offset = int(future.result(ANSWER_TIMEOUT_S).offset)
+                    begins[partition_name(partition.topic, partition.partition)] = offset
+                except KafkaException as error:
+                    if error.args[0].code() not in NO_SUCH_TOPIC:
+                        raise
+        return begins
+
     def _unseen(self, admin: AdminClient, topics: Sequence[str], patterns: Sequence[str], timeout_s: float) -> str:
         """Return the patterns that select none of ``topics``, and why; Kafka hides topics without the right Describe.
 

@@ -43,6 +43,8 @@ class ChunkRecord:
     record: Mapping[str, Any]
 
 
+EXPIRY_GAP = 1000
+"""Offsets that a large message may span; the consumers' default of message.assembler.expiration.offset.gap."""
 TARGET_BATCH_BYTES = 4 << 20
 """Limit: assembled messages are handed on once they have this many bytes, so that memory does not grow with a range."""
 AssembledMessage = tuple[ChunkRecord, bytes]

@@ -1,10 +1,12 @@
-"""Read chunks from before the beginning of a task's range again from Kafka."""
+"""Read ranges of Kafka's partitions: what a task lands, and what a proof or a large message needs again."""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -12,18 +14,18 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
-from penstock.kafka.client.broker_answers import consume_available
+from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC, consume_available, partition_numbers
+from penstock.kafka.errors import KafkaAway
 from penstock.kafka.large.safe_offsets import TopicAndPartition
-from penstock.landing.event_rules import MAX_TIMESTAMP
-from penstock.landing.from_kafka.range_assembler import ChunkRecord, chunk_of_row, find_chunks
-from penstock.landing.from_kafka.rows import RECORD
+from penstock.landing.from_kafka.range_assembler import ChunkRecord, RangeAssembler, chunk_of_row, find_chunks
+from penstock.landing.from_kafka.rows import HEADERS, RECORD, ROW, clamp_timestamps
 from penstock.landing.offset_runs import Runs, is_inside
-from penstock.qualified_names import partition_name
+from penstock.qualified_names import partition_name, split_partition
 
 FIRST_READ_RECORDS = 32
 """Records of the first read; each further read takes four times as many, up to the expiry gap."""
 NO_PROGRESS_TIMEOUT_S = 60.0
-RECORDS_PER_POLL = 500
+RECORDS_PER_POLL = 10_000
 CONSUMER_PROPERTIES = {
     "group.id": "penstock-pipeline",
     # Positions are Spark's: a committed offset of this group would be read by nobody.
@@ -31,10 +33,17 @@ CONSUMER_PROPERTIES = {
     "enable.partition.eof": "true",
     # As the landing itself reads: records of aborted transactions are not messages.
     "isolation.level": "read_committed",
+    "check.crcs": "true",
     # Limit: librdkafka prefetches up to 64 MiB by default; each task has a client of its own.
     "queued.max.messages.kbytes": str(16 << 10),
+    # A full queue is filled again at once, not after a second.
+    "fetch.queue.backoff.ms": "2",
+    # The next range waits for the answer to the last fetch, which at the end of a partition takes so long.
+    "fetch.wait.max.ms": "10",
     "auto.offset.reset": "earliest",
 }
+EXISTENCE_CHECK_S = 5.0
+"""Time without a record after which Kafka is asked whether the topic still exists."""
 
 
 class CannotReadBack(PenstockError, RuntimeError):
@@ -96,70 +105,138 @@ def consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
         client.close()
 
 
+@functools.lru_cache(maxsize=1)
+def _open_consumer(properties: tuple[tuple[str, str], ...]) -> Consumer:
+    return Consumer({**CONSUMER_PROPERTIES, "log_level": "0", **dict(properties)})
+
+
+@contextmanager
+def kept_consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
+    """Yield the process's consumer for these properties: a new one takes 20 ms until its first record.
+
+    For one thread of a process at a time.
+    """
+    client = _open_consumer(tuple(sorted(kafka.items())))
+    try:
+        yield client
+    finally:
+        client.unassign()  # an idle client fetches nothing
+
+
+def read_messages(kafka: Mapping[str, str], gap: int, name: str, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+    """Yield the messages (ROW) of a partition (``events/0``) whose last record is in [begin, end).
+
+    ``gap``: offsets that a large message may span. Raises KafkaAway.
+    """
+    assembler = RangeAssembler(LookBack(kafka, gap), gap)
+    try:
+        with kept_consumer(kafka) as client:
+            for batch in read(client, split_partition(name), begin, end, waits_for_end=True):
+                for rows in assembler.add_batch(batch):
+                    yield rows.select(ROW.names)
+        for rows in assembler.finish():
+            yield rows.select(ROW.names)
+    except (KafkaException, CannotReadBack) as error:
+        cause = error.args[0].str() if isinstance(error, KafkaException) else error
+        raise KafkaAway(f"Kafka at {kafka.get('bootstrap.servers')} does not give {name}: {cause}") from None
+
+
 def read(
-    client: Consumer, topic_partition: TopicAndPartition, begin: int, end: int, wanted: Runs | None = None
+    client: Consumer,
+    topic_partition: TopicAndPartition,
+    begin: int,
+    end: int,
+    wanted: Runs | None = None,
+    *,
+    waits_for_end: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the existing records (RECORD) of a partition with offsets in [begin, end), and in ``wanted`` if given.
 
-    Raises CannotReadBack.
+    If the partition ends before ``end``, reading ends there; with ``waits_for_end`` it waits, unless the
+    topic was deleted. Raises CannotReadBack.
     """
     topic, partition = topic_partition
     client.assign([TopicPartition(topic, partition, begin)])
-    deadline = time.monotonic() + NO_PROGRESS_TIMEOUT_S
+    progress_at = time.monotonic()
     while True:
         messages = consume_available(client, RECORDS_PER_POLL, 0.5)
-        records = [m for m in messages if m.error() is None and _offset(m) < end]
-        if records:
-            deadline = time.monotonic() + NO_PROGRESS_TIMEOUT_S
-        if wanted is not None and records:
+        records = [m for m in messages if m.error() is None]
+        offsets = np.fromiter(map(Message.offset, records), np.int64, len(records))
+        # A partition whose end was cut is read from its first offset: what is before ``begin`` was read before.
+        is_read = (offsets >= begin) & (offsets < end)
+        if is_read.any():
+            progress_at = time.monotonic()
+        if wanted is not None:
             # Fast path: a row costs ten times the time of its offset, and a proof wants one record of a hundred.
-            is_wanted = is_inside(np.array([_offset(m) for m in records]), wanted)
-            records = [records[index] for index in np.flatnonzero(is_wanted).tolist()]
-        if records:
-            yield pa.RecordBatch.from_pylist([_record_row(m) for m in records], schema=RECORD)
-        if _is_at_end(client, messages, topic_partition, end):
+            is_read &= is_inside(offsets, wanted)
+        if is_read.any():
+            yield _to_batch(topic_partition, [records[row] for row in np.flatnonzero(is_read).tolist()])
+        if _is_at_end(client, messages, topic_partition, end, waits_for_end=waits_for_end):
             return
-        if time.monotonic() > deadline:
+        waited_s = time.monotonic() - progress_at
+        if waits_for_end and waited_s > EXISTENCE_CHECK_S and _is_deleted(client, topic):
+            return
+        if waited_s > NO_PROGRESS_TIMEOUT_S:
             name = partition_name(topic, partition)
             raise CannotReadBack(
                 f"no record of {name} from offset {begin} on in {NO_PROGRESS_TIMEOUT_S:g} s from Kafka"
             )
 
 
-def _is_at_end(client: Consumer, messages: list[Message], topic_partition: TopicAndPartition, end: int) -> bool:
-    if any(m.error() is not None or _offset(m) >= end - 1 for m in messages):
-        _raise_errors(messages)
+def _is_at_end(
+    client: Consumer, messages: list[Message], topic_partition: TopicAndPartition, end: int, *, waits_for_end: bool
+) -> bool:
+    events = [message for message in messages if message.error() is not None]
+    _raise_errors(events)
+    if any(not waits_for_end or _offset(event) >= end for event in events):
+        return True
+    if any(_offset(message) >= end - 1 for message in messages[-1:]):
         return True
     # The last offsets of a range may be control records or compacted: then only the position passes ``end``.
     (position,) = client.position([TopicPartition(*topic_partition)])
     return bool(position.offset != OFFSET_INVALID and position.offset >= end)
 
 
-def _raise_errors(messages: list[Message]) -> None:
-    for message in messages:
-        error = message.error()
+def _is_deleted(client: Consumer, topic: str) -> bool:
+    try:
+        partition_numbers(client, topic, EXISTENCE_CHECK_S)
+    except KafkaException as error:
+        return error.args[0].code() in NO_SUCH_TOPIC
+    return False
+
+
+def _raise_errors(events: list[Message]) -> None:
+    for event in events:
+        error = event.error()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
 
 
-def _record_row(message: Message) -> dict[str, object]:
-    _, millis = message.timestamp()
-    raw_headers = message.headers() or ()
-    headers = [{"key": key, "value": _to_bytes(value)} for key, value in raw_headers]  # type: ignore[str-unpack]  # a list here
-    return {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp": min(max(millis, 0), MAX_TIMESTAMP) * 1000,
-        "key": _to_bytes(message.key()),
-        "value": _to_bytes(message.value()),
-        "headers": headers or None,
+def _to_batch(topic_partition: TopicAndPartition, messages: Sequence[Message]) -> pa.RecordBatch:
+    """Return records of one partition as a batch (RECORD)."""
+    topic, partition = topic_partition
+    count = len(messages)
+    millis = np.fromiter((message.timestamp()[1] for message in messages), np.int64, count)
+    columns: dict[str, Any] = {
+        "topic": pa.repeat(pa.scalar(topic), count),
+        "partition": pa.repeat(pa.scalar(partition, pa.int32()), count),
+        "offset": pa.array(np.fromiter(map(Message.offset, messages), np.int64, count)),
+        "timestamp": clamp_timestamps(millis),
+        "key": pa.array(list(map(Message.key, messages)), pa.binary()),
+        "value": pa.array(list(map(Message.value, messages)), pa.binary()),
+        "headers": _headers([message.headers() for message in messages]),
     }
+    return pa.RecordBatch.from_arrays([columns[name] for name in RECORD.names], schema=RECORD)
+
+
+def _headers(headers: Sequence[Any]) -> pa.Array[Any]:
+    """Return the headers of records; null for a record without any."""
+    # Fast path: most topics have no headers.
+    if not any(headers):
+        return pa.nulls(len(headers), HEADERS)
+    rows = [[{"key": key, "value": content} for key, content in pairs] if pairs else None for pairs in headers]
+    return pa.array(rows, HEADERS)
 
 
 def _offset(record: Message) -> int:
     return record.offset()  # type: ignore[return-value]  # only events have none
-
-
-def _to_bytes(content: str | bytes | None) -> bytes | None:
-    return content.encode() if isinstance(content, str) else content

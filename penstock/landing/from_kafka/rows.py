@@ -32,7 +32,7 @@ RECORD = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""The columns that are read from Spark's Kafka source."""
+"""The columns of a record."""
 ROW = pa.schema(
     [  # type: ignore[arg-type]  # as above
         pa.field("topic", pa.string()),
@@ -54,11 +54,10 @@ LOG_ROW = pa.schema([column for column in ROW if column.name != "partition"])
 """The columns of a message from a topic of the log, which has no partitions."""
 
 
-def clamp_timestamps(times: pa.Array[Any]) -> pa.Array[Any]:
-    """Clamp timestamps of records (microseconds) to the range that a table can hold."""
-    micros: Any = pc.max_element_wise(times.cast(pa.int64()), pa.scalar(0, pa.int64()), skip_nulls=False)
-    latest = pa.scalar(MAX_TIMESTAMP * 1000, pa.int64())
-    clamped: pa.Array[Any] = pc.min_element_wise(micros, latest, skip_nulls=False).cast(RECORD.field("timestamp").type)
+def clamp_timestamps(millis: npt.NDArray[np.int64]) -> pa.Array[Any]:
+    """Return timestamps of records (milliseconds) within the range that a table can hold, as of RECORD."""
+    micros = np.clip(millis, 0, MAX_TIMESTAMP) * 1000
+    clamped: pa.Array[Any] = pa.array(micros).cast(RECORD.field("timestamp").type)
     return clamped
 
 

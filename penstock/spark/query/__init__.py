@@ -1,6 +1,6 @@
 """The landing query: from topics to the one table, and the worker that proves each batch.
 
-Read ``landing_query``, ``checked_reader``, ``landing_tasks``, ``part_results``, ``type_schemas``, ``kafka_source``,
+Read ``landing_query``, ``checked_reader``, ``landing_tasks``, ``part_results``, ``type_schemas``,
 ``proof_worker``. Imports ``handover.landing_failure``, ``spark``, ``landing``, ``proof``, ``kafka.errors``, ``ledger``,
 ``upkeep``, ``process`` and ``config``.
 """
@@ -11,6 +11,5 @@ __all__ = [  # noqa: RUF022 reading order
     "landing_tasks",
     "part_results",
     "type_schemas",
-    "kafka_source",
     "proof_worker",
 ]

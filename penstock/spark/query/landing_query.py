@@ -28,6 +28,7 @@ from penstock.config.syntax.tables_url import TablesPlace
 from penstock.handover.landing_failure import FailurePage
 from penstock.landing.daemon_connection import DaemonConnection
 from penstock.landing.duplicates.landed_keys import NO_LIMIT
+from penstock.landing.from_kafka.range_assembler import EXPIRY_GAP
 from penstock.landing.journal import CommitInProgress
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.rows.json_events import EventRules
@@ -45,12 +46,11 @@ from penstock.landing.writing.background_commit import BackgroundCommit
 from penstock.landing.writing.batch_commit import BatchCommit
 from penstock.landing.writing.part_writer import Job
 from penstock.proof.kafka_records import kafka_records as proof_records
-from penstock.spark.extensions import KAFKA
 from penstock.spark.package_zip import send_module
 from penstock.spark.query.checked_reader import CheckedReader
-from penstock.spark.query.kafka_source import EXPIRY_GAP, kafka_records
 from penstock.spark.query.landing_tasks import Sources, kafka_messages, log_messages, run_tasks
 from penstock.spark.query.type_schemas import parse_schemas
+from penstock.spark.source.kafka_ranges import CLIENT_PREFIX, register_kafka_landing
 from penstock.spark.source.landing_ranges import register_landing
 from penstock.upkeep.repair.checkpoint_repair import (
     check_batches,
@@ -100,11 +100,6 @@ class Landing:
     @property
     def layout(self) -> Layout:
         return Layout.for_tables(self.tables)
-
-    @property
-    def packages(self) -> list[str]:
-        """Return the libraries that the session needs besides Spark."""
-        return [KAFKA] if self.kafka is not None else []
 
     @property
     def window(self) -> int:
@@ -268,8 +263,6 @@ def start_landing(
 
     writer = frame.writeStream.queryName("landed").option("checkpointLocation", str(layout.checkpoint))
     writer = writer.foreachBatch(land).outputMode("append")
-    if available_now and landing.kafka is not None:
-        return RunningLanding(writer.trigger(availableNow=True).start(), commits, typed, reader)
     interval = 0.0 if available_now else max(landing.target_lag / 2, MIN_TRIGGER_S)
     query = writer.trigger(processingTime=f"{round(interval * 1000)} milliseconds").start()
     if available_now:
@@ -287,25 +280,31 @@ def _stop_when_read(query: StreamingQuery) -> None:
 
 
 def _source_of_ranges(spark: SparkSession, landing: Landing, *, until_available: bool) -> tuple[DataFrame, Sources]:
-    """Return the stream of planned input, and the function by which tasks read it.
+    """Return the stream of planned ranges, and the function by which tasks read them.
 
-    ``until_available``: nothing of the log is planned that is appended after the start.
+    ``until_available``: nothing is planned that is appended after the start.
     """
     if landing.kafka is not None:
-        records = kafka_records(spark, tuple(landing.topic.split(",")), landing.kafka, max_rows=landing.max_rows)
-        return records, kafka_messages(dict(landing.kafka), landing.expiry_gap)
-    register_landing(spark)
-    source_options = landing.log.options() if landing.log else {"path": str(Path(landing.topics).absolute())}
+        register_kafka_landing(spark)
+        kafka = {f"{CLIENT_PREFIX}{name}": value for name, value in landing.kafka.items()}
+        stream = spark.readStream.format("penstock_kafka_landing").options(**kafka)
+        sources = kafka_messages(dict(landing.kafka), landing.expiry_gap)
+    else:
+        register_landing(spark)
+        log = landing.log.options() if landing.log else {"path": str(Path(landing.topics).absolute())}
+        stream = (
+            spark.readStream.format("penstock_landing")
+            .options(**log)
+            .option("maxBytesPerTrigger", landing.max_bytes)
+            .option("refillsFolder", str(landing.layout.refills))
+            .option("onlyRefills", str(landing.only_refills).lower())
+        )
+        sources = log_messages(log)
     ranges = (
-        spark.readStream.format("penstock_landing")
-        .options(**source_options)
-        .option("topic", landing.topic)
+        stream.option("topic", landing.topic)
         .option("maxRowsPerTrigger", landing.max_rows)
-        .option("maxBytesPerTrigger", landing.max_bytes)
         .option("holdFile", str(landing.layout.hold))
-        .option("refillsFolder", str(landing.layout.refills))
-        .option("onlyRefills", str(landing.only_refills).lower())
         .option("untilAvailable", str(until_available).lower())
         .load()
     )
-    return ranges, log_messages(source_options)
+    return ranges, sources

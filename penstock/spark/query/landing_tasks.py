@@ -13,13 +13,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.landing.from_kafka.range_assembler import RangeAssembler
-from penstock.landing.from_kafka.rows import LOG_ROW, ROW, with_null_partition
+from penstock.landing.from_kafka.rows import LOG_ROW, with_null_partition
 from penstock.landing.storage.object_errors import TablesAway, translate_full_disk
 from penstock.landing.topics.topic_store import Range, TopicStore
 from penstock.landing.writing.part_writer import Job, MessageBatch, PartResult, write_part
 from penstock.process.tuning import freeze_loaded_objects
-from penstock.spark.query.kafka_source import as_records
 from penstock.spark.query.part_results import SharedFolder, pack_result, unpack_result
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.slices import read_slice
@@ -91,17 +89,17 @@ def log_messages(options: Mapping[str, str]) -> Sources:
 
 
 def kafka_messages(kafka: Mapping[str, str], gap: int) -> Sources:
-    """Return the reader for records of Kafka, with large messages assembled. ``kafka``: properties of the client."""
+    """Return the reader for ranges of Kafka's partitions, with large messages assembled. ``kafka``: properties of the
+    client.
+    """
 
     def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[MessageBatch]:
-        from penstock.landing.from_kafka.read_back import LookBack  # the client is needed on executors only
+        from penstock.landing.from_kafka.read_back import read_messages  # the client is needed on executors only
 
-        assembler = RangeAssembler(LookBack(kafka, gap), gap)
         for batch in batches:
-            for rows in assembler.add_batch(as_records(batch)):
-                yield MessageBatch(rows.select(ROW.names))
-        for rows in assembler.finish():
-            yield MessageBatch(rows.select(ROW.names))
+            for part in batch.to_pylist():
+                for rows in read_messages(kafka, gap, part["topic"], part["begin"], part["end"]):
+                    yield MessageBatch(rows)
 
     return sources
 

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.errors import PenstockError
+from penstock.qualified_names import flat_offsets, is_partition
 
 HAS_READ_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether Spark gives a stream's reader the start and the limit of a batch."""
@@ -108,10 +109,10 @@ class PlanGoesBack(PenstockError, RuntimeError):
 class LimitedReader(Protocol):
     """A stream's reader as Spark 4.2 calls it."""
 
-    def initialOffset(self) -> dict[str, int]: ...  # noqa: N802
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]: ...  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]: ...  # noqa: N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]: ...  # noqa: N802
     def getDefaultReadLimit(self) -> ReadLimit: ...  # noqa: N802
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]: ...
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]: ...
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
 
 
@@ -131,23 +132,25 @@ class StartKeeper(DataSourceStreamReader):
 
     def __init__(self, reader: LimitedReader) -> None:
         self._reader = reader
-        self._initial: dict[str, int] | None = None
-        self._start: dict[str, int] | None = None
+        self._initial: dict[str, Any] | None = None
+        self._start: dict[str, Any] | None = None
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         # Spark asks after the first latestOffset: both must name the same offset.
         if self._initial is None:
             self._initial = self._reader.initialOffset()
         return self._initial
 
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802  as Spark 4.0 calls it
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802  as Spark 4.0 calls it
         start = self.initialOffset() if self._start is None else self._start
         self._start = self._reader.latestOffset(start, self._reader.getDefaultReadLimit())
         return self._start
 
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the parts of a batch. Raises PlanGoesBack."""
-        if back := sorted(name for name, offset in end.items() if offset < start.get(name, 0)):
+        begins, ends = flat_offsets(start), flat_offsets(end)
+        # A partition of Kafka may end earlier (its topic was created again): the driver checks it.
+        if back := sorted(n for n, offset in ends.items() if not is_partition(n) and offset < begins.get(n, 0)):
             raise PlanGoesBack(
                 f"the batch of {back[0]} begins at offset {start[back[0]]} and ends at {end[back[0]]}: nothing is read"
             )

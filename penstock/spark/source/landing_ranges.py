@@ -27,6 +27,7 @@ from penstock.spark.source.slices import Slice, plan
 
 _TYPES: dict[str, pa.DataType] = {"topic": pa.string(), "begin": pa.int64(), "end": pa.int64(), "again": pa.bool_()}
 RANGES = pa.schema(_TYPES)
+RANGES_DDL = "topic string, begin bigint, end bigint, again boolean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class LandingSource(PenstockSource):
         return "penstock_landing"
 
     def schema(self) -> str:
-        return "topic string, begin bigint, end bigint, again boolean"
+        return RANGES_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return for_this_spark(
@@ -120,10 +121,15 @@ class RangeReader(StreamReader):
         return requested if self._only_refills else {**super()._ends(), **requested}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        ranges = partition.ranges if isinstance(partition, Slice) else ()
-        rows = [
-            {"topic": part.topic, "begin": part.begin, "end": part.end, "again": getattr(part, "relands", False)}
-            for part in ranges
-        ]
-        yield pa.RecordBatch.from_pylist(rows, schema=RANGES)
-        freeze_loaded_objects()  # Spark runs a garbage collection in the worker after each task
+        return range_rows(partition)
+
+
+def range_rows(partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the ranges of a slice as rows (RANGES)."""
+    ranges = partition.ranges if isinstance(partition, Slice) else ()
+    rows = [
+        {"topic": part.topic, "begin": part.begin, "end": part.end, "again": getattr(part, "relands", False)}
+        for part in ranges
+    ]
+    yield pa.RecordBatch.from_pylist(rows, schema=RANGES)
+    freeze_loaded_objects()  # Spark runs a garbage collection in the worker after each task

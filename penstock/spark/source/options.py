@@ -82,7 +82,7 @@ class SourceOptions:
             ending=ending,
             max_rows=_number(raw, "maxrowspertrigger", 0),
             max_bytes=_number(raw, "maxbytespertrigger", 0),
-            partitions=_number(raw, "partitions", 0) or max(os.cpu_count() or 1, MIN_PARTITIONS),
+            partitions=_number(raw, "partitions", 0) or default_partitions(),
             columns=_columns(raw),
             starting_last=rows_before_latest,
             starting_at=_moment(raw, "startingtimestamp"),
@@ -115,6 +115,11 @@ class SourceOptions:
         if topic in self.ending:
             return min(end, self.ending[topic])
         return end if self.ending_at is None else min(end, view.at_timestamp(self.ending_at))
+
+
+def default_partitions() -> int:
+    """Return the number of tasks of a large read: one for each processor."""
+    return max(os.cpu_count() or 1, MIN_PARTITIONS)
 
 
 OPTION_NAMES = (

@@ -1,4 +1,4 @@
-"""Jars and settings that Spark needs for other table formats and sources."""
+"""Jars and settings with which Spark itself reads the tables (Delta) and Kafka, for tests and comparisons."""
 
 from __future__ import annotations
 
