@@ -188,13 +188,14 @@ def environment(version: str) -> Path:
     try:
         if not ready.exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
-            packages = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
-            # Behind its own packages on the path, so that its pyspark is the one that is imported.
-            Path(packages, "zz_host.pth").write_text(sysconfig.get_path("purelib"))
             py4j = next(line for line in PINS.read_text().split() if line.startswith("py4j=="))
             pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
             subprocess.run([*pip, f"pyspark=={version}", py4j], check=True, timeout=1800)
             ready.touch()
+        # Behind its own packages on the path, so that its pyspark is the one that is imported. Written each time: the
+        # environment outlives the checkout that made it.
+        packages = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+        Path(packages, "zz_host.pth").write_text(sysconfig.get_path("purelib"))
     finally:
         release()
     return python
