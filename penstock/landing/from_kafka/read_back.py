@@ -186,9 +186,7 @@ def read(
 def _is_at_end(
     client: Consumer, messages: list[Message], topic_partition: TopicAndPartition, end: int, *, waits_for_end: bool
 ) -> bool:
-    events = [message for message in messages if message.error() is not None]
-    _raise_errors(events)
-    if any(not waits_for_end or _offset(event) >= end for event in events):
+    if any(not waits_for_end or _offset(event) >= end for event in _ends_of_partition(messages)):
         return True
     if any(_offset(message) >= end - 1 for message in messages[-1:]):
         return True
@@ -205,11 +203,17 @@ def _is_deleted(client: Consumer, topic: str) -> bool:
     return False
 
 
-def _raise_errors(events: list[Message]) -> None:
-    for event in events:
-        error = event.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
+def _ends_of_partition(messages: list[Message]) -> list[Message]:
+    """Return the events that a partition has no further record. Raises KafkaException for other events."""
+    ends = []
+    for message in messages:
+        error = message.error()
+        if error is not None and error.code() == KafkaError._PARTITION_EOF:
+            ends.append(message)
+        # The client looks for the coordinator of its group, which it does not need: a user may have no right to it.
+        elif error is not None and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise KafkaException(error)
+    return ends
 
 
 def _to_batch(topic_partition: TopicAndPartition, messages: Sequence[Message]) -> pa.RecordBatch:
