@@ -50,7 +50,6 @@ from penstock.spark.package_zip import send_module
 from penstock.spark.query.checked_reader import CheckedReader
 from penstock.spark.query.landing_tasks import Sources, kafka_messages, log_messages, run_tasks
 from penstock.spark.query.type_schemas import parse_schemas
-from penstock.spark.source.kafka_ranges import CLIENT_PREFIX, register_kafka_landing
 from penstock.spark.source.landing_ranges import register_landing
 from penstock.upkeep.repair.checkpoint_repair import (
     check_batches,
@@ -285,6 +284,9 @@ def _source_of_ranges(spark: SparkSession, landing: Landing, *, until_available:
     ``until_available``: nothing is planned that is appended after the start.
     """
     if landing.kafka is not None:
+        # Kafka's client is an extra.
+        from penstock.spark.source.kafka_ranges import CLIENT_PREFIX, register_kafka_landing
+
         register_kafka_landing(spark)
         kafka = {f"{CLIENT_PREFIX}{name}": value for name, value in landing.kafka.items()}
         stream = spark.readStream.format("penstock_kafka_landing").options(**kafka)

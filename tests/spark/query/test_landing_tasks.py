@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -31,3 +33,8 @@ def test_landing_tasks_run_in_workers_of_their_own(spark: SparkSession) -> None:
     assert {role for _, role in landing_workers} == {"landing"}
     assert {role for _, role in theirs} == {""}
     assert not {pid for pid, _ in landing_workers} & {pid for pid, _ in theirs}
+
+
+def test_a_landing_from_the_log_needs_no_client_of_kafka() -> None:
+    program = "import sys; sys.modules['confluent_kafka'] = None; import penstock.spark.pipeline"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
