@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,6 +13,7 @@ from uuid import UUID, uuid4
 import confluent_kafka
 from confluent_kafka import Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from crc32c import crc32c
 
 from penstock.kafka import Consumer
 from penstock.kafka.broker import Broker
@@ -56,6 +59,23 @@ class Topics:
                 producer.produce(topic, value, partition=partition)
         assert producer.flush(30) == 0
 
+    def with_header_bytes(self, topic: str, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """Produce a record ``v`` to partition 0 whose header names are any bytes; all texts have under 60 bytes."""
+        pairs = [_short(name) + _short(content) for name, content in headers]
+        record = b"\0\0\0\1" + _short(b"v") + bytes([2 * len(headers)]) + b"".join(pairs)
+        millis = time.time_ns() // 1_000_000
+        checked = struct.pack(">hiqqqhii", 0, 0, millis, millis, -1, -1, -1, 1) + bytes([2 * len(record)]) + record
+        frame = struct.pack(">iBI", 0, 2, crc32c(checked)) + checked
+        batch = struct.pack(">qi", 0, len(frame)) + frame
+        name, nobody = topic.encode(), struct.pack(">hh", -1, -1)  # no client id, no transaction
+        wanted = struct.pack(f">hiih{len(name)}siii", 1, 10_000, 1, len(name), name, 1, 0, len(batch))
+        request = struct.pack(">hhi", 0, 3, 1) + nobody + wanted + batch
+        host, port = self.address.split(":")
+        with socket.create_connection((host, int(port)), 30) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            answer = connection.makefile("rb").read(4 + 4 + 4 + 2 + len(name) + 4 + 4 + 2)
+        assert struct.unpack(">h", answer[-2:]) == (0,)
+
     @contextmanager
     def transaction(self, topic: str, values: Iterable[bytes]) -> Iterator[confluent_kafka.Producer]:
         """Produce records in an open transaction; it is aborted at the end if it is still open."""
@@ -98,6 +118,10 @@ class Topics:
         """Close all consumers."""
         for consumer in self._closing:
             consumer.close()
+
+
+def _short(text: bytes) -> bytes:
+    return bytes([2 * len(text)]) + text
 
 
 def first_partition_consumer(topics: Topics, topic: str, **config: object) -> tuple[Consumer, TopicPartition]:

@@ -25,6 +25,7 @@ from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRang
 from penstock.kafka.client.broker_answers import (
     TRANSIENT_ERRORS,
     consume_available,
+    headers_of,
     partition_numbers,
     retry_transient,
 )
@@ -390,18 +391,17 @@ def records_of(events: Iterable[Any]) -> list[Any]:
 
 def _record(partition: int, offset: int, message: Any) -> Record:
     _, timestamp = message.timestamp()
-    return Record(partition, offset, int(timestamp), message.key(), message.value(), message.headers() or ())
+    return Record(partition, offset, int(timestamp), message.key(), message.value(), headers_of([message])[0] or ())
 
 
 def _batch(messages: Sequence[Any]) -> pa.RecordBatch:
     """Return messages as columns (RECORDS): one list per column, as librdkafka hands over objects only."""
     times = [message.timestamp()[1] * 1000 for message in messages]
-    headers = [message.headers() for message in messages]
     columns = [
         pa.array([message.offset() for message in messages], pa.int64()),
         pa.array([min(max(micros, 0), MAX_MICROS) for micros in times], RECORDS.field("timestamp").type),
         pa.array([message.key() for message in messages], pa.binary()),
         pa.array([message.value() for message in messages], pa.binary()),
-        pa.array(headers, RECORDS.field("headers").type),
+        pa.array(headers_of(messages), RECORDS.field("headers").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)

@@ -1,11 +1,13 @@
 """Requests to a broker with retries: a broker that is starting, or a new topic, answers after a moment. Reads of
-consumers that do not wait for full batches.
+consumers that do not wait for full batches, and headers of any bytes.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -32,6 +34,8 @@ NO_SUCH_TOPIC = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN
 """Errors of a topic that does not exist, from a broker or from the client."""
 NEW_TOPIC_ERRORS = TRANSIENT_ERRORS | NO_SUCH_TOPIC | {KafkaError._UNKNOWN_PARTITION}
 """Transient errors, and errors of a topic created a moment ago."""
+NOT_UTF_8 = "\ufffd"
+"""Name of a header whose bytes are not UTF-8: the client does not give them."""
 T = TypeVar("T")
 
 
@@ -75,6 +79,25 @@ def consume_available(client: Consumer, limit: int, timeout_s: float) -> list[Me
     # ``consume(limit, timeout)`` waits for ``limit`` records, so the end of a partition would cost the whole timeout.
     first = client.consume(1, timeout_s)
     return [*first, *client.consume(limit - 1, 0)] if first else []
+
+
+def headers_of(messages: Sequence[Message]) -> list[Any]:
+    """Return the headers of each message; None for one without any. A name that is not UTF-8 becomes ``NOT_UTF_8``."""
+    try:
+        return [message.headers() for message in messages]
+    except SystemError:
+        return [_replace_names(message) for message in messages]
+
+
+def _replace_names(message: Message) -> list[Any] | None:
+    # Workaround: for such a name confluent-kafka (2.x) raises SystemError once, and then returns a tuple without its
+    # first item. To read that item would end the process; the garbage collector's view names the other one.
+    with contextlib.suppress(SystemError):
+        message.headers()
+    pairs: Any = message.headers()
+    return [
+        pair if len(items := gc.get_referents(pair)) == 2 else (NOT_UTF_8, items[0]) for pair in pairs or ()
+    ] or None
 
 
 def end_offset(client: Any, partition: TopicAndPartition, timeout_s: float = ANSWER_TIMEOUT_S) -> int:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
-from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC, consume_available, partition_numbers
+from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC, consume_available, headers_of, partition_numbers
 from penstock.kafka.errors import KafkaAway
 from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import ChunkRecord, RangeAssembler, chunk_of_row, find_chunks
@@ -26,22 +26,26 @@ FIRST_READ_RECORDS = 32
 """Records of the first read; each further read takes four times as many, up to the expiry gap."""
 NO_PROGRESS_TIMEOUT_S = 60.0
 RECORDS_PER_POLL = 10_000
-CONSUMER_PROPERTIES = {
+DEFAULT_PROPERTIES = {
     "group.id": "penstock-pipeline",
-    # Positions are Spark's: a committed offset of this group would be read by nobody.
-    "enable.auto.commit": "false",
-    "enable.partition.eof": "true",
-    # As the landing itself reads: records of aborted transactions are not messages.
-    "isolation.level": "read_committed",
     "check.crcs": "true",
     # Limit: librdkafka prefetches up to 64 MiB by default; each task has a client of its own.
     "queued.max.messages.kbytes": str(16 << 10),
     # A full queue is filled again at once, not after a second.
     "fetch.queue.backoff.ms": "2",
-    # The next range waits for the answer to the last fetch, which at the end of a partition takes so long.
-    "fetch.wait.max.ms": "10",
+    # The next range waits for the answer to the last fetch, which at the end of a partition takes so long: 5 ms for
+    # each of hundreds of partitions, not 20. An idle client fetches nothing.
+    "fetch.wait.max.ms": "1",
+}
+OWN_PROPERTIES = {
+    # Positions are Spark's: a committed offset of this group would be read by nobody.
+    "enable.auto.commit": "false",
+    "enable.partition.eof": "true",
+    # As the landing itself reads: records of aborted transactions are not messages.
+    "isolation.level": "read_committed",
     "auto.offset.reset": "earliest",
 }
+"""Properties that the user's do not replace: with a reset to the latest offset, records would be left out."""
 EXISTENCE_CHECK_S = 5.0
 """Time without a record after which Kafka is asked whether the topic still exists."""
 
@@ -96,9 +100,13 @@ def _wanted_chunks(
 
 
 @contextmanager
-def consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
-    """Yield a consumer that joins no group and reads committed records only."""
-    client = Consumer({**CONSUMER_PROPERTIES, **kafka})
+def consumer(kafka: Mapping[str, str], **changed: str) -> Iterator[Consumer]:
+    """Yield a consumer that joins no group and reads committed records only.
+
+    ``changed``: properties of this reading, with ``_`` for each dot.
+    """
+    own = {name.replace("_", "."): value for name, value in changed.items()}
+    client = Consumer({**DEFAULT_PROPERTIES, **kafka, **OWN_PROPERTIES, **own})
     try:
         yield client
     finally:
@@ -107,7 +115,7 @@ def consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
 
 @functools.lru_cache(maxsize=1)
 def _open_consumer(properties: tuple[tuple[str, str], ...]) -> Consumer:
-    return Consumer({**CONSUMER_PROPERTIES, "log_level": "0", **dict(properties)})
+    return Consumer({**DEFAULT_PROPERTIES, "log_level": "0", **dict(properties), **OWN_PROPERTIES})
 
 
 @contextmanager
@@ -157,7 +165,7 @@ def read(
     """
     topic, partition = topic_partition
     client.assign([TopicPartition(topic, partition, begin)])
-    progress_at = time.monotonic()
+    next_offset, progress_at = begin, time.monotonic()
     while True:
         messages = consume_available(client, RECORDS_PER_POLL, 0.5)
         records = [m for m in messages if m.error() is None]
@@ -165,7 +173,7 @@ def read(
         # A partition whose end was cut is read from its first offset: what is before ``begin`` was read before.
         is_read = (offsets >= begin) & (offsets < end)
         if is_read.any():
-            progress_at = time.monotonic()
+            next_offset, progress_at = int(offsets[is_read][-1]) + 1, time.monotonic()
         if wanted is not None:
             # Fast path: a row costs ten times the time of its offset, and a proof wants one record of a hundred.
             is_read &= is_inside(offsets, wanted)
@@ -179,7 +187,7 @@ def read(
         if waited_s > NO_PROGRESS_TIMEOUT_S:
             name = partition_name(topic, partition)
             raise CannotReadBack(
-                f"no record of {name} from offset {begin} on in {NO_PROGRESS_TIMEOUT_S:g} s from Kafka"
+                f"no record of {name} from offset {next_offset} on in {NO_PROGRESS_TIMEOUT_S:g} s from Kafka"
             )
 
 
@@ -229,7 +237,7 @@ def _to_batch(topic_partition: TopicAndPartition, messages: Sequence[Message]) -
         "timestamp": clamp_timestamps(millis),
         "key": pa.array(list(map(Message.key, messages)), pa.binary()),
         "value": pa.array(list(map(Message.value, messages)), pa.binary()),
-        "headers": _headers([message.headers() for message in messages]),
+        "headers": _headers(headers_of(messages)),
     }
     return pa.RecordBatch.from_arrays([columns[name] for name in RECORD.names], schema=RECORD)
 

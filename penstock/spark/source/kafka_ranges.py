@@ -95,7 +95,7 @@ class KafkaRangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._kafka, self._patterns, self._max_rows, self._hold = dict(kafka), patterns, max_rows, hold
         self._until_available = until_available
         self._target: dict[str, int] | None = None
-        self._answered_at = time.monotonic()
+        self._away_since: float | None = None
 
     @cached_property
     def _partitions(self) -> KafkaPartitions:
@@ -124,11 +124,14 @@ class KafkaRangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._ends() if self._target is None else self._target
             begins = self._with_begins(flat_offsets(start), ends)
         except KafkaAway:
+            # From the first failure on: the batch before may have taken longer.
+            now = time.monotonic()
+            self._away_since = now if self._away_since is None else self._away_since
             # A reader that ends with what is available would end without it.
-            if self._until_available or time.monotonic() > self._answered_at + AWAY_S:
+            if self._until_available or now > self._away_since + AWAY_S:
                 raise
             return start
-        self._answered_at = time.monotonic()
+        self._away_since = None
         waiting = {name: end - begins[name] for name, end in ends.items() if end > begins[name]}
         if isinstance(limit, ReadMaxRows):
             waiting = share_rows(waiting, limit.max_rows)

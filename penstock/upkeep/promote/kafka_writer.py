@@ -155,10 +155,10 @@ def read_header_values(
 
     Waits for open transactions to end. Raises CannotReadBack.
     """
-    with consumer({**kafka, "isolation.level": "read_uncommitted"}) as client:
+    with consumer(kafka, isolation_level="read_uncommitted") as client:
         # The end of all records, also of open transactions; the read below then waits until these are decided.
         end = end_offset(client, partition, TIMEOUT_S)
-    with consumer({**kafka, "enable.partition.eof": "false"}) as client:
+    with consumer(kafka, enable_partition_eof="false") as client:
         for batch in read(client, partition, begin, end) if begin < end else ():
             columns = (batch.column(name).to_pylist() for name in ("offset", "headers"))
             for offset, headers in zip(*columns, strict=True):

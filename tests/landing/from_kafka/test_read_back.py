@@ -59,6 +59,15 @@ def test_a_range_is_read_with_every_column(cluster: Topics) -> None:
     assert (second["offset"], second["payload"], second["key"], second["annotations"]) == (1, None, None, None)
 
 
+def test_a_header_name_of_any_bytes_loses_neither_its_record_nor_its_value(cluster: Topics) -> None:
+    topic = cluster.new()
+    cluster.plain(topic, [b"before"])
+    cluster.with_header_bytes(topic, [(b"a", b"1"), (b"\xff\xfe", b"2"), (b"b", b"\xff")])
+    cluster.with_header_bytes(topic, [(b"\xc3", b"")])
+    annotations = [row["annotations"] for row in rows(cluster, topic, 0, 3)]
+    assert annotations == [None, [("a", "1"), ("\ufffd", "2"), ("b", "\ufffd")], [("\ufffd", "")]]
+
+
 def test_only_the_range_is_read_and_reads_follow_each_other(cluster: Topics) -> None:
     topic = cluster.new()
     cluster.plain(topic, [b"%d" % number for number in range(30)])
@@ -84,6 +93,23 @@ def test_expired_records_are_left_out(cluster: Topics) -> None:
     deleted.result(30)
     assert offsets(cluster, topic, 0, 8) == [6, 7]
     assert offsets(cluster, topic, 0, 4) == []
+
+
+def test_properties_of_the_user_do_not_leave_records_out(cluster: Topics) -> None:
+    topic = cluster.new()
+    cluster.plain(topic, [b"x"] * 10)
+    (deleted,) = cluster.admin.delete_records([TopicPartition(topic, 0, 6)]).values()
+    deleted.result(30)
+    with cluster.transaction(topic, [b"aborted"]):
+        pass
+    kafka = {
+        "bootstrap.servers": cluster.address,
+        "auto.offset.reset": "latest",
+        "enable.partition.eof": "false",
+        "isolation.level": "read_uncommitted",
+    }
+    batches = read_messages(kafka, GAP, f"{topic}/0", 0, 12)
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == [6, 7, 8, 9]
 
 
 def test_records_of_a_cut_partition_are_waited_for_and_not_read_twice(
