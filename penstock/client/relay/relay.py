@@ -205,6 +205,10 @@ class TopicRelay:
 
     def _relay_range(self) -> bool:
         reader = self._reader = self._reader or TopicReader(self._folder)
+        if reader.end < (self._pending[-1].end if self._pending else self._next):
+            # The folder was replaced while this process ran.
+            self._next = -1
+            return self._resume()
         if self._pending:
             first = self._pending[0]
             return self._send(reader, first, reread_range(reader, first.begin, first.end))
@@ -238,17 +242,30 @@ class TopicRelay:
         start = self._pending[0].begin if self._pending else cursor or 0
         if self._entered:
             self._producer, self._sequence = self._entered[-1].producer, self._entered[-1].sequence
-        self._resume_tally(start)
-        if cursor is None:
+        reader = self._reader = TopicReader(self._folder)
+        if has_restarted := reader.end < (relayed := max([start, *(each.end for each in self._entered)])):
+            start = min(cursor or 0, reader.end)
+            self._drop_entered(reader.end, relayed, start)
+        self._resume_tally(reader, position, start)
+        if cursor is None or has_restarted:
             # With retention_policy "keep" retention waits for this reader from now on.
             self._local.commit_cursor(self._topic, self._cursor, start)
         self._warn_of_settings()
         self._next, self._committed = start, start if cursor is None else cursor
         return True
 
-    def _resume_tally(self, start: int) -> None:
-        reader = self._reader = TopicReader(self._folder)
-        position = self._entered[0] if self._entered else None
+    def _drop_entered(self, end: int, relayed: int, start: int) -> None:
+        """Begin again with a topic that ends before what was relayed: other entries may have the same offsets."""
+        text = (
+            "topic %s ends at %d, and %d were relayed: its folder was removed, or comes from an older copy; it is "
+            "relayed from offset %d on, as another producer: entries may be stored twice"
+        )
+        _LOGGER.warning(text, self._topic, end, relayed, start)
+        # Limit: the ranges that were entered last are not counted. The other side counts what has arrived of them.
+        self._entered, self._pending, self._may_be_stored = [], [], False
+        self._renew_producer()
+
+    def _resume_tally(self, reader: TopicReader, position: RelayPosition | None, start: int) -> None:
         if position is None or position.tally is None:
             self._tally = TopicTally.from_files(self._host, reader, start)
             return
@@ -261,7 +278,7 @@ class TopicRelay:
             tally.accept(acknowledged.listener, acknowledged.begin, acknowledged.end)
             tally.forward(acknowledged.listener, acknowledged.rows)
             tally.expire_of(acknowledged.listener, acknowledged.end - acknowledged.begin - acknowledged.rows)
-        if start > self._entered[-1].end:
+        if self._entered and start > self._entered[-1].end:
             # A person moved the cursor: what is between is never relayed.
             tally.expire(reader, start)
         # What is behind a cursor that was moved back is relayed, and accepted, again.

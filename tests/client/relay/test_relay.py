@@ -7,6 +7,7 @@ import copy
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -899,3 +900,70 @@ def test_batches_with_other_paths_are_not_joined(pair: Pair) -> None:
         pair.store(b"x", origin=replace(ORIGIN, source="web0/udp", hops=(hop,)))
     relay_all(pair.relay())
     assert [stored.origin.hops for stored in pair.batches()] == [("a/t", pair.hop), ("b/t", pair.hop)]
+
+
+def replace_folder(pair: Pair, replace_topic: Callable[[Path], object]) -> None:
+    """Replace the folder of the host's topic while its daemon is stopped."""
+    pair.local.close()
+    pair.host.stop()
+    replace_topic(pair.host.log.directory / "t")
+    pair.host = Running(pair.host.log.directory)
+    pair.local = Log(pair.host.bound.grpc)
+
+
+@pytest.mark.parametrize("runs_on", [False, True], ids=["started again", "running"])
+def test_topic_whose_folder_was_removed_is_relayed_again(
+    pair: Pair, caplog: pytest.LogCaptureFixture, runs_on: bool
+) -> None:
+    pair.store(b"a", b"b", b"c")
+    relay = pair.relay()
+    relay_all(relay)
+    replace_folder(pair, shutil.rmtree)
+    pair.store(b"d")
+    if runs_on:
+        relay._local = pair.local
+    again = relay if runs_on else pair.relay()
+    relay_all(again)
+    assert (pair.arrived, pair.cursor()) == ([b"a", b"b", b"c", b"d"], 1)
+    pair.store(b"e")
+    for each in (again, pair.relay()):
+        relay_all(each)
+        assert pair.arrived == [b"a", b"b", b"c", b"d", b"e"]
+        assert each.count()[0] == {"events-udp": ListenerReport(accepted=2, forwarded=2)}
+    text = (
+        "topic t ends at 1, and 3 were relayed: its folder was removed, or comes from an older copy; it is relayed "
+        "from offset 0 on, as another producer: entries may be stored twice"
+    )
+    assert lines(caplog) == [text]
+
+
+@pytest.mark.parametrize(("is_interrupted", "counted"), [(False, 2), (True, 4)])
+def test_topic_from_an_older_copy_is_relayed_from_its_cursor(
+    pair: Pair, tmp_path: Path, is_interrupted: bool, counted: int
+) -> None:
+    pair.store(b"a", b"b")
+    relay = pair.relay()
+    relay_all(relay)
+    pair.host.log.topic("t").settle()
+    older = tmp_path / "older"
+    shutil.copytree(pair.host.log.directory / "t", older)
+    pair.store(b"c", b"d")
+    relay_all(relay)
+    if is_interrupted:
+        pair.store(b"e")
+        relay._remote.close()
+        assert not relay.relay_once()
+
+    def restore(folder: Path) -> None:
+        shutil.rmtree(folder)
+        older.rename(folder)
+
+    replace_folder(pair, restore)
+    relay = pair.relay()
+    relay_all(relay)
+    # Fewer than have arrived: the other side counts these as accepted.
+    assert relay.count()[0] == {"events-udp": ListenerReport(accepted=counted, forwarded=counted)}
+    pair.store(b"f")
+    relay_all(relay)
+    assert (pair.arrived, pair.cursor()) == ([b"a", b"b", b"c", b"d", b"f"], 3)
+    assert relay.count()[0] == {"events-udp": ListenerReport(accepted=counted + 1, forwarded=counted + 1)}
