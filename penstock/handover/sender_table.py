@@ -226,6 +226,7 @@ class SenderTable:
             header[:] = 0
             sections.ids[:] = 0
             sections.halves[:] = 0
+            header["published"] = -1  # the first frame of a log buffer begins at 0
             header["file_id"] = int.from_bytes(os.urandom(7), "little")
             header["hash_key"] = random_key()
             # Order: the magic last; a header without it is not trusted.

@@ -178,6 +178,16 @@ def test_a_kill_at_any_moment_counts_a_round_exactly_if_its_frame_is_written(lis
     assert listener.accepted() == {**previous, "d": 0}  # not confirmed yet
 
 
+@pytest.mark.survives("log buffer", "SIGKILL")
+def test_a_kill_before_the_first_frame_of_a_log_buffer_counts_nothing(listener: Listener) -> None:
+    listener.stage("a")
+    assert listener.accepted() == {"a": 0}
+    listener.restart(-1)
+    assert listener.accepted() == {"a": 0}
+    listener.hear("a")
+    assert listener.accepted() == {"a": 1}
+
+
 class Interruption:
     """Values of an array, between whose reads the writer continues."""
 

@@ -53,9 +53,9 @@ POLL_INTERVAL_S = 0.2
 """Interval at which topics are examined for new entries: two stat calls each."""
 FIRST_RETRY_DELAY_S, MAX_RETRY_DELAY_S = 0.1, 5.0
 PRODUCER_MEMORY_S = 86400
+"""Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
 MAX_ENTRY_BYTES = MAX_MESSAGE - (1 << 20)
 """Payload of an entry that an append certainly has room for, next to key, annotations and origin."""
-"""Default of transactions.producer_memory: the other side may forget a producer that is silent for longer."""
 PUBLISH_INTERVAL_S = 1.0
 MAX_REPORTED_TOPICS = 150
 """Limit: topics of a relay with metrics; a text has 64 KiB, and a topic's name up to 249 bytes."""
