@@ -133,11 +133,16 @@ class Deduplicator:
         for producer in (append.producer for append in appends if append.producer and append.producer.by_rows):
             if producers.last(producer.id) is None:
                 first = self._failed_firsts.get(producer.id, producer.sequence)
-                self._failed_firsts[producer.id] = min(first, producer.sequence)
+                self._failed_firsts[producer.id] = first_refused(first, producer.sequence)
         while len(self._failed_firsts) > MAX_FAILED_FIRSTS:
             self._failed_firsts.popitem(last=False)
         for origin in (append.origin for append in appends if append.origin.buffer):
             self._refused[origin.buffer] = max(origin.begin, self._refused.get(origin.buffer, 0))
+
+
+def first_refused(*numbers: int) -> int:
+    """Return which of the refused numbers of a producer is sent again first: of the latest epoch, the lowest one."""
+    return min(numbers, key=lambda number: (-(number >> EPOCH_BITS), number))
 
 
 def _checksum(body: Body) -> int:

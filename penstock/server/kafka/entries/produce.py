@@ -21,7 +21,7 @@ from kio.schema.errors import ErrorCode
 from penstock.errors import PenstockError
 from penstock.kafka.errors import BadRecords
 from penstock.log import Appended, OutOfSequence, ProducerSequence, Topic
-from penstock.log.commit.deduplication import MAX_FAILED_FIRSTS
+from penstock.log.commit.deduplication import MAX_FAILED_FIRSTS, first_refused
 from penstock.log.store.producers import EPOCH_BITS
 from penstock.server.api.entries import EntriesApi
 from penstock.server.event_loop import LoopCalls
@@ -80,7 +80,7 @@ class RefusedFirsts:
         """Remember a refused batch."""
         with self._lock:
             key = (topic, producer.id)
-            self._numbers[key] = min(producer.sequence, self._numbers.get(key, producer.sequence))
+            self._numbers[key] = first_refused(producer.sequence, self._numbers.get(key, producer.sequence))
             while len(self._numbers) > MAX_FAILED_FIRSTS:
                 self._numbers.popitem(last=False)
 
@@ -146,7 +146,8 @@ class Producing:
             batch = self._decode_batch(call, name, partition, room, quickly)
             # Refused batches hold no memory, so they leave the limit to the others.
             room -= batch[1].memory_bytes if isinstance(batch, tuple) else 0
-            if not isinstance(batch, tuple) and batch["error_code"].retriable:
+            # Limit: no batches of other partitions, which have sequences of their own, and any names of topics.
+            if not isinstance(batch, tuple) and batch["error_code"].retriable and partition.index == 0:
                 self._note_refusal(name, partition.records or b"")
             decoded.append((name, partition.index, batch))
         # Order: decode all before the first append, so that TakesLong leaves nothing behind and a thread can start

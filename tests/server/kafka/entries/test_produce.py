@@ -142,6 +142,28 @@ def test_new_epoch_needs_no_retry_of_a_refused_batch(endpoint: Running) -> None:
     assert [part.error_code.name for _, part in responses] == ["corrupt_message", "none", "none"]
 
 
+def test_refused_first_batch_of_a_new_epoch_is_waited_for_although_one_of_the_former_was_refused(
+    endpoint: Running,
+) -> None:
+    (old, first, second) = (produced([(None, b"%d" % n[1], [])], producer=(5, *n)) for n in ((0, 7), (1, 0), (1, 1)))
+    sent = [old[:-1] + b"x", first[:-1] + b"x", second, first, second]
+    with connected(endpoint) as sock:
+        sock.sendall(b"".join(framed(produce(LAST, batch, topic="t", number=n)) for n, batch in enumerate(sent)))
+        responses = answers(sock.makefile("rb"), len(sent))
+    behind = "out_of_order_sequence_number"
+    codes = ["corrupt_message", "corrupt_message", behind, "none", "none"]
+    assert [part.error_code.name for _, part in responses] == codes
+
+
+def test_batches_to_other_partitions_keep_none_back(endpoint: Running) -> None:
+    batches = [produced([(None, b"x", [])], producer=(5, 0, number)) for number in (0, 1)]
+    other = produce(LAST, None, batches[0], number=0)
+    with connected(endpoint) as sock:
+        sock.sendall(framed(other) + framed(produce(LAST, batches[1], number=1)))
+        responses = answers(sock.makefile("rb"), 2)
+    assert responses[1][1].error_code.name == "none"
+
+
 def test_refused_first_batches_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch, endpoint: Running) -> None:
     monkeypatch.setattr(producing, "MAX_FAILED_FIRSTS", 2)
     firsts = producing.RefusedFirsts()
