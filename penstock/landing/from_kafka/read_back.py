@@ -54,6 +54,10 @@ class CannotReadBack(PenstockError, RuntimeError):
     """Kafka did not answer in time; Spark repeats the task."""
 
 
+class _TopicDeleted(PenstockError):
+    """The topic of a range does not exist any more."""
+
+
 class LookBack:
     """The reader of earlier chunks of wanted messages. ``kafka`` holds the client's properties."""
 
@@ -131,17 +135,26 @@ def kept_consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
         client.unassign()  # an idle client fetches nothing
 
 
-def read_messages(kafka: Mapping[str, str], gap: int, name: str, begin: int, end: int) -> Iterator[pa.RecordBatch]:
+def read_messages(
+    kafka: Mapping[str, str], gap: int, name: str, begin: int, end: int, deleted: set[str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the messages (ROW) of a partition (``events/0``) whose last record is in [begin, end).
 
-    ``gap``: offsets that a large message may span. Raises KafkaAway.
+    ``gap``: offsets that a large message may span. ``deleted``: topics of the task that were found to be deleted;
+    that takes seconds, and a topic may have hundreds of partitions. Raises KafkaAway.
     """
+    topic_partition, deleted = split_partition(name), set() if deleted is None else deleted
+    if topic_partition[0] in deleted:
+        return
     assembler = RangeAssembler(LookBack(kafka, gap), gap)
     try:
-        with kept_consumer(kafka) as client:
-            for batch in read(client, split_partition(name), begin, end, waits_for_end=True):
-                for rows in assembler.add_batch(batch):
-                    yield rows.select(ROW.names)
+        try:
+            with kept_consumer(kafka) as client:
+                for batch in read(client, topic_partition, begin, end, waits_for_end=True):
+                    for rows in assembler.add_batch(batch):
+                        yield rows.select(ROW.names)
+        except _TopicDeleted:
+            deleted.add(topic_partition[0])
         for rows in assembler.finish():
             yield rows.select(ROW.names)
     except (KafkaException, CannotReadBack) as error:
@@ -160,8 +173,8 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the existing records (RECORD) of a partition with offsets in [begin, end), and in ``wanted`` if given.
 
-    If the partition ends before ``end``, reading ends there; with ``waits_for_end`` it waits, unless the
-    topic was deleted. Raises CannotReadBack.
+    If the partition ends before ``end``, reading ends there; with ``waits_for_end`` it waits, and raises _TopicDeleted
+    if the topic was deleted. Raises CannotReadBack.
     """
     topic, partition = topic_partition
     client.assign([TopicPartition(topic, partition, begin)])
@@ -183,7 +196,7 @@ def read(
             return
         waited_s = time.monotonic() - progress_at
         if waits_for_end and waited_s > EXISTENCE_CHECK_S and _is_deleted(client, topic):
-            return
+            raise _TopicDeleted
         if waited_s > NO_PROGRESS_TIMEOUT_S:
             name = partition_name(topic, partition)
             raise CannotReadBack(

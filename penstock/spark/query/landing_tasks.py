@@ -96,9 +96,10 @@ def kafka_messages(kafka: Mapping[str, str], gap: int) -> Sources:
     def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[MessageBatch]:
         from penstock.landing.from_kafka.read_back import read_messages  # the client is needed on executors only
 
+        deleted: set[str] = set()
         for batch in batches:
             for part in batch.to_pylist():
-                for rows in read_messages(kafka, gap, part["topic"], part["begin"], part["end"]):
+                for rows in read_messages(kafka, gap, part["topic"], part["begin"], part["end"], deleted):
                     yield MessageBatch(rows)
 
     return sources

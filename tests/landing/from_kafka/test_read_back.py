@@ -124,13 +124,19 @@ def test_records_of_a_cut_partition_are_waited_for_and_not_read_twice(
     assert offsets(cluster, topic, 3, 5) == [3, 4]
 
 
-def test_a_deleted_topic_has_no_records(cluster: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deleted_topic_has_no_records_and_is_waited_for_once(
+    cluster: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(read_back, "EXISTENCE_CHECK_S", 1.0)
-    topic = cluster.new()
-    cluster.plain(topic, [b"x"] * 5)
+    topic = cluster.new(partitions=2)
+    cluster.plain(topic, [b"x"] * 5, range(2))
     assert offsets(cluster, topic, 0, 2) == [0, 1]
     cluster.admin.delete_topics([topic])[topic].result(30)
-    assert offsets(cluster, topic, 2, 5) == []
+    kafka, deleted = {"bootstrap.servers": cluster.address}, set[str]()
+    assert list(read_messages(kafka, GAP, f"{topic}/0", 2, 5, deleted)) == []
+    assert deleted == {topic}
+    monkeypatch.setattr(read_back, "EXISTENCE_CHECK_S", 1000.0)
+    assert list(read_messages(kafka, GAP, f"{topic}/1", 0, 5, deleted)) == []
 
 
 def test_a_user_needs_rights_on_the_topic_and_on_no_group(guarded: tuple[Broker, dict[str, str]]) -> None:
