@@ -64,6 +64,10 @@ class StoredBatch(NamedTuple):
     append_time_ms: int
 
 
+MAX_IN_FLIGHT = 5
+"""Batches that an idempotent producer has in flight at most, as Kafka requires."""
+
+
 class RefusedFirsts:
     """The first batches of producers that were refused, which clients send again: later ones must wait. Thread-safe.
 
@@ -74,24 +78,33 @@ class RefusedFirsts:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._numbers: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._numbers: OrderedDict[tuple[str, str], tuple[int, int]] = OrderedDict()
+        """The number of the batch by topic and producer, and how many later batches were refused because of it."""
 
     def add(self, topic: str, producer: ProducerSequence) -> None:
         """Remember a refused batch."""
         with self._lock:
             key = (topic, producer.id)
-            self._numbers[key] = first_refused(producer.sequence, self._numbers.get(key, producer.sequence))
+            known, later = self._numbers.get(key, (producer.sequence, 0))
+            first = first_refused(producer.sequence, known)
+            self._numbers[key] = first, 0 if first == producer.sequence else later
             while len(self._numbers) > MAX_FAILED_FIRSTS:
                 self._numbers.popitem(last=False)
 
     def check(self, topic: Topic, producer: ProducerSequence) -> None:
-        """Raise OutOfSequence for a batch behind a refused one; the retry of the refused one is admitted."""
+        """Raise OutOfSequence for a batch behind a refused one; the retry of the refused one is admitted.
+
+        So is a batch that cannot have been in flight with it: its client has given the refused one up, as aiokafka does
+        with a damaged one, and would never be served again.
+        """
         key = (topic.name, producer.id)
         with self._lock:
-            if (refused := self._numbers.get(key)) is None:
+            if key not in self._numbers:
                 return
+            refused, later = self._numbers[key]
             is_later = producer.sequence > refused and producer.sequence >> EPOCH_BITS == refused >> EPOCH_BITS
-            if is_later and topic.writer.producers.last(producer.id) is None:
+            if is_later and later < MAX_IN_FLIGHT and topic.writer.producers.last(producer.id) is None:
+                self._numbers[key] = refused, later + 1
                 raise OutOfSequence(f"producer {producer.id!r}: {producer.sequence} is after {refused}, refused before")
             del self._numbers[key]
 

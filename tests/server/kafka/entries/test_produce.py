@@ -155,6 +155,16 @@ def test_refused_first_batch_of_a_new_epoch_is_waited_for_although_one_of_the_fo
     assert [part.error_code.name for _, part in responses] == codes
 
 
+def test_producer_that_gives_a_refused_first_batch_up_is_served_again(endpoint: Running) -> None:
+    batches = [produced([(None, b"%d" % n, [])], producer=(5, 0, n)) for n in range(8)]
+    sent = [batches[0][:-1] + b"x", *batches[1:]]
+    with connected(endpoint) as sock:
+        sock.sendall(b"".join(framed(produce(LAST, batch, number=n)) for n, batch in enumerate(sent)))
+        responses = answers(sock.makefile("rb"), len(sent))
+    codes = ["corrupt_message", *["out_of_order_sequence_number"] * 5, "none", "none"]
+    assert [part.error_code.name for _, part in responses] == codes
+
+
 def test_batches_to_other_partitions_keep_none_back(endpoint: Running) -> None:
     batches = [produced([(None, b"x", [])], producer=(5, 0, number)) for number in (0, 1)]
     other = produce(LAST, None, batches[0], number=0)
