@@ -33,7 +33,7 @@ class Administration:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         # The client refers to an object apart from this one: in a cycle, its sockets outlive its last use.
-        self._errors = _ConnectionErrors()
+        self._errors = ConnectionErrors()
         self._kafka: dict[str, Any] = {**kafka, "log_level": "0", "error_cb": self._errors.note}
         self._client: AdminClient | None = None
 
@@ -68,8 +68,8 @@ def _is_unanswered(error: Exception) -> bool:
     return not isinstance(error, KafkaException) or error.args[0].code() in _UNANSWERED
 
 
-class _ConnectionErrors:
-    """The newest error of a client's connections that explains a failure."""
+class ConnectionErrors:
+    """The newest error of a client's connections that explains a failure; ``note`` is the client's ``error_cb``."""
 
     def __init__(self) -> None:
         self.text = ""

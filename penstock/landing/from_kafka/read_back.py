@@ -14,6 +14,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
+from penstock.kafka.client.administration import ConnectionErrors
 from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC, consume_available, headers_of, partition_numbers
 from penstock.kafka.errors import KafkaAway
 from penstock.kafka.large.safe_offsets import TopicAndPartition
@@ -118,19 +119,24 @@ def consumer(kafka: Mapping[str, str], **changed: str) -> Iterator[Consumer]:
 
 
 @functools.lru_cache(maxsize=1)
-def _open_consumer(properties: tuple[tuple[str, str], ...]) -> Consumer:
-    return Consumer({**DEFAULT_PROPERTIES, "log_level": "0", **dict(properties), **OWN_PROPERTIES})
+def _open_consumer(properties: tuple[tuple[str, str], ...]) -> tuple[Consumer, ConnectionErrors]:
+    errors = ConnectionErrors()
+    own: dict[str, Any] = {**OWN_PROPERTIES, "log_level": "0", "error_cb": errors.note}
+    return Consumer({**DEFAULT_PROPERTIES, **dict(properties), **own}), errors
 
 
 @contextmanager
 def kept_consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
     """Yield the process's consumer for these properties: a new one takes 20 ms until its first record.
 
-    For one thread of a process at a time.
+    For one thread of a process at a time. Raises CannotReadBack with the error of the connections, if there is one.
     """
-    client = _open_consumer(tuple(sorted(kafka.items())))
+    client, errors = _open_consumer(tuple(sorted(kafka.items())))
+    errors.text = ""
     try:
         yield client
+    except CannotReadBack as error:
+        raise CannotReadBack(f"{error}: {errors.text}" if errors.text else str(error)) from None
     finally:
         client.unassign()  # an idle client fetches nothing
 

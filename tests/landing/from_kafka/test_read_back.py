@@ -124,6 +124,13 @@ def test_records_of_a_cut_partition_are_waited_for_and_not_read_twice(
     assert offsets(cluster, topic, 3, 5) == [3, 4]
 
 
+def test_an_error_names_why_no_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_back, "NO_PROGRESS_TIMEOUT_S", 1.0)
+    cause = r"Kafka at 127\.0\.0\.1:1 does not give t/0: no record .* from Kafka: .*127\.0\.0\.1:1.*refused$"
+    with pytest.raises(KafkaAway, match=cause):
+        list(read_messages({"bootstrap.servers": "127.0.0.1:1"}, GAP, "t/0", 0, 1))
+
+
 def test_a_deleted_topic_has_no_records_and_is_waited_for_once(
     cluster: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
