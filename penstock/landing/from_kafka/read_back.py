@@ -110,8 +110,8 @@ def consumer(kafka: Mapping[str, str], **changed: str) -> Iterator[Consumer]:
 
     ``changed``: properties of this reading, with ``_`` for each dot.
     """
-    own = {name.replace("_", "."): value for name, value in changed.items()}
-    client = Consumer({**DEFAULT_PROPERTIES, **kafka, **OWN_PROPERTIES, **own})
+    overrides = {name.replace("_", "."): value for name, value in changed.items()}
+    client = Consumer({**DEFAULT_PROPERTIES, **kafka, **OWN_PROPERTIES, **overrides})
     try:
         yield client
     finally:
@@ -121,8 +121,8 @@ def consumer(kafka: Mapping[str, str], **changed: str) -> Iterator[Consumer]:
 @functools.lru_cache(maxsize=1)
 def _open_consumer(properties: tuple[tuple[str, str], ...]) -> tuple[Consumer, ConnectionErrors]:
     errors = ConnectionErrors()
-    own: dict[str, Any] = {**OWN_PROPERTIES, "log_level": "0", "error_cb": errors.note}
-    return Consumer({**DEFAULT_PROPERTIES, **dict(properties), **own}), errors
+    overrides: dict[str, Any] = {**OWN_PROPERTIES, "log_level": "0", "error_cb": errors.note}
+    return Consumer({**DEFAULT_PROPERTIES, **dict(properties), **overrides}), errors
 
 
 @contextmanager
