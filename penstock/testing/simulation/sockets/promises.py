@@ -220,6 +220,8 @@ def _check_streams(run: SocketsRun, listener: SocketListener, counts: Counts, ro
             framed = bytes(sending.stream.consumed[message.begin : message.end])
             if len(framed) < message.end - message.begin:
                 last_lines.append({framed, framed.partition(b" ")[2]})
+                if _is_last_line(sending, framed, message, listener) and not stored[framed]:
+                    raise Broken(f"{listener.name}: the last line of a sender that left is not stored: {framed!r}")
                 overlong[1] += message.is_overlong
                 continue
             least = int(not sending.stream.died or (is_decided and _was_published(sending, message, listener)))
@@ -237,6 +239,13 @@ def _check_streams(run: SocketsRun, listener: SocketListener, counts: Counts, ro
         raise Broken(f"{listener.name}: {counts[Name.LINE_OVERLONG]} lines are overlong, not {overlong}")
     if listener.name == "octets":
         _check_headers([row for row in rows if row[0].startswith(b"<13>1 2025-05-13T12:29:35.5Z octets")])
+
+
+def _is_last_line(sending: Sending, framed: bytes, message: Sent, listener: SocketListener) -> bool:
+    """Report whether the beginning of a message is a line, because a receiver has read the end of its connection."""
+    stream = sending.stream
+    has_ended = stream.has_ended_in_order and stream.end_was_read and not stream.died and not stream.is_reset
+    return has_ended and listener.name == "lines" and bool(framed) and not message.is_overlong
 
 
 def _was_published(sending: Sending, message: Sent, listener: SocketListener) -> bool:

@@ -95,9 +95,14 @@ class StreamSender:
         self._unsent = self._unsent[size:]
 
     def reset(self, is_silent: bool) -> None:
-        """Reset the connection, or leave it open for ever, as a peer that vanishes does."""
+        """Reset the connection, or leave it open for ever, as a peer that vanishes does.
+
+        Half of the senders that would reset it end it in order instead, in the middle of a message.
+        """
         if self._current is not None:
-            if not is_silent:
+            if not is_silent and self._number % 2:
+                self._current.stream.peer_close()
+            elif not is_silent:
                 self._current.stream.peer_reset()
             self._current, self._unsent = None, b""
 

@@ -94,7 +94,7 @@ class ServerStream:
         """All bytes that the receiver has read."""
         self.certain = 0
         """The number of bytes that it had read before its last step."""
-        self.end_was_read = False
+        self.end_was_read = self.has_ended_in_order = False
         self.is_closed = self.died = self.has_left = self.is_reset = False
         self.closed_unread = False
         self._answers = bytearray()
@@ -173,7 +173,7 @@ class ServerStream:
 
     def peer_close(self) -> None:
         """End the connection in order."""
-        self.has_left = True
+        self.has_left = self.has_ended_in_order = True
 
     def peer_reset(self) -> None:
         """Reset: what the receiver has not read is lost."""

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.handover.stored_waits import Fate, StoredWaits
 from penstock.ingest.connections import Connection
+from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import UdpReceiver
 from penstock.testing.simulation.sockets.run import simulate_sockets
 from penstock.wire.plog.reassembly import FinishedMessages
@@ -61,12 +62,23 @@ def answer_behind_a_cut_answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Connection, "reply", reply)
 
 
+def lose_the_last_line(patch: pytest.MonkeyPatch) -> None:
+    """Drop what a sender that ends its connection has sent of a line."""
+
+    def end(self: TcpReceiver, connection: Connection) -> int:
+        self._forget(connection)
+        return 0
+
+    patch.setattr(TcpReceiver, "_end", end)
+
+
 BUGS: dict[Bug, int] = {
     publish_slots_twice: 0,
     count_drops_again: 0,
     forget_finished_messages: 2,
     acknowledge_before_the_log: 0,
     answer_behind_a_cut_answer: 1,
+    lose_the_last_line: 24,
 }
 """A seed that notices each bug."""
 
