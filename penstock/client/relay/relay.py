@@ -205,7 +205,7 @@ class TopicRelay:
 
     def _relay_range(self) -> bool:
         reader = self._reader = self._reader or TopicReader(self._folder)
-        if reader.end < (self._pending[-1].end if self._pending else self._next):
+        if reader.ends_before(self._pending[-1].end if self._pending else self._next):
             # The folder was replaced while this process ran.
             self._next = -1
             return self._resume()
@@ -243,7 +243,8 @@ class TopicRelay:
         if self._entered:
             self._producer, self._sequence = self._entered[-1].producer, self._entered[-1].sequence
         reader = self._reader = TopicReader(self._folder)
-        if has_restarted := reader.end < (relayed := max([start, *(each.end for each in self._entered)])):
+        relayed = max([start, *(each.end for each in self._entered)])
+        if has_restarted := reader.ends_before(relayed):
             start = min(cursor or 0, reader.end)
             self._drop_entered(reader.end, relayed, start)
         self._resume_tally(reader, position, start)

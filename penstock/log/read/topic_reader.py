@@ -69,6 +69,10 @@ class TopicReader:
         self._refresh()
         return self._end()
 
+    def ends_before(self, offset: int) -> bool:
+        """Report whether ``end`` is before ``offset``, and not only because a damaged file hides the newest rows."""
+        return self.end < offset and not (self._firsts and self._cached_view(self._firsts[-1]).damaged_lengths)
+
     def gaps(self) -> list[Gap]:
         """Return all gaps, sorted by offset."""
         self._refresh()

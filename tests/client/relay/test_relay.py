@@ -967,3 +967,15 @@ def test_topic_from_an_older_copy_is_relayed_from_its_cursor(
     relay_all(relay)
     assert (pair.arrived, pair.cursor()) == ([b"a", b"b", b"c", b"d", b"f"], 3)
     assert relay.count()[0] == {"events-udp": ListenerReport(accepted=counted + 1, forwarded=counted + 1)}
+
+
+def test_damaged_length_of_a_topic_lets_no_relay_begin_again(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+    pair.store(b"a", b"b")
+    relay_all(pair.relay())
+    pair.host.log.topic("t").settle()
+    for file in (pair.host.log.directory / "t").glob("*.synced"):
+        file.write_bytes(bytes(24))
+    relay = pair.relay()
+    relay_all(relay)
+    assert lines(caplog) == []
+    assert (pair.arrived, pair.cursor(), relay._next) == ([b"a", b"b"], 2, 2)
