@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -344,9 +345,19 @@ ENGINES: dict[str, Callable[[Path], pa.Table]] = {
 }
 
 
-def check_history(folder: Path, seed: int) -> None:
-    # The plain reading is recursive, and events may have 999 levels.
+@contextmanager
+def recursion_for_deep_events() -> Iterator[None]:
+    """The plain reading is recursive, and events may have 999 levels. Parsers of other tests need the limit back."""
+    limit = sys.getrecursionlimit()
     sys.setrecursionlimit(20_000)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+@recursion_for_deep_events()
+def check_history(folder: Path, seed: int) -> None:
     history = History(folder, seed)
     history.land()
     for _ in range(history.generator.random.randrange(2, 6)):
