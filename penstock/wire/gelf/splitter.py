@@ -102,6 +102,9 @@ class GelfSplitter(UncompressedSplitter):
         return self._framed.feed(buffer)
 
     def _drop_overlong(self) -> Lines:
+        # A document in one line: the byte behind its line break decides, or a pause, also if it is too long.
+        if self._is_line_complete:
+            return Lines(NO_LINES)
         # A document of several lines that is too long: only NUL can end it.
         if self._has_delimiter and len(self._undecided) > self._max_line + 1:
             return self._decide("nul")

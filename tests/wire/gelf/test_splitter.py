@@ -109,3 +109,14 @@ def test_reads_do_not_change_the_messages(stream: bytes, cuts: list[int]) -> Non
     pieces = [stream[begin:end] for begin, end in pairwise(bounds)]
     together = lines_of(feed_all(GelfSplitter(150), [stream]))
     assert lines_of(feed_all(GelfSplitter(150), pieces)) == together
+
+
+@pytest.mark.parametrize("pause", [False, True])
+def test_first_line_that_is_too_long_takes_no_other_line(pause: bool) -> None:
+    splitter = GelfSplitter(600)
+    first = splitter.feed(b'{"short_message":"%s"}\n' % (b"x" * 700))
+    settled = splitter.settle() if pause else None
+    later = splitter.feed(b'{"short_message":"a"}\n{"short_message":"b"}\n')
+    assert later.lines.to_pylist() == [b'{"short_message":"a"}', b'{"short_message":"b"}']
+    assert first.overlong + later.overlong + (settled.overlong if settled else 0) == 1
+    assert splitter.finish().skipped_bytes == 0
