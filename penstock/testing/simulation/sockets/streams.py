@@ -44,8 +44,10 @@ class ListeningSocket:
         """Reset all connections, as the kernel does when a receiver ends, and refuse others."""
         self.is_listening = False
         for stream in [*self._waiting, *self.streams]:
-            if not stream.is_closed:
+            # One that was closed in the same step may have messages that the receiver had not published yet.
+            if not stream.is_closed or stream.certain < len(stream.consumed):
                 stream.died = True
+            if not stream.is_closed:
                 stream.close()
         self._waiting.clear()
 
