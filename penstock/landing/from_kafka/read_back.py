@@ -188,6 +188,7 @@ def read(
     while True:
         messages = consume_available(client, RECORDS_PER_POLL, 0.5)
         records = [m for m in messages if m.error() is None]
+        events = [m for m in messages if m.error() is not None] if len(records) < len(messages) else []
         offsets = np.fromiter(map(Message.offset, records), np.int64, len(records))
         # A partition whose end was cut is read from its first offset: what is before ``begin`` was read before.
         is_read = (offsets >= begin) & (offsets < end)
@@ -198,7 +199,9 @@ def read(
             is_read &= is_inside(offsets, wanted)
         if is_read.any():
             yield _to_batch(topic_partition, [records[row] for row in np.flatnonzero(is_read).tolist()])
-        if _is_at_end(client, messages, topic_partition, end, waits_for_end=waits_for_end):
+        if any(not waits_for_end or _offset(event) >= end for event in _ends_of_partition(events)):
+            return
+        if (len(offsets) and offsets[-1] >= end - 1) or _has_passed(client, topic_partition, end):
             return
         waited_s = time.monotonic() - progress_at
         if waits_for_end and waited_s > EXISTENCE_CHECK_S and _is_deleted(client, topic):
@@ -210,14 +213,7 @@ def read(
             )
 
 
-def _is_at_end(
-    client: Consumer, messages: list[Message], topic_partition: TopicAndPartition, end: int, *, waits_for_end: bool
-) -> bool:
-    if any(not waits_for_end or _offset(event) >= end for event in _ends_of_partition(messages)):
-        return True
-    records = [message for message in messages if message.error() is None]
-    if records and _offset(records[-1]) >= end - 1:
-        return True
+def _has_passed(client: Consumer, topic_partition: TopicAndPartition, end: int) -> bool:
     # The last offsets of a range may be control records or compacted: then only the position passes ``end``.
     (position,) = client.position([TopicPartition(*topic_partition)])
     return bool(position.offset != OFFSET_INVALID and position.offset >= end)
@@ -231,15 +227,16 @@ def _is_deleted(client: Consumer, topic: str) -> bool:
     return False
 
 
-def _ends_of_partition(messages: list[Message]) -> list[Message]:
+def _ends_of_partition(events: Sequence[Message]) -> list[Message]:
     """Return the events that a partition has no further record. Raises KafkaException for other events."""
     ends = []
-    for message in messages:
-        error = message.error()
-        if error is not None and error.code() == KafkaError._PARTITION_EOF:
-            ends.append(message)
+    for event in events:
+        error = event.error()
+        assert error is not None
+        if error.code() == KafkaError._PARTITION_EOF:
+            ends.append(event)
         # The client looks for the coordinator of its group, which it does not need: a user may have no right to it.
-        elif error is not None and error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise KafkaException(error)
     return ends
 
