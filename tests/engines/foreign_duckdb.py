@@ -6,12 +6,10 @@ The extension of the pinned DuckDB is at extensions.duckdb.org only; PyPI has th
 from __future__ import annotations
 
 import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
-from penstock.files.file_system import OS
-from penstock.java.runtime import cache_folder
+from tests.environments import environment_with
 
 VERSION = "1.5.5"
 SCRIPT = """
@@ -28,20 +26,7 @@ connection.execute(sys.argv[2])
 @cache
 def environment() -> Path:
     """Return the Python of an environment with DuckDB and its extension, made once in the user's cache folder."""
-    folder = cache_folder() / "test-environments" / f"duckdb-{VERSION}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    python, ready = folder / "bin" / "python", folder / "ready"
-    release = OS.lock(folder.with_suffix(".lock"))
-    try:
-        if not ready.exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
-            pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
-            packages = [f"duckdb=={VERSION}", f"duckdb-extension-delta=={VERSION}"]
-            subprocess.run([*pip, *packages], check=True, timeout=1800)
-            ready.touch()
-    finally:
-        release()
-    return python
+    return environment_with(f"duckdb-{VERSION}", [f"duckdb=={VERSION}", f"duckdb-extension-delta=={VERSION}"])
 
 
 def duckdb_sql(folder: str, statement: str) -> None:

@@ -14,14 +14,13 @@ import pytest
 
 from penstock.cli.tables.spark_session import missing_spark
 from penstock.errors import PenstockError
-from penstock.files.file_system import OS
 from penstock.java.jars import SPARK_DELTA, SPARK_KAFKA
-from penstock.java.runtime import cache_folder
 from penstock.landing.spark_checkpoint import TESTED_VERSIONS
 from penstock.landing.table.plain_session import HADOOP_VERSIONS
 from penstock.landing.table_paths import Layout
 from penstock.spark.versions import UnknownSpark, check_version, checkpoint_settings
 from penstock.testing.spark_extensions import DELTA, KAFKA, package_settings
+from tests.environments import environment_with
 from tests.spark.killed_pipelines import ROWS, clicks_in_duckdb, kill_pipelines, proved_once
 from tests.spark.spark_daemon import daemon
 from tests.spark.test_pipeline import start
@@ -181,21 +180,11 @@ def environment(version: str) -> Path:
 
     It is made once, in the user's cache folder: Spark is 450 MB.
     """
-    folder = cache_folder() / "test-environments" / f"pyspark-{version}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    python, ready = folder / "bin" / "python", folder / "ready"
-    release = OS.lock(folder.with_suffix(".lock"))
-    try:
-        if not ready.exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
-            py4j = next(line for line in PINS.read_text().split() if line.startswith("py4j=="))
-            pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
-            subprocess.run([*pip, f"pyspark=={version}", py4j], check=True, timeout=1800)
-            ready.touch()
-        # Behind its own packages on the path, so that its pyspark is the one that is imported. Written each time: the
-        # environment outlives the checkout that made it.
-        packages = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
-        Path(packages, "zz_host.pth").write_text(sysconfig.get_path("purelib"))
-    finally:
-        release()
+    py4j = next(line for line in PINS.read_text().split() if line.startswith("py4j=="))
+    python = environment_with(f"pyspark-{version}", [f"pyspark=={version}", py4j])
+    folder = str(python.parents[1])
+    # Behind its own packages on the path, so that its pyspark is the one that is imported. Written each time: the
+    # environment outlives the checkout that made it.
+    packages = sysconfig.get_path("purelib", vars={"base": folder, "platbase": folder})
+    Path(packages, "zz_host.pth").write_text(sysconfig.get_path("purelib"))
     return python

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from penstock.testing.simulation.sockets.kernel import Address, Datagram, DatagramSocket
@@ -62,7 +63,7 @@ class Network:
         self._late = []
 
 
-class DatagramSender:
+class DatagramSender(ABC):
     """A sender of up to ``count`` messages from one port, which expects no answers."""
 
     def __init__(self, name: str, network: Network, dice: random.Random, address: Address, count: int) -> None:
@@ -89,9 +90,9 @@ class DatagramSender:
                 self._waiting = self.make(self._number)
             self._network.send(Datagram(self._address, self._waiting.pop(0)))
 
+    @abstractmethod
     def make(self, number: int) -> list[bytes]:
         """Return the datagrams of a message."""
-        raise NotImplementedError
 
     def filler(self, largest: int = MAX_SMALL_BYTES) -> bytes:
         """Return bytes that make messages of different lengths."""
