@@ -83,17 +83,27 @@ def consume_available(client: Consumer, limit: int, timeout_s: float) -> list[Me
 
 def headers_of(messages: Sequence[Message]) -> list[Any]:
     """Return the headers of each message; None for one without any. A name that is not UTF-8 becomes ``NOT_UTF_8``."""
+    # Workaround: ``map`` checks each call. A loop that CPython has specialized does not, and the error that the client
+    # sets without failing ends a later statement.
     try:
-        return [message.headers() for message in messages]
+        return list(map(Message.headers, messages))
     except SystemError:
-        return [_replace_names(message) for message in messages]
+        return list(map(_replace_names, messages))
+
+
+def repair_headers(messages: Sequence[Message]) -> None:
+    """Give each record headers that can be read: a name that is not UTF-8 becomes ``NOT_UTF_8``."""
+    # Fast path: the client keeps the headers that it returned once, so that their next use is free.
+    for message, headers in zip(messages, headers_of(messages), strict=True):
+        if headers:
+            message.set_headers(headers)
 
 
 def _replace_names(message: Message) -> list[Any] | None:
     # Workaround: for such a name confluent-kafka (2.x) raises SystemError once, and then returns a tuple without its
     # first item. To read that item would end the process; the garbage collector's view names the other one.
     with contextlib.suppress(SystemError):
-        message.headers()
+        list(map(Message.headers, [message]))
     pairs: Any = message.headers()
     return [
         pair if len(items := gc.get_referents(pair)) == 2 else (NOT_UTF_8, items[0]) for pair in pairs or ()

@@ -22,7 +22,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from penstock.kafka.client.broker_answers import ANSWER_TIMEOUT_S, retry_transient
+from penstock.kafka.client.broker_answers import ANSWER_TIMEOUT_S, repair_headers, retry_transient
 from penstock.kafka.client.config import consumer_names, create_client
 from penstock.kafka.errors import Partition
 from penstock.kafka.large.record_processor import Committed
@@ -146,6 +146,8 @@ class PlainConsumer:
             batch = client.consume(1, timeout)
         if not batch:
             return batch
+        # Order: first, as the headers of such a record raise SystemError once, and then end the process.
+        repair_headers(batch)
         # Limit: the bytes of a batch follow from the size of the last one, so the batch after a jump in size may be
         # larger.
         sample = batch[:: len(batch) // SAMPLE_RECORDS + 1]

@@ -18,6 +18,7 @@ from penstock.cli.kafka.files import ReadRequest, parse_start, receive_files, se
 from penstock.kafka import Consumer, Producer
 from penstock.kafka.broker import Broker
 from penstock.testing.pipe import free_ports
+from tests.kafka.kafka_helpers import Topics
 
 
 def penstock(*arguments: str, status: int = 0, extra: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -54,6 +55,14 @@ def test_files_pass_through_a_topic_unchanged(kafka_broker: Broker, tmp_path: Pa
         "-": b"from standard input"
     }
     assert b"4 messages" in process.stderr
+
+
+def test_record_with_a_header_name_of_any_bytes_is_a_file(kafka_broker: Broker, tmp_path: Path) -> None:
+    cluster = Topics(kafka_broker, "odd-headers")
+    topic = cluster.new()
+    cluster.with_header_bytes(topic, [(b"\xff", b"1"), (b"file", b"named")])
+    penstock("consume", topic, "--into", str(tmp_path / "out"), "--bootstrap", kafka_broker.address)
+    assert (tmp_path / "out" / "named").read_bytes() == b"v"
 
 
 def test_unreachable_broker_is_one_error_line(tmp_path: Path) -> None:

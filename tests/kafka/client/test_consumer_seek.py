@@ -220,3 +220,14 @@ def test_fall_off_start_with_liclosest(topics: Topics) -> None:
     consumer, _ = first_partition_consumer(topics, topic, auto_offset_reset="liclosest")
     assert position(consumer, partition) == 2
     assert offsets(read(consumer, 5)) == [5, 6, 7, 8, 9]
+
+
+def test_header_name_of_any_bytes_fails_neither_the_consumer_nor_its_user(topics: Topics) -> None:
+    topic = topics.synthetic()
+    topics.with_header_bytes(topic, [(b"a", b"1"), (b"\xff\xfe", b"2")])
+    topics.plain(topic, [b"behind"])
+    topics.with_header_bytes(topic, [(b"\xc3", b"")])
+    consumer, _ = first_partition_consumer(topics, topic)
+    records = read(consumer, len(DELIVERED) + 3)
+    assert [record.headers() for record in records[-3:]] == [[("a", b"1"), ("\ufffd", b"2")], None, [("\ufffd", b"")]]
+    assert [record.value() for record in records[-3:]] == [b"v", b"behind", b"v"]
