@@ -60,10 +60,12 @@ from penstock.wire.source_annotations import (
     messages_by_host,
 )
 
-FILL_TIME_S = 0.002
-"""Time that a batch may take to fill on a busy socket: a round costs 0.2 ms, for one datagram or for fifty."""
+FILL_TIME_S = 0.005
+"""Time that a batch may take to fill on a busy socket: receiver and log take 1 ms for one datagram or for fifty."""
+BURST_RATE = 50_000
+"""Datagrams a second that may come unexpectedly while a batch fills: without room for them it fills for less time."""
 BUSY_DATAGRAMS = 2
-"""Expected datagrams within FILL_TIME_S that make a socket busy."""
+"""Expected datagrams within the time to fill that make a socket busy."""
 DATAGRAM_COST_BYTES = 2304
 """Bytes that the kernel charges for a datagram of an Ethernet frame; it drops beyond twice the granted bytes."""
 MIN_PAUSE_S = 0.0001
@@ -90,22 +92,23 @@ class ReceivePacer:
     """Pause before each read that lets the socket fill, so that one system call takes a whole batch.
 
     The socket is read once it holds the smallest of half of the datagrams that its granted receive buffer surely holds,
-    three quarters of the slots, and the arrivals of FILL_TIME_S. If few datagrams arrive, or more than one read can
-    take, there is no pause. ``room``: half of the datagrams that the socket holds.
+    three quarters of the slots, and the arrivals of FILL_TIME_S, or less. If few datagrams arrive, or more than one
+    read can take, there is no pause. ``room``: half of the datagrams that the socket holds.
     """
 
     def __init__(self, slots: int, room: int) -> None:
         self._slots = slots
         self._target = min(3 * slots // 4, room)
+        self._fill_time_s = min(FILL_TIME_S, room / BURST_RATE)
         self._rate = 0.0
         self._last = 0.0
 
     def pause(self, now: float) -> float:
         """Return the seconds to wait at time ``now`` before the socket is read."""
-        if self._rate * FILL_TIME_S < BUSY_DATAGRAMS:
+        if self._rate * self._fill_time_s < BUSY_DATAGRAMS:
             return 0.0
         waiting = self._rate * (now - self._last)
-        return min((self._target - waiting) / self._rate, FILL_TIME_S)
+        return min((self._target - waiting) / self._rate, self._fill_time_s)
 
     def received(self, datagrams: int, now: float) -> None:
         """Record that ``datagrams`` were read at time ``now``."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.ingest.udp import DATAGRAM_COST_BYTES, FILL_TIME_S, MIN_PAUSE_S, ReceivePacer
+from penstock.ingest.udp import BURST_RATE, DATAGRAM_COST_BYTES, FILL_TIME_S, MIN_PAUSE_S, ReceivePacer
 
 SMALL = 1280
 """Bytes that the kernel books for a small datagram."""
@@ -56,6 +56,7 @@ class Socket:
     ("granted", "rate", "least"),
     [
         (STOCK, 5_000, 9),
+        (LARGE, 1_000, 5),
         (STOCK, 20_000, 40),
         (STOCK, 100_000, 80),
         (STOCK, 250_000, 80),
@@ -75,6 +76,15 @@ def test_batches_fill_and_nothing_is_dropped(granted: int, rate: float, least: i
 def test_the_same_holds_for_datagrams_that_fill_a_frame(granted: int) -> None:
     sock = Socket(granted, 60_000, booked=DATAGRAM_COST_BYTES)
     assert sock.run() >= 70
+    assert sock.dropped == 0
+
+
+@pytest.mark.parametrize("granted", [STOCK, LARGE])
+def test_a_burst_while_a_batch_fills_finds_room(granted: int) -> None:
+    sock = Socket(granted, 1_500)
+    sock.run()
+    sock.rate = BURST_RATE
+    sock.pass_time(sock.filling.pause(sock.now))
     assert sock.dropped == 0
 
 
