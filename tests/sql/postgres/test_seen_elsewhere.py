@@ -153,6 +153,56 @@ STATEMENTS = [
         "extract('msec' from interval '1.5 s')",
     ),
     (
+        "duckdb/duckdb#10721, ClickHouse/pg_clickhouse#332 (a position before the text counted from its end)",
+        "select substring('abc', -1, 3), substring('abc' from -1), substr('hello', -2), substr('hello', 0, 2), "
+        "substring('abc' from 2 for 2147483647), substring(null, -1), substring(x from y for 2), substr('hello', 9) "
+        "from (values ('hello', -1), ('äöü', 2)) t(x, y) order by y",
+    ),
+    (
+        "duckdb/duckdb#22864, #6664 (two nulls in rows were equal, and larger than a value)",
+        "select (1, null) = (1, null), (1, 2) = (1, null), (2, 2) = (1, null), (1, null::int) <> (2, null), "
+        "(null, 0) > (0, 0), (1, null) < (2, 0), row(1, 2) <= row(1, 2), (1, 2, null) < (1, 2, 4), "
+        "(1, 3, 0) >= (1, 2, 4)",
+    ),
+    (
+        "duckdb/duckdb#19242 (a page behind a row had rows with nulls)",
+        "select a, b from (values ('a', 'b'), ('b', 'a'), ('a', null)) t(a, b) where (a, b) > ('a', 'a') order by a",
+    ),
+    (
+        "duckdb/duckdb#22864 (rows in joins, functions and other conditions)",
+        "select count(*), coalesce((1, 2) = (1, null), false), (upper('a'), (1 + 2) * 3) = ('A', 9), "
+        "(1, 2) in ((1, 2)) "
+        "from (values (1, null::int)) a(x, y) join (values (1, null::int)) b(x, y) on (a.x, a.y) = (b.x, b.y)",
+    ),
+    (
+        "apache/datafusion#25170 (an offset in the name of a zone is west of UTC)",
+        "select timestamptz '2026-01-01 12:00+00' at time zone 'UTC+3', "
+        "timestamp '2026-01-01 12:00' at time zone '-05:00' at time zone 'UTC', "
+        "timezone('GMT-3', timestamptz 'epoch'), timezone('Europe/Berlin', timestamptz 'epoch'), "
+        "timestamptz '2026-01-01 12:00+00' at time zone 'Etc/GMT+3'",
+    ),
+    (
+        "duckdb/pg_duckdb#1037 (abbreviations had summer time, or were of another country)",
+        "select x, timestamptz '2026-07-01 12:00+00' at time zone x from (values ('ACT'), ('AST'), ('ART'), ('WET'), "
+        "('MET'), ('EET'), ('CST'), ('MST'), ('EST'), ('PST'), ('CET'), ('cest'), ('BST'), ('IST'), ('EDT'), ('IDT'), "
+        "('AKST'), ('AKDT'), ('ADT'), ('MDT'), ('CDT'), ('PDT'), ('MEST'), ('EEST'), ('EST5EDT'), ('utc')) t(x)",
+    ),
+    (
+        "apache/datafusion#21104 (an empty text had an element, and null as the separator none)",
+        "select string_to_array('', ','), string_to_array('a,b', null), string_to_array('abc', ''), "
+        "string_to_array('a,b,NULL', ',', 'NULL'), string_to_array(null, ','), string_to_array('a,,b', ',')",
+    ),
+    (
+        "duckdb/duckdb#19487 (an empty array became null)",
+        "select array_to_string(array[]::text[], ','), array_to_string(array['a', null], ','), "
+        "array_to_string(array['a', null], ',', '*'), array_to_string(null::text[], ','), "
+        "array_to_string(array[1, null], ',', 'x'), array_to_string(array[]::int[], '')",
+    ),
+    (
+        "Faveod/arel-extensions#34 (a doubled percent sign without arguments)",
+        "select format('100%%'), format('a'), format('%s%%', 5)",
+    ),
+    (
         "meziantou/Meziantou.Framework#2972 (a name is not a type)",
         "select 1 as numeric, x as float from (values (2)) t(x)",
     ),

@@ -139,6 +139,8 @@ class SystemCatalog:
         requested_names = {*names}
         if "text_of_format" in requested_names:
             requested_names |= {"quote_ident", "quote_literal"}
+        if "zone" in requested_names:
+            requested_names |= {"timezone"}  # AT TIME ZONE
         for name in requested_names & TABLES_OF_FUNCTIONS.keys():
             requested_names |= {TABLES_OF_FUNCTIONS[name]}
         for name in sorted(requested_names - existing):

@@ -33,6 +33,45 @@ def _formatted() -> str:
     )
 
 
+_SUBSTRING = [
+    # A position before the first character counts from there; for DuckDB it counts from the end.
+    ("a, s", "system.main.substring(a, greatest(s, 1))"),
+    (
+        "a, s, n",
+        "system.main.substring(a, greatest(s, 1), if(n < 0, error('negative substring length not allowed'), "
+        "greatest(CAST(s AS BIGINT) + n, 1) - greatest(s, 1)))",
+    ),
+]
+_ABBREVIATIONS = {
+    **dict.fromkeys(("AKST",), 9),
+    **dict.fromkeys(("PST", "AKDT"), 8),
+    **dict.fromkeys(("MST", "PDT"), 7),
+    **dict.fromkeys(("CST", "MDT"), 6),
+    **dict.fromkeys(("EST", "CDT", "ACT"), 5),
+    **dict.fromkeys(("AST", "EDT"), 4),
+    **dict.fromkeys(("ART", "ADT"), 3),
+    **dict.fromkeys(("WET",), 0),
+    **dict.fromkeys(("BST", "CET", "MET"), -1),
+    **dict.fromkeys(("EET", "IST", "CEST", "MEST"), -2),
+    **dict.fromkeys(("EEST", "IDT"), -3),
+}
+"""Hours west of UTC of abbreviations that DuckDB lacks or has as zones with summer time, or of other countries."""
+
+
+def _zone() -> str:
+    """Return the expression of a zone ``z`` by its name for DuckDB.
+
+    PostgreSQL reads ``UTC+3`` by POSIX, as three hours west of UTC, and an abbreviation as a fixed offset.
+    """
+    offset, other = "regexp_extract(z, '[+-]\\d+')", "regexp_full_match(z, '[A-Za-z]*[+-]\\d+(:\\d+)+')"
+    abbreviations = " ".join(f"WHEN '{name}' THEN 'Etc/GMT{hours:+}'" for name, hours in _ABBREVIATIONS.items())
+    return (
+        f"CASE WHEN regexp_full_match(z, '[A-Za-z]*[+-]\\d+(:00)*') THEN 'Etc/GMT' || {offset}[1] || "
+        f"CAST({offset}[2:] AS INT) WHEN {other} OR upper(z) = 'NST' THEN error('a zone with minutes: ' || z) "
+        f"ELSE CASE upper(z) {abbreviations} ELSE z END END"
+    )
+
+
 QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
     "time_text": [("a, f", "strftime(a, f)")],
     "time_of_text": [("a, f", "CAST(strptime(a, f) AS TIMESTAMPTZ)")],
@@ -47,6 +86,28 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
     "array_length": [
         ("a", "system.main.array_length(a)"),
         ("a, d", "nullif(system.main.array_length(a, d), 0)"),
+    ],
+    "timezone": [("a", "system.main.timezone(a)"), ("z, t", f"system.main.timezone({_zone()}, t)")],
+    "substring": _SUBSTRING,
+    "substr": _SUBSTRING,
+    "string_to_array": [
+        (
+            "a, d",
+            "CASE WHEN a = '' THEN [] WHEN d = '' THEN [a] ELSE system.main.string_to_array(a, coalesce(d, '')) END",
+        ),
+        (
+            "a, d, n",
+            "list_transform(CASE WHEN a = '' THEN [] WHEN d = '' THEN [a] "
+            "ELSE system.main.string_to_array(a, coalesce(d, '')) END, lambda x: nullif(x, n))",
+        ),
+    ],
+    "array_to_string": [
+        ("a, d", "if(a = [], '', system.main.array_to_string(a, d))"),
+        (
+            "a, d, n",
+            "if(a = [], '', system.main.array_to_string(list_transform(CAST(a AS VARCHAR[]), lambda x: "
+            "coalesce(x, n)), d))",
+        ),
     ],
     "clock_timestamp": [("", "now()")],
     "statement_timestamp": [("", "now()")],

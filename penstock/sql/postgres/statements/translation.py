@@ -23,6 +23,7 @@ from penstock.sql.postgres.statements.patterns import (
     similar_patterns,
 )
 from penstock.sql.postgres.statements.query_functions import FORMATTED, duckdb_format, fractional_seconds
+from penstock.sql.postgres.statements.row_values import compare_columns
 from penstock.sql.postgres.statements.statement import BLANK, Statement
 from penstock.sql.postgres.statements.tokens import Token, token_at
 
@@ -49,8 +50,8 @@ _FUNCTIONS_AS_TABLES = ("current_schema", "current_database", "version", "now")
 """Functions without arguments that clients write as tables, as ``SELECT * FROM current_schema()``."""
 _GROUP = re.compile(r"(?<!\\)\((?!\?)")
 """A group of a regular expression."""
-_FORMAT_PLACE = re.compile("%[sIL]")
-"""A place for an argument in a format of PostgreSQL; DuckDB's function of this name has ``{}``."""
+_FORMAT_PLACE = re.compile("%[sIL%]")
+"""A place in a format of PostgreSQL; DuckDB's function of this name has ``{}``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
 
 
@@ -86,7 +87,7 @@ def translate(
     that exist in ``INFORMATION_SCHEMA``. Raises BadParameter for a format of times that DuckDB lacks.
     """
     pieces: list[tuple[str, int]] = []
-    tokens = _with_literals(statement.tokens, literals)
+    tokens = compare_columns(_with_literals(statement.tokens, literals))
     significant = [index for index, token in enumerate(tokens) if token.kind not in BLANK]
     schemas = {
         number
@@ -190,6 +191,9 @@ def _replacements(
                 for comma in commas[1:]:
                     yield comma, " AS VARCHAR), CAST("
                 yield closing[second_index], " AS VARCHAR)])"
+            elif closing[second_index] == third_index + 1:
+                yield index, "text_of_format"
+                yield closing[second_index], ", CAST([] AS VARCHAR[]))"
         elif token.identifier in _FUNCTION_COLUMNS and second.text in "!<" and third.text in "=>":
             zero_index, zero = follow(third_index)
             if zero.text == "0":
