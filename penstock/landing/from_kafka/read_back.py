@@ -6,6 +6,7 @@ import functools
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
@@ -21,17 +22,24 @@ from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka.range_assembler import ChunkRecord, RangeAssembler, chunk_of_row, find_chunks
 from penstock.landing.from_kafka.rows import HEADERS, RECORD, ROW, clamp_timestamps
 from penstock.landing.offset_runs import Runs, is_inside
+from penstock.landing.topics.topic_store import Range
 from penstock.qualified_names import partition_name, split_partition
 
 FIRST_READ_RECORDS = 32
 """Records of the first read; each further read takes four times as many, up to the expiry gap."""
 NO_PROGRESS_TIMEOUT_S = 60.0
 RECORDS_PER_POLL = 10_000
+GROUP_ROWS, GROUP_BYTES = 10_000, 16 << 20
+"""Limit: rows and bytes of small ranges that are read together: one alone costs an answer of Kafka, 3 ms and more."""
+GROUP_WAIT_S = 1.0
+"""Time without a record after which the other ranges of a group are read alone, as the error then names one."""
 DEFAULT_PROPERTIES = {
     "group.id": "penstock-pipeline",
     "check.crcs": "true",
     # Limit: librdkafka prefetches up to 64 MiB by default; each task has a client of its own.
     "queued.max.messages.kbytes": str(16 << 10),
+    # Limit: one answer for many partitions, which by default has 50 MiB.
+    "fetch.max.bytes": str(16 << 20),
     # A full queue is filled again at once, not after a second.
     "fetch.queue.backoff.ms": "2",
     # The next range waits for the answer to the last fetch, which at the end of a partition takes so long: 5 ms for
@@ -141,31 +149,119 @@ def kept_consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
         client.unassign()  # an idle client fetches nothing
 
 
-def read_messages(
-    kafka: Mapping[str, str], gap: int, name: str, begin: int, end: int, deleted: set[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the messages (ROW) of a partition (``events/0``) whose last record is in [begin, end).
+def read_messages(kafka: Mapping[str, str], gap: int, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages (ROW) of partitions (``events/0``) whose last record is in the range, in the order of ranges.
 
-    ``gap``: offsets that a large message may span. ``deleted``: topics of the task that were found to be deleted;
-    that takes seconds, and a topic may have hundreds of partitions. Raises KafkaAway.
+    ``gap``: offsets that a large message may span. Raises KafkaAway with the name of the partition.
     """
-    topic_partition, deleted = split_partition(name), set() if deleted is None else deleted
-    if topic_partition[0] in deleted:
+    # A deleted topic is found in seconds, and may have hundreds of partitions.
+    deleted: set[str] = set()
+    for group in _group_small_ranges(ranges):
+        early = _read_together(kafka, group) if len(group) > 1 else {}
+        for part in group:
+            yield from _messages_of_range(kafka, gap, part, early.pop(part, None), deleted)
+
+
+def _messages_of_range(
+    kafka: Mapping[str, str], gap: int, part: Range, early: list[pa.RecordBatch] | None, deleted: set[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a range. ``early``: all of its records, if they were read. Raises KafkaAway."""
+    topic_partition = split_partition(part.topic)
+    if early is None and topic_partition[0] in deleted:
         return
     assembler = RangeAssembler(LookBack(kafka, gap), gap)
     try:
         try:
-            with kept_consumer(kafka) as client:
-                for batch in read(client, topic_partition, begin, end, waits_for_end=True):
-                    for rows in assembler.add_batch(batch):
-                        yield rows.select(ROW.names)
+            for batch in _read_alone(kafka, topic_partition, part) if early is None else early:
+                for rows in assembler.add_batch(batch):
+                    yield rows.select(ROW.names)
         except _TopicDeleted:
             deleted.add(topic_partition[0])
         for rows in assembler.finish():
             yield rows.select(ROW.names)
     except (KafkaException, CannotReadBack) as error:
-        cause = error.args[0].str() if isinstance(error, KafkaException) else error
-        raise KafkaAway(f"Kafka at {kafka.get('bootstrap.servers')} does not give {name}: {cause}") from None
+        raise _cannot_read(kafka, part.topic, error) from None
+
+
+def _read_alone(kafka: Mapping[str, str], topic_partition: TopicAndPartition, part: Range) -> Iterator[pa.RecordBatch]:
+    with kept_consumer(kafka) as client:
+        yield from read(client, topic_partition, part.begin, part.end, waits_for_end=True)
+
+
+def _cannot_read(kafka: Mapping[str, str], name: str, error: KafkaException | CannotReadBack) -> KafkaAway:
+    cause = error.args[0].str() if isinstance(error, KafkaException) else error
+    return KafkaAway(f"Kafka at {kafka.get('bootstrap.servers')} does not give {name}: {cause}")
+
+
+def _group_small_ranges(ranges: Iterable[Range]) -> Iterator[list[Range]]:
+    """Yield all ranges in order, in groups of at most ``GROUP_ROWS`` rows, or of one range."""
+    group: list[Range] = []
+    rows = 0
+    for part in ranges:
+        if group and rows + part.rows > GROUP_ROWS:
+            yield group
+            group, rows = [], 0
+        group.append(part)
+        rows += part.rows
+    if group:
+        yield group
+
+
+def _read_together(kafka: Mapping[str, str], ranges: Sequence[Range]) -> dict[Range, list[pa.RecordBatch]]:
+    """Return the records (RECORD) of each range that Kafka gives at once. Raises KafkaAway.
+
+    A range that it does not give, or that is beyond ``GROUP_BYTES``, is left out: it is read alone.
+    """
+    waiting = {split_partition(part.topic): part for part in ranges}
+    batches: dict[Range, list[pa.RecordBatch]] = {part: [] for part in waiting.values()}
+    size = 0
+    with kept_consumer(kafka) as client:
+        client.assign([TopicPartition(*key, part.begin) for key, part in waiting.items()])
+        while waiting and size < GROUP_BYTES:
+            messages = consume_available(client, RECORDS_PER_POLL, GROUP_WAIT_S)
+            if not messages:
+                break
+            records, events = _split_events(messages)
+            for key, of_partition in groupby(records, _partition_of):
+                part = waiting.get(key)
+                if part and (in_range := [r for r in of_partition if part.begin <= _offset(r) < part.end]):
+                    batches[part].append(_to_batch(key, in_range))
+                    size += batches[part][-1].nbytes
+            ended = {_partition_of(event): _offset(event) for event in _ends_named(kafka, events, ranges)}
+            complete = [
+                key
+                for key, part in waiting.items()
+                if ended.get(key, -1) >= part.end or _position(client, key) >= part.end
+            ]
+            # Limit: else records behind a range that is read would fill the client's queue.
+            client.incremental_unassign([TopicPartition(*key) for key in complete])
+            for key in complete:
+                del waiting[key]
+    for part in waiting.values():
+        del batches[part]
+    return batches
+
+
+def _ends_named(kafka: Mapping[str, str], events: Sequence[Message], ranges: Sequence[Range]) -> Iterator[Message]:
+    """Yield the events that a partition has no further record. Raises KafkaAway, which names the partition."""
+    for event in events:
+        try:
+            yield from _ends_of_partition([event])
+        except KafkaException as error:
+            topic, partition = _partition_of(event)
+            name = partition_name(topic, partition) if topic else ranges[0].topic
+            raise _cannot_read(kafka, name, error) from None
+
+
+def _split_events(messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+    """Return the records, and the other events."""
+    records = [message for message in messages if message.error() is None]
+    events = [message for message in messages if message.error() is not None] if len(records) < len(messages) else []
+    return records, events
+
+
+def _partition_of(message: Message) -> TopicAndPartition:
+    return message.topic(), message.partition()  # type: ignore[return-value]  # only errors of no partition have none
 
 
 def read(
@@ -184,16 +280,13 @@ def read(
     """
     topic, partition = topic_partition
     client.assign([TopicPartition(topic, partition, begin)])
-    next_offset, progress_at = begin, time.monotonic()
+    position, next_offset, progress_at = OFFSET_INVALID, begin, time.monotonic()
     while True:
         messages = consume_available(client, RECORDS_PER_POLL, 0.5)
-        records = [m for m in messages if m.error() is None]
-        events = [m for m in messages if m.error() is not None] if len(records) < len(messages) else []
+        records, events = _split_events(messages)
         offsets = np.fromiter(map(Message.offset, records), np.int64, len(records))
         # A partition whose end was cut is read from its first offset: what is before ``begin`` was read before.
         is_read = (offsets >= begin) & (offsets < end)
-        if is_read.any():
-            next_offset, progress_at = int(offsets[is_read][-1]) + 1, time.monotonic()
         if wanted is not None:
             # Fast path: a row costs ten times the time of its offset, and a proof wants one record of a hundred.
             is_read &= is_inside(offsets, wanted)
@@ -201,8 +294,12 @@ def read(
             yield _to_batch(topic_partition, [records[row] for row in np.flatnonzero(is_read).tolist()])
         if any(not waits_for_end or _offset(event) >= end for event in _ends_of_partition(events)):
             return
-        if (len(offsets) and offsets[-1] >= end - 1) or _has_passed(client, topic_partition, end):
+        previous, position = position, _position(client, topic_partition)
+        if (len(offsets) and offsets[-1] >= end - 1) or position >= end:
             return
+        # Control records move the position: a range of aborted transactions is read on, and gives no record.
+        if position > max(previous, begin):
+            next_offset, progress_at = position, time.monotonic()
         waited_s = time.monotonic() - progress_at
         if waits_for_end and waited_s > EXISTENCE_CHECK_S and _is_deleted(client, topic):
             raise _TopicDeleted
@@ -213,16 +310,21 @@ def read(
             )
 
 
-def _has_passed(client: Consumer, topic_partition: TopicAndPartition, end: int) -> bool:
-    # The last offsets of a range may be control records or compacted: then only the position passes ``end``.
+def _position(client: Consumer, topic_partition: TopicAndPartition) -> int:
+    """Return the offset behind the last record that was read; negative before the first."""
+    # The last offsets of a range may be control records or compacted: then only the position passes its end.
     (position,) = client.position([TopicPartition(*topic_partition)])
-    return bool(position.offset != OFFSET_INVALID and position.offset >= end)
+    return int(position.offset)
 
 
 def _is_deleted(client: Consumer, topic: str) -> bool:
+    """Report whether a topic does not exist. Raises KafkaException if the user may not see it."""
     try:
         partition_numbers(client, topic, EXISTENCE_CHECK_S)
     except KafkaException as error:
+        # The client gives no event for an assigned partition without the right to read it.
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise
         return error.args[0].code() in NO_SUCH_TOPIC
     return False
 

@@ -96,11 +96,9 @@ def kafka_messages(kafka: Mapping[str, str], gap: int) -> Sources:
     def sources(batches: Iterator[pa.RecordBatch]) -> Iterable[MessageBatch]:
         from penstock.landing.from_kafka.read_back import read_messages  # the client is needed on executors only
 
-        deleted: set[str] = set()
         for batch in batches:
-            for part in batch.to_pylist():
-                for rows in read_messages(kafka, gap, part["topic"], part["begin"], part["end"], deleted):
-                    yield MessageBatch(rows)
+            ranges = (Range(part["topic"], part["begin"], part["end"]) for part in batch.to_pylist())
+            yield from map(MessageBatch, read_messages(kafka, gap, ranges))
 
     return sources
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,8 +13,10 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 
 from penstock.kafka.broker import Broker
 from penstock.kafka.errors import KafkaAway
+from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka import read_back
 from penstock.landing.from_kafka.read_back import read_messages
+from penstock.landing.topics.topic_store import Range
 from tests.kafka.kafka_helpers import Topics
 
 GAP = 50
@@ -35,7 +38,11 @@ def cluster(kafka_broker: Broker) -> Iterator[Topics]:
 
 
 def rows(cluster: Topics, topic: str, begin: int, end: int) -> list[dict[str, Any]]:
-    batches = read_messages({"bootstrap.servers": cluster.address}, GAP, f"{topic}/0", begin, end)
+    return rows_of(cluster, Range(f"{topic}/0", begin, end))
+
+
+def rows_of(cluster: Topics, *ranges: Range) -> list[dict[str, Any]]:
+    batches = read_messages({"bootstrap.servers": cluster.address}, GAP, ranges)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -108,7 +115,7 @@ def test_properties_of_the_user_do_not_leave_records_out(cluster: Topics) -> Non
         "enable.partition.eof": "false",
         "isolation.level": "read_uncommitted",
     }
-    batches = read_messages(kafka, GAP, f"{topic}/0", 0, 12)
+    batches = read_messages(kafka, GAP, [Range(f"{topic}/0", 0, 12)])
     assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == [6, 7, 8, 9]
 
 
@@ -128,22 +135,114 @@ def test_an_error_names_why_no_broker_answers(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(read_back, "NO_PROGRESS_TIMEOUT_S", 1.0)
     cause = r"Kafka at 127\.0\.0\.1:1 does not give t/0: no record .* from Kafka: .*127\.0\.0\.1:1.*refused$"
     with pytest.raises(KafkaAway, match=cause):
-        list(read_messages({"bootstrap.servers": "127.0.0.1:1"}, GAP, "t/0", 0, 1))
+        list(read_messages({"bootstrap.servers": "127.0.0.1:1"}, GAP, [Range("t/0", 0, 1)]))
 
 
 def test_a_deleted_topic_has_no_records_and_is_waited_for_once(
     cluster: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(read_back, "EXISTENCE_CHECK_S", 1.0)
-    topic = cluster.new(partitions=2)
+    topic, other = cluster.new(partitions=2), cluster.new()
     cluster.plain(topic, [b"x"] * 5, range(2))
+    cluster.plain(other, [b"y"])
     assert offsets(cluster, topic, 0, 2) == [0, 1]
     cluster.admin.delete_topics([topic])[topic].result(30)
-    kafka, deleted = {"bootstrap.servers": cluster.address}, set[str]()
-    assert list(read_messages(kafka, GAP, f"{topic}/0", 2, 5, deleted)) == []
-    assert deleted == {topic}
-    monkeypatch.setattr(read_back, "EXISTENCE_CHECK_S", 1000.0)
-    assert list(read_messages(kafka, GAP, f"{topic}/1", 0, 5, deleted)) == []
+    waits: list[str] = []
+    read_alone = read_back.read
+
+    def read(client: Any, topic_partition: TopicAndPartition, *bounds: int, **options: bool) -> Any:
+        waits.append(topic_partition[0])
+        return read_alone(client, topic_partition, *bounds, **options)
+
+    monkeypatch.setattr(read_back, "read", read)
+    records = rows_of(cluster, Range(f"{topic}/0", 2, 5), Range(f"{topic}/1", 0, 5), Range(f"{other}/0", 0, 1))
+    assert [(row["topic"], row["payload"]) for row in records] == [(other, b"y")]
+    assert waits == [topic]
+
+
+def mixed_partitions(cluster: Topics) -> list[Range]:
+    """Ranges of partitions with plain records, large messages, expired and aborted records, and none."""
+    plain, large, expired, aborted = cluster.new(3), cluster.synthetic(2), cluster.new(), cluster.new()
+    cluster.plain(plain, [b"%d" % number for number in range(20)], range(2))
+    cluster.plain(expired, [b"x"] * 10)
+    (deleted,) = cluster.admin.delete_records([TopicPartition(expired, 0, 6)]).values()
+    deleted.result(30)
+    with cluster.transaction(aborted, [b"aborted"] * 3):
+        pass
+    cluster.plain(aborted, [b"behind"])
+    return [
+        *(Range(f"{plain}/0", 5, 15), Range(f"{large}/1", 0, 10), Range(f"{expired}/0", 2, 4)),
+        *(Range(f"{plain}/1", 0, 20), Range(f"{large}/0", 5, 9), Range(f"{aborted}/0", 0, 4)),
+        *(Range(f"{expired}/0", 4, 8), Range(f"{plain}/2", 0, 0), Range(f"{aborted}/0", 1, 5)),
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 1000, 16 << 20])
+def test_ranges_that_are_read_together_give_what_each_gives_alone(
+    cluster: Topics, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    ranges = mixed_partitions(cluster)
+    alone = [row for part in ranges for row in rows_of(cluster, part)]
+    assert {row["topic"] for row in alone} == {part.topic.partition("/")[0] for part in ranges}
+    # Spark's plan names a partition once; a second range of one is read alone.
+    ranges, repeated = ranges[:-3], ranges[-3:]
+    monkeypatch.setattr(read_back, "GROUP_BYTES", limit)
+    calls: list[TopicAndPartition] = []
+    read_alone = read_back.read
+
+    def read(client: Any, topic_partition: TopicAndPartition, *bounds: int, **options: bool) -> Any:
+        if options:  # not for earlier chunks of a large message
+            calls.append(topic_partition)
+        return read_alone(client, topic_partition, *bounds, **options)
+
+    monkeypatch.setattr(read_back, "read", read)
+    first = rows_of(cluster, *ranges)
+    if limit > 1000:
+        assert calls == [], "an answer of Kafka was waited for by each partition"
+    assert first == alone[: len(first)]
+    assert rows_of(cluster, *ranges, *repeated) == alone
+
+
+def test_aborted_transactions_are_progress(cluster: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_back, "NO_PROGRESS_TIMEOUT_S", 4.0)
+    topic = cluster.new()
+    producer = Producer({"bootstrap.servers": cluster.address, "transactional.id": topic})
+    producer.init_transactions(30)
+
+    def abort_slowly() -> None:
+        for _ in range(8):
+            time.sleep(1)
+            producer.begin_transaction()
+            producer.produce(topic, b"aborted", partition=0)
+            producer.flush(30)
+            producer.abort_transaction(30)
+        cluster.plain(topic, [b"behind"])
+
+    aborting = threading.Thread(target=abort_slowly)
+    aborting.start()
+    try:
+        assert offsets(cluster, topic, 0, 17) == [16]
+    finally:
+        aborting.join()
+
+
+def test_a_partition_that_fails_among_others_is_named(
+    guarded: tuple[Broker, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_back, "EXISTENCE_CHECK_S", 1.0)
+    broker, limited = guarded
+    topics = Topics(broker, "named")
+    allowed, denied = topics.new(), topics.new()
+    topics.plain(allowed, [b"a"])
+    rule = AclBinding(
+        *(ResourceType.TOPIC, allowed, ResourcePatternType.LITERAL, "User:limited", "*"),
+        *(AclOperation.READ, AclPermissionType.ALLOW),
+    )
+    (granted,) = topics.admin.create_acls([rule]).values()
+    granted.result(30)
+    with pytest.raises(KafkaAway, match=f"Kafka at .* does not give {denied}/0: .*[Aa]uthorization"):
+        list(read_messages(limited, GAP, [Range(f"{allowed}/0", 0, 1), Range(f"{denied}/0", 0, 1)]))
+    topics.close()
 
 
 def test_a_user_needs_rights_on_the_topic_and_on_no_group(guarded: tuple[Broker, dict[str, str]]) -> None:
@@ -157,8 +256,6 @@ def test_a_user_needs_rights_on_the_topic_and_on_no_group(guarded: tuple[Broker,
     )
     (granted,) = topics.admin.create_acls([rule]).values()
     granted.result(30)
-    payloads = [
-        row for batch in read_messages(limited, GAP, f"{topic}/0", 0, 2) for row in batch["payload"].to_pylist()
-    ]
-    assert payloads == [b"a", b"b"]
+    batches = list(read_messages(limited, GAP, [Range(f"{topic}/0", 0, 2)]))
+    assert [row for batch in batches for row in batch["payload"].to_pylist()] == [b"a", b"b"]
     topics.close()
