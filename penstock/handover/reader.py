@@ -30,7 +30,7 @@ from penstock.logbuffer import Frame, Lapped, Subscription
 IDLE_POLL_S = 0.5
 """Poll interval without a wake-up: a writer that was killed may not have signalled its last frame."""
 GATHER_S = 0.003
-"""Minimum interval of groups while the buffer has less than a full one: each group costs a sync of the log."""
+"""Minimum interval of groups while the buffer has less than a full one and no sender waits: each group costs a sync."""
 RETRY_DELAY_S = 0.1
 WAITS_BEFORE_WARNING = 100
 
@@ -217,7 +217,11 @@ class FrameReader(threading.Thread):
             # them.
             position.claim = group.end
         is_full = 2 * (group.end - group.begin) > self._group_bytes
-        self._next_group_at = 0.0 if is_full else time.monotonic() + self.gather_time(group, subscription.term_length)
+        # A sender that waits sends its next message after the answer: frames of many such senders come during a sync.
+        is_at_once = is_full or position.is_awaited(begin)
+        self._next_group_at = (
+            0.0 if is_at_once else time.monotonic() + self.gather_time(group, subscription.term_length)
+        )
         self.handle(group, position)
         return True
 

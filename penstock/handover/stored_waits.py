@@ -96,7 +96,10 @@ class StoredWaits(Generic[_Sender]):
 
     def expect(self, begin: int, sender: _Sender) -> None:
         """Register ``sender`` for the frames written from position ``begin`` on."""
-        self._waiting.append(_Wait(begin, self._writer.position, self._clock(), sender))
+        end = self._writer.position
+        self._waiting.append(_Wait(begin, end, self._clock(), sender))
+        for reader in self._readers:
+            reader.position.await_stored(end)
         self._restart_polls()
 
     def take_decided(self) -> list[tuple[_Sender, Fate]]:

@@ -33,6 +33,8 @@ _SHORTAGE: Final = 192
 _SHORTAGE_WORDS: Final = {"disk": int.from_bytes(b"FULLDISK", "little"), "log": int.from_bytes(b"FULLTLOG", "little")}
 """Values of one word without a copy or check: one that is damaged, or that an older version left, means no shortage."""
 _SHORTAGES: Final = {word: name for name, word in _SHORTAGE_WORDS.items()}
+_AWAITED: Final = 193
+"""Another word without a copy or check: a damaged one changes only how long frames are gathered."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -214,6 +216,14 @@ class ReaderPosition:
     @shortage.setter
     def shortage(self, value: str) -> None:
         self._words[_SHORTAGE] = _SHORTAGE_WORDS.get(value, 0)
+
+    def await_stored(self, end: int) -> None:
+        """Note that a sender waits until the frames before ``end`` are stored."""
+        self._words[_AWAITED] = end
+
+    def is_awaited(self, begin: int) -> bool:
+        """Report whether a sender waits, or waited, for frames at or after ``begin``."""
+        return self._words[_AWAITED] > begin
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -52,8 +52,6 @@ MAX_WAIT_S = 0.15
 """Longest wait for an event: below the 200 ms after which grpcio compares the deadline with the wall clock again."""
 POLLS_BEFORE_FLUSH = 3
 """Polls without an event before requests are written: a single poll may miss data that has already arrived."""
-MAX_HOLD_S = 0.003
-"""Longest time that requests wait for the sync of earlier ones before they are written: a usual sync takes less."""
 LARGE_POLL_S = 0.001
 """Interval at which a large request is asked for while the thread parses it."""
 MAX_CACHED_SENDERS = 1024
@@ -96,7 +94,6 @@ class OtlpGrpcReceiver:
         self._calls.connections.streams.append(self._bounded_streams.last_progress)
         self._calls.connections.answering.append(self._answered_peers)
         self._without_message: deque[tuple[float, Export]] = deque()
-        self._pending_since = 0.0
         self._listen()
 
     def take_over(self) -> None:
@@ -153,7 +150,7 @@ class OtlpGrpcReceiver:
     def _serve_once(self, max_wait_s: float) -> bool:
         """Handle the next event, or write or settle requests if there is none; report whether anything was done."""
         requests = self._requests
-        if requests.pending and not self._holds_back():
+        if requests.pending and not requests.holds_back:
             if not requests.fills_a_frame and self._handle_next(0.0, POLLS_BEFORE_FLUSH):
                 return True
             requests.flush()
@@ -166,12 +163,6 @@ class OtlpGrpcReceiver:
         else:
             return self._handle_next(max_wait_s)
         return True
-
-    def _holds_back(self) -> bool:
-        """Report whether pending requests wait for the sync of earlier ones: all of them share the next frame."""
-        requests = self._requests
-        is_syncing = requests.pause is not None and not requests.fills_a_frame
-        return is_syncing and time.monotonic() - self._pending_since < MAX_HOLD_S
 
     def _handle_next(self, timeout_s: float, polls: int = 1) -> bool:
         for _ in range(polls):
@@ -278,8 +269,6 @@ class OtlpGrpcReceiver:
 
     def _store(self, export: Export | ArrowBatch, logs: Logs) -> None:
         assert export.sender is not None
-        if not self._requests.pending:
-            self._pending_since = time.monotonic()
         self._requests.add(Received(logs.body, logs.refused, _NO_ANSWER), CODEC, export.sender, export.settle(logs))
 
     def expect_cancellation(self, export: Export) -> None:

@@ -7,6 +7,7 @@ anything is written: its sender retries, so no accepted message is dropped.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ from penstock.wire.source_annotations import CERTIFICATE_NAME, SOURCE_ADDRESS, a
 BUSY, LATE = "busy", "late"
 INCOMPLETE = "incomplete"
 """Reason of a refusal: the request did not arrive: its client has disconnected; gRPC: or it is over max_body."""
+MAX_HOLD_S = 0.003
+"""Longest time that requests wait for the sync of earlier ones before they are written: a usual sync takes less."""
 FULL_PATIENCE_S = 1.0
 """Time that a written request waits on a full disk: a shortage that ends by then costs no repeated request."""
 FULL_RETRY_S = 5
@@ -75,6 +78,7 @@ class RequestWriter:
         self._waits: StoredWaits[Settle] = StoredWaits(writer, readers, full_patience=FULL_PATIENCE_S)
         self._pending: list[_Pending] = []
         self._size = 0
+        self._pending_since = 0.0
         self._counts = Counts()
         self._round = writer.published[0] + 1
 
@@ -87,6 +91,12 @@ class RequestWriter:
     def fills_a_frame(self) -> bool:
         """Whether the pending requests should be written without waiting for more."""
         return self._size >= self._writer.frame_limit // 2
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether pending requests should wait for the sync of earlier ones: all of them share the next frame."""
+        is_syncing = self.pause is not None and not self.fills_a_frame
+        return is_syncing and time.monotonic() - self._pending_since < MAX_HOLD_S
 
     @property
     def pause(self) -> float | None:
@@ -114,6 +124,8 @@ class RequestWriter:
         # Limit: refuse before writing; the bytes that wait for the log are bounded.
         if not self._waits.has_room(self._size + size):
             raise Refused(503, BUSY, "the log lags behind; retry later")
+        if not self._pending:
+            self._pending_since = time.monotonic()
         self._pending.append(_Pending(messages, received.counts, codec, settle, sender))
         self._size += size
 

@@ -9,7 +9,7 @@ from penstock.config import ListenerConfig
 from penstock.handover.buffer import HandlerPosition
 from penstock.handover.stored_waits import Fate
 from penstock.handover.writer import FrameWriter
-from penstock.ingest.requests.request_writer import RequestWriter, Sender, refusal_of
+from penstock.ingest.requests.request_writer import MAX_HOLD_S, RequestWriter, Sender, refusal_of
 from penstock.wire.requests import Received
 
 CALM_TURNS = 3
@@ -28,7 +28,7 @@ class Submissions:
     ) -> None:
         self._requests = RequestWriter(listener, writer, readers, wake)
         self.count_refusal, self.tick = self._requests.count_refusal, self._requests.tick
-        self._is_watching = False
+        self._is_watching = self._is_held = False
 
     async def store(self, received: Received, codec: str, sender: Sender) -> None:
         """Return once the log has stored the messages. Raises Refused if it lacks room or does not take them."""
@@ -44,11 +44,13 @@ class Submissions:
             raise refusal_of(fate)
 
     def _flush_once_calm(self, previous: int, quiet_turns: int) -> None:
-        """Write pending requests once no new ones arrive: one frame for several."""
+        """Write pending requests once no new ones arrive and earlier ones are synced: one frame for several."""
         pending = self._requests.pending
         quiet_turns = quiet_turns + 1 if pending == previous else 0
         if quiet_turns < CALM_TURNS and not self._requests.fills_a_frame:
             asyncio.get_running_loop().call_soon(self._flush_once_calm, pending, quiet_turns)
+        elif self._requests.holds_back:
+            self._is_held = True
         else:
             self._requests.flush()
             self._schedule_check()
@@ -56,11 +58,14 @@ class Submissions:
     def _schedule_check(self) -> None:
         if not self._is_watching and self._requests.pause is not None:
             self._is_watching = True
-            asyncio.get_running_loop().call_later(self._requests.pause, self._check_waits)
+            asyncio.get_running_loop().call_later(min(self._requests.pause, MAX_HOLD_S), self._check_waits)
 
     def _check_waits(self) -> None:
         self._is_watching = False
         self._requests.settle_decided()
+        if self._is_held and not self._requests.holds_back:
+            self._is_held = False
+            asyncio.get_running_loop().call_soon(self._flush_once_calm, 0, 0)
         self._schedule_check()
 
 

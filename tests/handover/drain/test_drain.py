@@ -489,6 +489,17 @@ def test_counts_without_messages_are_gathered_longer(
     assert (drain.gather_time(FrameGroup([], 0, 0, 0), term_length) > GATHER_S) is longer
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_frames_are_not_gathered_while_a_sender_waits(life: Life, log: Log, wake: int, waits: bool) -> None:
+    publish(life, b"a")
+    if waits:
+        life.position.await_stored(life.publisher.position)
+    drain = Drain(life.listener.name, life.folder, log, wake)
+    drain.stop()
+    drain.run()
+    assert (drain._next_group_at == 0) is waits
+
+
 def test_rows_of_a_small_frame_are_stored_as_their_columns(
     life: Life, log: Log, drained: Callable[[], list[str]]
 ) -> None:

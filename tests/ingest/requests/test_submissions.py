@@ -9,7 +9,7 @@ import pytest
 
 from penstock.config import ListenerConfig
 from penstock.ingest.requests.request_writer import Sender
-from penstock.ingest.requests.submissions import Submissions
+from penstock.ingest.requests.submissions import CALM_TURNS, Submissions
 from penstock.records import body
 from penstock.wire.requests import Answer, Received, Refused
 from tests.ingest.ingest_life import Life, live
@@ -132,3 +132,24 @@ def test_senders_are_annotated_as_asked_for(tmp_path: Path, annotate: bool) -> N
     life.position.position = begin
     (row,) = life.rows()
     assert dict(row["annotations"]) == {"certificate_name": "name", **({"source_address": "::1"} if annotate else {})}
+
+
+def test_requests_that_arrive_during_a_sync_share_the_next_frame(tmp_path: Path) -> None:
+    life = live(tmp_path, LISTENER, 1 << 20)
+
+    async def requests() -> None:
+        one = submissions(life)
+        asked = [asyncio.create_task(one.store(received(b"a"), "json", SENDER))]
+        while life.publisher.position == begin:
+            await asyncio.sleep(0)
+        for payload in (b"b", b"c"):
+            asked.append(asyncio.create_task(one.store(received(payload), "json", SENDER)))
+            for _ in range(2 * CALM_TURNS):
+                await asyncio.sleep(0)
+        life.position.position = life.publisher.position
+        await asyncio.gather(*asked, store(life))
+
+    begin = life.position.position
+    asyncio.run(requests())
+    life.position.position = begin
+    assert [payloads for payloads, _ in life.frames()] == [[b"a"], [b"b", b"c"]]
