@@ -26,6 +26,8 @@ MIN_POLL_S, MAX_POLL_S = 0.0005, 0.02
 POLL_GROWTH = 1.25
 FIRST_POLL_SHARE, MAX_FIRST_POLL_S = 0.6, 0.002
 """The first poll comes after this part of the time that the last messages took, and at most after this time."""
+EPOLL_STEP_S = 0.001
+"""Resolution of waits with epoll: Python's selectors round each one up."""
 _Sender = TypeVar("_Sender")
 
 
@@ -141,3 +143,11 @@ class StoredWaits(Generic[_Sender]):
     def _skip(self, reader: str, begin: int, end: int) -> None:
         if reader in self._names:
             self._skipped.append((begin, end))
+
+
+def epoll_timeout(pause: float) -> float:
+    """Return the timeout with which a wait of epoll takes ``pause`` seconds on average; 0 or more.
+
+    Always rounded up, a poll could find each time that its messages were stored long before, and plan the next as late.
+    """
+    return max(pause - EPOLL_STEP_S / 2, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.stored_waits import Fate, StoredWaits
+from penstock.handover.stored_waits import Fate, StoredWaits, epoll_timeout
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.connections import Connection
 
@@ -56,4 +56,4 @@ class Acknowledgements:
     def limit_timeout(self, timeout: float) -> float:
         """Return the seconds to wait for bytes, at most ``timeout``; less if replies are pending."""
         pause = self._waits.pause
-        return timeout if pause is None else min(timeout, pause)
+        return timeout if pause is None else min(timeout, epoll_timeout(pause))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -13,7 +14,7 @@ import pytest
 from penstock.config import ListenerConfig
 from penstock.counts import Counts
 from penstock.handover.drain.drain import Drain
-from penstock.handover.stored_waits import MAX_POLL_S, MIN_POLL_S, Fate, StoredWaits
+from penstock.handover.stored_waits import EPOLL_STEP_S, MAX_POLL_S, MIN_POLL_S, Fate, StoredWaits, epoll_timeout
 from penstock.log import Log, TopicSettings
 from penstock.records import body
 from tests.ingest.ingest_life import Life, live
@@ -172,3 +173,18 @@ def test_running_log_acknowledges_many_senders(tmp_path: Path) -> None:
     life.end()
     log.close()
     os.close(wake)
+
+
+@pytest.mark.parametrize("pause", [0.0012, 0.0025, 0.0161])
+def test_waits_of_epoll_take_as_long_as_asked_on_average(pause: float) -> None:
+    pauses = [pause + shift / 1e5 for shift in range(100)]
+    taken = [math.ceil(epoll_timeout(each) / EPOLL_STEP_S) * EPOLL_STEP_S for each in pauses]
+    assert sum(taken) == pytest.approx(sum(pauses), rel=0.02)
+
+
+def test_reader_learns_until_where_senders_wait(life: Life, waits: StoredWaits[str]) -> None:
+    begin = publish(life, b"one")
+    assert not life.position.is_awaited(begin)
+    waits.expect(begin, "sender")
+    assert life.position.is_awaited(begin)
+    assert not life.position.is_awaited(publish(life, b"two"))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.config import ListenerConfig
 from penstock.handover.buffer import HandlerPosition
-from penstock.handover.stored_waits import Fate
+from penstock.handover.stored_waits import Fate, epoll_timeout
 from penstock.handover.writer import FrameWriter
 from penstock.ingest.requests.request_writer import MAX_HOLD_S, RequestWriter, Sender, refusal_of
 from penstock.wire.requests import Received
@@ -58,7 +58,8 @@ class Submissions:
     def _schedule_check(self) -> None:
         if not self._is_watching and self._requests.pause is not None:
             self._is_watching = True
-            asyncio.get_running_loop().call_later(min(self._requests.pause, MAX_HOLD_S), self._check_waits)
+            pause = epoll_timeout(min(self._requests.pause, MAX_HOLD_S))
+            asyncio.get_running_loop().call_later(pause, self._check_waits)
 
     def _check_waits(self) -> None:
         self._is_watching = False
