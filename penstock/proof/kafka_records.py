@@ -38,7 +38,7 @@ def kafka_partitions(settings: Settings) -> KafkaPartitions | None:
         return None
     from penstock.landing.from_kafka.partitions import KafkaPartitions
 
-    return KafkaPartitions(settings.pipeline.kafka)
+    return KafkaPartitions(settings.pipeline.kafka, skips_leaderless=True)
 
 
 def ends_posts(kafka: Mapping[str, str] | None, patterns: Sequence[str], layout: Layout) -> EndsPosts | None:

@@ -373,7 +373,9 @@ def _watch(
     if error is None or stop.is_set():
         return ""
     if not is_disk_full(error):
-        _LOGGER.error("the landing query failed: %s", str(error)[:2000])
+        # Spark's error holds the traceback of the process that plans; its one line on Kafka says all.
+        away = KAFKA_AWAY.search(str(error))
+        _LOGGER.error("the landing query failed: %s", away[0] if away else str(error)[:2000])
     return str(error) or type(error).__name__
 
 

@@ -456,6 +456,14 @@ def test_errors_of_brokers_that_do_not_answer_are_waited_for(error: str, passes:
     assert bool(KAFKA_AWAY.search(error)) is passes
 
 
+def test_pipeline_without_kafka_ends_with_lines_and_without_a_traceback(tmp_path: Path) -> None:
+    nowhere = "127.0.0.1:1"
+    kafka = ("-o", "pipeline.source=kafka", "-o", f"pipeline.kafka.bootstrap.servers={nowhere}")
+    text = start(tmp_path, nowhere, *kafka, "--once").communicate(timeout=PATIENCE)[1]
+    assert f"the landing query failed: Kafka at {nowhere} does not answer: " in text
+    assert "Traceback" not in text
+
+
 @pytest.mark.survives("landing from Kafka", "peer away")
 def test_pipeline_waits_until_a_stopped_kafka_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -27,6 +27,8 @@ from penstock.qualified_names import topic_of
 ANSWER_TIMEOUT_S = 10.0
 MAX_WAIT_S = 60.0
 """Limit: a batch waits as long for the ids of its topics, while brokers restart; then it is repeated."""
+ANNOUNCED_AFTER_S = 5.0
+"""Time after which the log says what a batch waits for."""
 UNKNOWN_WAIT_S = 5.0
 """Limit: a broker may not know a new topic for a moment; then a missing topic counts as deleted."""
 CUT_CONFIRMED_S = 10.0
@@ -66,7 +68,7 @@ class KafkaContinuity:
 
     def check_answers(self) -> None:
         """Check that Kafka gives ids of the selected topics, and of topics that landed. Raises KafkaAway."""
-        views = KafkaPartitions(self._kafka).views(self._patterns)
+        views = KafkaPartitions(self._kafka, skips_leaderless=True).views(self._patterns)
         self._read_ids({*map(topic_of, views), *self._selected(self._ids)}, max_wait_s=0)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
@@ -140,28 +142,31 @@ class KafkaContinuity:
         return {name: topic_id for name, topic_id in ids.items() if topic_id != NO_ID}
 
     def _wait_for_ids(self, names: Sequence[str], max_wait_s: float) -> dict[str, str]:
-        began_at = time.monotonic()
+        began_at, is_announced = time.monotonic(), max_wait_s <= ANNOUNCED_AFTER_S
         while names:
             try:
-                ids, waited_s = self._describe(names), time.monotonic() - began_at
+                ids = self._describe(names, ANSWER_TIMEOUT_S if is_announced else ANNOUNCED_AFTER_S)
+                waited_s = time.monotonic() - began_at
                 if len(ids) == len(names) or waited_s > min(max_wait_s, UNKNOWN_WAIT_S):
                     return ids
                 time.sleep(RETRY_INTERVAL_S)
-            except KafkaAway:
-                if time.monotonic() > began_at + max_wait_s:
+            except KafkaAway as error:
+                waited_s = time.monotonic() - began_at
+                if waited_s > max_wait_s:
                     raise
+                if not is_announced and waited_s >= ANNOUNCED_AFTER_S:
+                    _LOGGER.warning("a batch waits up to %g s for Kafka: %s", max_wait_s, error)
+                    is_announced = True
                 time.sleep(RETRY_INTERVAL_S)
         return {}
 
-    def _describe(self, names: Sequence[str]) -> dict[str, str]:
+    def _describe(self, names: Sequence[str], timeout_s: float) -> dict[str, str]:
         ids = {}
         with self._administration.requests("does not give the ids of topics") as admin:
-            futures: Mapping[str, Any] = admin.describe_topics(
-                TopicCollection(list(names)), request_timeout=ANSWER_TIMEOUT_S
-            )
+            futures: Mapping[str, Any] = admin.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s)
             for name, future in futures.items():
                 try:
-                    ids[name] = str(future.result(ANSWER_TIMEOUT_S).topic_id)
+                    ids[name] = str(future.result(timeout_s).topic_id)
                 except KafkaException as error:
                     if error.args[0].code() not in NO_SUCH_TOPIC:
                         raise

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from penstock.kafka.client.administration import Administration
 from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC
+from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.log.topic_patterns import is_selected
 from penstock.qualified_names import partition_name, split_partition
@@ -34,13 +35,16 @@ class PartitionView:
 
 
 class KafkaPartitions:
-    """Partitions by name (``events/0``). ``kafka``: properties of confluent-kafka's client. Any thread."""
+    """Partitions by name (``events/0``). ``kafka``: properties of confluent-kafka's client. Any thread.
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._kafka = dict(kafka)
+    ``skips_leaderless``: leave out a partition without a leader, which else is an error.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], *, skips_leaderless: bool = False) -> None:
+        self._kafka, self._skips_leaderless = dict(kafka), skips_leaderless
         self._deadline = 0.0
         self.problem = ""
-        """The selected topics that the last ``views`` did not see, with the next step; empty if it saw all."""
+        """The topics and partitions that the last ``views`` left out, with the next step; empty if it saw all."""
 
     @functools.cached_property
     def _administration(self) -> Administration:
@@ -54,13 +58,20 @@ class KafkaPartitions:
         timeout_s = ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
         with self._administration.requests("does not answer") as admin:
             topics = admin.list_topics(timeout=timeout_s).topics
-            self.problem = self._unseen(admin, list(topics), patterns, timeout_s)
-            partitions = [
-                TopicPartition(name, number)
+            lines = self._unseen(admin, list(topics), patterns, timeout_s)
+            selected = [
+                (name, number, topics[name].partitions[number].leader)
                 for name in sorted(topics)
                 if is_selected(name, patterns)
                 for number in sorted(topics[name].partitions)
             ]
+            # The request for ends fails for all partitions if one of them has no leader.
+            if leaderless := [partition_name(name, number) for name, number, leader in selected if leader < 0]:
+                lines.append(f"no broker leads {', '.join(leaderless)}: start the brokers that hold it")
+            self.problem = f"Kafka at {self._kafka.get('bootstrap.servers')}: {'; '.join(lines)}" if lines else ""
+            if leaderless and not self._skips_leaderless:
+                raise KafkaAway(self.problem)
+            partitions = [TopicPartition(name, number) for name, number, leader in selected if leader >= 0]
             latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
             futures = (
                 admin.list_offsets(
@@ -98,7 +109,9 @@ class KafkaPartitions:
                         raise
         return begins
 
-    def _unseen(self, admin: AdminClient, topics: Sequence[str], patterns: Sequence[str], timeout_s: float) -> str:
+    def _unseen(
+        self, admin: AdminClient, topics: Sequence[str], patterns: Sequence[str], timeout_s: float
+    ) -> list[str]:
         """Return the patterns that select none of ``topics``, and why; Kafka hides topics without the right Describe.
 
         Raises TimeoutError.
@@ -119,7 +132,7 @@ class KafkaPartitions:
                     lines.append(f"topic {name!r} does not exist: create it, or correct pipeline.topics")
                 else:  # an invalid name, or what a broker cannot answer: it concerns no other topic
                     lines.append(f"topic {name!r} cannot be described: {error.args[0].str()}")
-        return f"Kafka at {self._kafka.get('bootstrap.servers')}: {'; '.join(lines)}" if lines else ""
+        return lines
 
     def waiting_since(self, topic: str, offset: int) -> int | None:
         """Return the time of the first record from ``offset`` on, in microseconds; None if it is not known in time."""

@@ -78,9 +78,9 @@ def register_kafka_landing(spark: SparkSession) -> None:
 class KafkaRangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reader that plans ranges of partitions, each from its first offset on; nothing while the hold file exists.
 
-    Only committed records are planned. A partition that Kafka does not show for a moment keeps its offset. One that
-    ends before its planned offset is planned with the lower end: the driver finds out whether its topic was created
-    again (``KafkaContinuity``). Used in one thread; Spark sends a copy without the client to the workers.
+    Only committed records are planned. A partition that Kafka does not show, or no broker leads, keeps its offset.
+    One that ends before its planned offset is planned with the lower end: the driver finds out whether its topic was
+    created again (``KafkaContinuity``). Used in one thread; Spark sends a copy without the client to the workers.
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class KafkaRangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _partitions(self) -> KafkaPartitions:
-        return KafkaPartitions(self._kafka)
+        # A reader that ends with what is available may not end without the records of a partition.
+        return KafkaPartitions(self._kafka, skips_leaderless=not self._until_available)
 
     def initialOffset(self) -> Offsets:  # noqa: N802
         return {}

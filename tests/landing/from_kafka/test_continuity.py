@@ -130,3 +130,15 @@ def test_kafka_that_gives_no_ids_is_named_with_the_next_step(tmp_path: Path, mon
     with pytest.raises(KafkaAway, match=r"Kafka at 127\.0\.0\.1:1 does not give the ids of topics: [^{}]+$") as error:
         running.before_reading({"t/0": 1})
     assert "right to describe" in next_step(str(error.value))
+
+
+def test_a_wait_for_kafka_is_announced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, seconds in (("MAX_WAIT_S", 3.0), ("ANNOUNCED_AFTER_S", 0.5), ("ANSWER_TIMEOUT_S", 0.5)):
+        monkeypatch.setattr(f"penstock.landing.from_kafka.continuity.{name}", seconds)
+    away = KafkaContinuity({"bootstrap.servers": "127.0.0.1:1"}, ["*"], tmp_path / "marks.json")
+    with pytest.raises(KafkaAway):
+        away.before_reading({"t/0": 1})
+    (line,) = caplog.messages
+    assert line.startswith("a batch waits up to 3 s for Kafka: Kafka at 127.0.0.1:1 does not give the ids of topics: ")
