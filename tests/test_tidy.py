@@ -9,9 +9,9 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -468,10 +468,41 @@ MISSING_DOCUMENTS = re.compile(
 PAGE = re.compile(r"(?<![\w/.-])(?:docs/)?[\w./-]*\w\.md\b")
 
 
+class Texts(NamedTuple):
+    """The assigned names, functions and docstrings of a file, each with its line."""
+
+    names: list[tuple[str, int]]
+    functions: list[tuple[str, int]]
+    plain_functions: list[tuple[str, int]]
+    """The functions without a decorator."""
+    docstrings: list[tuple[str, int]]
+
+
 @cache
-def parse(path: Path) -> ast.Module:
-    """Return the syntax tree of a file; a tree is read by several tests."""
-    return ast.parse(path.read_text())
+def texts_of(path: Path) -> Texts:
+    """Return the texts of a file, which several tests read."""
+    return find_texts(ast.parse(path.read_text()))
+
+
+def find_texts(tree: ast.Module) -> Texts:
+    """Return the texts of a syntax tree; names are variables, arguments, fields and attributes that are assigned."""
+    texts = Texts([], [], [], [])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                texts.names.append((node.id, node.lineno))
+        elif isinstance(node, ast.Attribute):
+            if isinstance(node.ctx, ast.Store):
+                texts.names.append((node.attr, node.lineno))
+        elif isinstance(node, ast.arg):
+            texts.names.append((node.arg, node.lineno))
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            texts.functions.append((node.name, node.lineno))
+            if not node.decorator_list:
+                texts.plain_functions.append((node.name, node.lineno))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            texts.docstrings.append((node.value.value, node.lineno))
+    return texts
 
 
 def modules(room: str) -> list[Path]:
@@ -492,23 +523,6 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def assigned_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield the name and line of each variable, argument, field and attribute of ``self`` that is assigned."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id, node.lineno
-        elif isinstance(node, ast.arg):
-            yield node.arg, node.lineno
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr, node.lineno
-
-
-def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
 def is_filler_function(name: str) -> bool:
     """Report whether a name has only words that fit any function."""
     if name.startswith("__"):
@@ -519,7 +533,7 @@ def is_filler_function(name: str) -> bool:
 
 def filler_names(paths: list[Path]) -> tuple[list[str], int]:
     """Return each filler name with its line, and the number of all names."""
-    names = [(path, name, line) for path in paths for name, line in assigned_names(parse(path))]
+    names = [(path, name, line) for path in paths for name, line in texts_of(path).names]
     paired = {path for path, name, _ in names if name.strip("_") == "right"}  # there `left` is a side
     filler = [
         f"{relative(path)}:{line} {name}"
@@ -529,16 +543,9 @@ def filler_names(paths: list[Path]) -> tuple[list[str], int]:
     return filler, len(names)
 
 
-def docstrings(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Yield docstrings, and the texts below constants, with their lines."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.value.value, node.lineno
-
-
 def test_filler_names_and_functions_are_recognised() -> None:
     tree = ast.parse("found = 1\ndef f(told, row): self._kept, size = 2, 3\n")
-    assert [name for name, _ in assigned_names(tree) if name.strip("_") in FILLER_NAMES] == ["found", "told", "_kept"]
+    assert [name for name, _ in find_texts(tree).names if name.strip("_") in FILLER_NAMES] == ["found", "told", "_kept"]
     assert all(is_filler_function(name) for name in ("_told", "of", "_is_known", "made_of", "_find_out"))
     assert not any(
         is_filler_function(name) for name in ("__of__", "find_cached_page", "from_batch", "_load_known_keys")
@@ -569,15 +576,15 @@ def test_names_in_tests_say_what_they_hold(room: str) -> None:
 @pytest.mark.parametrize("room", REWRITTEN)
 def test_functions_are_named_by_verb_and_object(room: str) -> None:
     paths = [*modules(room), *test_files(room)]
-    defined = [(path, function) for path in paths for function in functions(parse(path))]
-    assert not [f"{relative(path)}:{f.lineno} {f.name}" for path, f in defined if is_filler_function(f.name)]
+    defined = [(path, name, line) for path in paths for name, line in texts_of(path).functions]
+    assert not [f"{relative(path)}:{line} {name}" for path, name, line in defined if is_filler_function(name)]
 
 
 @pytest.mark.parametrize("room", REWRITTEN)
 def test_docstrings_are_plain_sentences(room: str) -> None:
     wrong = []
     for path in [*modules(room), *test_files(room)]:
-        for text, line in docstrings(parse(path)):
+        for text, line in texts_of(path).docstrings:
             hits = [match[0] for phrase in PHRASES if (match := re.search(phrase, text))]
             hits += [match[0] for match in [OPENING.match(text)] if match]
             wrong += [f"{relative(path)}:{line} {hit!r}" for hit in hits]
@@ -634,11 +641,11 @@ def words_of_the_package() -> dict[str, int]:
 def test_each_private_function_is_called(room: str) -> None:
     # A decorator may register its function (validators, routes), and Python calls names in underscores (`_missing_`).
     unused = [
-        f"{relative(path)}:{function.lineno} {function.name}"
+        f"{relative(path)}:{line} {name}"
         for path in modules(room)
-        for function in functions(parse(path))
-        if function.name.startswith("_") and not function.name.endswith("_") and not function.decorator_list
-        if words_of_the_package()[function.name] == 1
+        for name, line in texts_of(path).plain_functions
+        if name.startswith("_") and not name.endswith("_")
+        if words_of_the_package()[name] == 1
     ]
     assert not unused
 
