@@ -70,6 +70,7 @@ def test_everything_lands_once_with_random_kills_and_outages(tmp_path: Path, s3:
     print(f"seed {seed}")
     chance = random.Random(seed)
     options = [*configure(f"s3://{BUCKET}/kills{seed}", s3.options()), "-o", "pipeline.merge_files_every=1s"]
+    options += ["-o", 'pipeline.typed.click.columns={number="bigint"}']
     layout = layout_of(tmp_path, options)
     with daemon(tmp_path) as running:
         kill_pipelines(running, tmp_path, layout, options, kills, chance, lambda: away(s3, chance.random() * 4))
@@ -82,7 +83,10 @@ def test_everything_lands_once_with_random_kills_and_outages(tmp_path: Path, s3:
     uuids = sorted(f"u{number}" for number in range(2 * kills * ROWS))
     for engine in {*ENGINES} - {"spark-connect"}:
         assert sorted(read_with(engine, layout, tmp_path / "uuids.json")) == uuids
-    proved_once(tmp_path, layout, kills)
+    clicks = deltalake.DeltaTable(str(layout.typed("click")), storage_options=s3.options())
+    assert sorted(clicks.to_pyarrow_table(columns=["uuid"])["uuid"].to_pylist()) == uuids
+    proofs = proved_once(tmp_path, layout, kills)
+    assert sum(proof.total("duplicate") for proof in proofs) == 2 * (2 * kills)  # two by each append
 
 
 @pytest.mark.spark
