@@ -411,7 +411,6 @@ TESTED_BY: dict[str, str] = {
     "penstock/server/kafka/calls.py": "tests/server/kafka/entries/test_produce.py",
     "penstock/server/kafka/connection/connection.py": "tests/server/kafka/test_limits.py",
     "penstock/server/kafka/endpoint.py": "tests/server/kafka/test_limits.py",
-    "penstock/server/kafka/entries/fetch.py": "tests/server/kafka/test_confluent.py",
     "penstock/server/kafka/groups/groups.py": "tests/server/kafka/test_confluent.py",
     "penstock/server/kafka/metadata/cluster.py": "tests/server/kafka/test_limits.py",
     "penstock/server/kafka/metadata/topics.py": "tests/server/kafka/test_confluent.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging.handlers
@@ -20,12 +21,14 @@ from hypothesis import strategies as st
 from penstock.config import ListenerConfig
 from penstock.config.keys.listeners import MultilineConfig
 from penstock.counts import open_books
+from penstock.ingest.connections import LINES_PER_TURN, Connection
 from penstock.ingest.plog_commands import Commands
 from penstock.ingest.receiver import make_decoder
 from penstock.ingest.sockets import open_socket
-from penstock.ingest.tcp import MIN_READ_BYTES, TcpReceiver
+from penstock.ingest.tcp import MIN_READ_BYTES, ROUND_BYTES, TcpReceiver
 from penstock.ingest.udp import FILL_TIME_S
 from penstock.testing import FakeClock
+from penstock.wire.framing.line_framing import Lines
 from penstock.wire.framing.lines import SETTLE_TIME_S
 from tests.ingest.ingest_life import Life, live
 
@@ -351,6 +354,48 @@ def test_a_sender_that_goes_on_does_not_hold_back_its_first_lines(tmp_path: Path
             receiving.clock.advance(SETTLE_TIME_S / 5)
             receiving.receiver.tick()
         assert receiving.life.payloads() == [b"<14>firstline"] + [b"line"] * 9
+
+
+def test_ready_connections_share_the_bytes_of_a_round(
+    tmp_path: Path, sock: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiving = Receiving(tmp_path, sock)
+    rooms: list[int] = []
+    read = TcpReceiver._read
+
+    def read_and_note(self: TcpReceiver, connection: Connection, room: int) -> int:
+        rooms.append(room)
+        return read(self, connection, room)
+
+    monkeypatch.setattr(TcpReceiver, "_read", read_and_note)
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(connect(sock)) for _ in range(8)]
+        receiving.rounds()
+        for connection in connections:
+            connection.sendall(b"line\n")
+        receiving.rounds(1)
+    assert rooms == [ROUND_BYTES // 8] * 8
+
+
+def test_messages_of_others_are_published_before_a_long_turn_goes_on(
+    tmp_path: Path, sock: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receiving = Receiving(tmp_path, sock, codec="raw")
+    published: list[list[bytes]] = []
+    feed = Connection.feed
+
+    def feed_and_note(self: Connection, chunk: memoryview) -> Lines:
+        if not len(chunk):
+            published.append(receiving.life.payloads())
+        return feed(self, chunk)
+
+    monkeypatch.setattr(Connection, "feed", feed_and_note)
+    with connect(sock) as busy, connect(sock) as other:
+        receiving.rounds()
+        busy.sendall(b"\n".join([b"x"] * (LINES_PER_TURN + 2)) + b"\n")
+        other.sendall(b"from another\n")
+        receiving.rounds(2)
+    assert [payloads.count(b"from another") for payloads in published] == [1]
 
 
 def test_a_connection_that_has_to_go_loses_its_unfinished_line_alone(tmp_path: Path, sock: socket.socket) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -21,9 +23,13 @@ from penstock.config import Settings
 from penstock.config.keys.log import LogConfig
 from penstock.counts import Origin
 from penstock.files.checked_document import FORMAT, encode
+from penstock.handover.drain.listener_drains import Drains
 from penstock.handover.paths import LOG, RELAYS_FOLDER, buffer_file, position_file
+from penstock.ledger.checkpoint_keeper import CheckpointKeeper
 from penstock.log import Log
 from penstock.records import body
+from penstock.server import daemon
+from penstock.server.alarms.watch import AlarmWatch
 from penstock.testing.pipe import free_ports
 from tests.object_store import wait_for_port
 
@@ -98,6 +104,29 @@ def test_daemon_without_an_id_refuses_relayed_entries_only(tmp_path: Path) -> No
         process.terminate()
         _, errors = process.communicate(timeout=60)
     assert "relayed entries are refused: the id of this data directory is missing: " in errors
+
+
+def test_drains_stop_before_all_other_work_and_the_log_closes_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[str] = []
+    for owner, method in ((Drains, "stop"), (AlarmWatch, "stop"), (CheckpointKeeper, "stop"), (Log, "close")):
+        note_end(monkeypatch, owner, method, ended)
+    monkeypatch.setattr(daemon, "freeze_loaded_objects", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    settings = Settings(data_dir=tmp_path, log=LogConfig(http="127.0.0.1:0", grpc="127.0.0.1:0"))
+    settings.buffers.mkdir()
+    asyncio.run(daemon.run(settings, {}))
+    assert ended == ["Drains", "AlarmWatch", "CheckpointKeeper", "Log"]
+
+
+def note_end(patch: pytest.MonkeyPatch, owner: type, method: str, ended: list[str]) -> None:
+    end = getattr(owner, method)
+
+    def noted_end(self: object, *arguments: object) -> object:
+        ended.append(owner.__name__)
+        return end(self, *arguments)
+
+    patch.setattr(owner, method, noted_end)
 
 
 def test_daemon_ends_while_a_flight_stream_stalls(tmp_path: Path) -> None:

@@ -67,6 +67,11 @@ def test_complete_reports_require_the_right_monitor(app: ASGIApp) -> None:
     assert statuses("auditor") == [403, 403, 403, 403, 403, 200]
 
 
+def test_post_without_the_right_is_refused_before_its_body_is_read(app: ASGIApp) -> None:
+    refused, unreadable = answers(app, ("web", "POST", "/ledger", []), ("auditor", "POST", "/ledger", []))
+    assert (refused.status_code, unreadable.status_code) == (403, 400)
+
+
 def test_caller_without_monitor_sees_only_readable_topics(app: ASGIApp) -> None:
     appends = [("the product", "POST", f"/topic/{topic}/logs", ONE) for topic in ("web-a", "payroll")]
     *_, seen, full_balance, metrics, marks = answers(

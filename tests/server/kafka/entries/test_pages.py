@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.log import Topic
+from penstock.log import Gap, Topic
 from penstock.records import body
 from penstock.server.kafka.entries.pages import Pages, topic_state
 from penstock.server.read_ahead.limits import MAX_READS_AHEAD, PAGES_AHEAD
@@ -141,3 +141,16 @@ def test_page_of_a_topic_with_a_gap_is_cached(endpoint: Running) -> None:
     assert ready is not None
     assert (ready[0].start, ready[0].gaps) == (100, topic.gaps())
     assert ready[0].gaps[0] is topic.gaps()[0], "or to compare them takes long"
+
+
+def test_state_is_not_older_than_its_gaps(endpoint: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = filled(endpoint, 1, 10)
+    gaps = topic.gaps
+
+    def gaps_before_an_append() -> list[Gap]:
+        before = gaps()
+        endpoint.api.topics.append(topic, body([b"000010"]), "http").result(20)
+        return before
+
+    monkeypatch.setattr(topic, "gaps", gaps_before_an_append)
+    assert topic_state(topic, topic.reader()) == (0, 11, [])
