@@ -143,13 +143,10 @@ class ForwardingRun(Run):
             Receiver(self.machine, "udp", "datagrams", False, handlers),
         ]
 
-    def execute(self) -> None:
-        """Run all steps and the checks."""
-        try:
-            super().execute()
-        finally:
-            for forwarder in self._forwarders:
-                forwarder.die()
+    def _end_processes(self) -> None:
+        super()._end_processes()
+        for forwarder in self._forwarders:
+            forwarder.die()
 
     def _inject(self, fault: Fault) -> None:
         match fault.kind:
@@ -185,7 +182,7 @@ class ForwardingRun(Run):
                 raise Killed
             forwarder.step()
         except Killed:
-            self._record(f"forwarder of {forwarder.receiver.name}", "killed")
+            self.record(f"forwarder of {forwarder.receiver.name}", "killed")
             forwarder.die()
 
     def _end_daemon(self) -> None:

@@ -28,6 +28,7 @@ from penstock.testing.simulation.promises import Broken, Promises, offsets_in, r
 from penstock.testing.simulation.readers import CursorReader, FolderReader, Lander, StreamReader
 from penstock.testing.simulation.receiver import Receiver
 from penstock.testing.simulation.senders import ApiSender, ListenerSender, Sender, TransactionSender, World
+from penstock.testing.simulation.stepped_run import SteppedRun
 
 STEPS = 300
 MESSAGES = 25
@@ -38,8 +39,6 @@ NESTED_SHARE = 0.05
 """Share of file operations of the daemon within which another process takes a step."""
 WRITEBACK_SHARE = 0.02
 """Share of steps before which the kernel writes all pages of log buffers to the disk."""
-QUIET_SHARE = 0.004
-"""Share of steps before which everything comes to rest and is checked."""
 EXPIRING, STALE_AFTER_S = "short", 120.0
 TOPICS = ("orders", "bills", EXPIRING, "lines", "datagrams")
 DEFAULTS = TopicSettings(segment_size_limit=6_000, rotate_after=600, stale_after=1e9)
@@ -96,15 +95,12 @@ def _rest_of_topic(directory: Path) -> tuple[int, set[bytes]]:
     return end, stored
 
 
-class Run:
+class Run(SteppedRun):
     """A run, with its processes and the model of what was promised."""
 
     def __init__(self, seed: int, folder: Path, steps: int, messages: int, faults: list[Fault]) -> None:
-        self.outcome = Outcome(seed, faults=faults)
-        self._steps, self._step = steps, 0
-        self._dice = random.Random(f"{seed} schedule")
-        self.machine = machine = Machine(folder, seed)
-        self._faults = faults
+        super().__init__(seed, steps, Machine(folder, seed), faults, random.Random(f"{seed} schedule"))
+        machine = self.machine
         self._kill_daemon_at = self._kill_receiver_at = -1
         self._slow_ms = 0
         self._flipped_rows: tuple[SegmentFiles, dict[int, bytes]] | None = None
@@ -112,7 +108,7 @@ class Run:
         self._promises = Promises(frozenset([EXPIRING]), frozenset(["lines"]))
         self._receivers = self.make_receivers()
         self._daemon = Daemon(machine, [receiver.name for receiver in self._receivers], DEFAULTS, OVERRIDES)
-        self._world = World(machine, self._daemon, self._promises, self._record)
+        self._world = World(machine, self._daemon, self._promises, self.record)
         self._senders = self._make_senders(seed, messages)
         self._readers = [FolderReader(self._world, self._dice, topic) for topic in TOPICS]
         self._streams = [StreamReader(self._world, topic) for topic in ("orders", "lines")]
@@ -140,32 +136,10 @@ class Run:
             ListenerSender("datagrams", world, dice("datagrams"), udp, 20 * messages),
         ]
 
-    def _record(self, who: str, text: str) -> None:
-        self.outcome.record(self._step, self.machine, who, text)
-
-    def execute(self) -> None:
-        """Run all steps and the checks."""
-        try:
-            with self.outcome.ending():
-                for step in range(self._steps):
-                    self._step = step
-                    self._inject_faults()
-                    if self._dice.random() < QUIET_SHARE:
-                        self._come_to_rest()
-                    self._take_step()
-                self._come_to_rest(is_last=True)
-        finally:
-            self._daemon.die()
-            for receiver in self._receivers:
-                receiver.die()
-        self._record("end", self.outcome.broken or "everything is kept")
-
-    def _inject_faults(self) -> None:
-        while self._faults and self._faults[0].step <= self._step:
-            fault = self._faults[0]
-            self._faults = self._faults[1:]
-            self._record("fault", str(fault))
-            self._inject(fault)
+    def _end_processes(self) -> None:
+        self._daemon.die()
+        for receiver in self._receivers:
+            receiver.die()
 
     def _inject(self, fault: Fault) -> None:
         files = self.machine.files
@@ -236,7 +210,7 @@ class Run:
             self._flipped_rows = _rows_at(path, position)
         self.machine.files.flip_bit(path, position, dice.randrange(8))
         self._promises.damages += 1
-        self._record("fault", f"flipped a bit of {path.relative_to(self.machine.topics)} at {position}")
+        self.record("fault", f"flipped a bit of {path.relative_to(self.machine.topics)} at {position}")
         if not self._daemon.is_running:
             self._lose_flipped_rows()  # a power cut before the flip may have taken the index
             # Without the index, new readers see rows behind a damaged synced length only after the recovery.
@@ -252,7 +226,7 @@ class Run:
         self._promises.damages += bool(lost)
         self._promises.has_lies |= bool(lost)
         for topic in sorted(lost):
-            self._record("machine", f"lying syncs lost content of {topic}")
+            self.record("machine", f"lying syncs lost content of {topic}")
             self._promises.has_lost_books |= topic == LEDGER_TOPIC
             if topic not in TOPICS:
                 continue
@@ -272,7 +246,7 @@ class Run:
         if rows and is_last and _scan(files).end <= min(rows):
             self._take_answers()
             self._promises.lose(files.topic, rows)
-            self._record("machine", f"lost {len(rows)} flipped rows at the end of {files.topic}")
+            self.record("machine", f"lost {len(rows)} flipped rows at the end of {files.topic}")
 
     def _take_answers(self) -> None:
         # Order: an answer that its sender has not looked at yet is excused too.
@@ -363,7 +337,7 @@ class Run:
     def _start_daemon(self) -> None:
         # Marked before it runs: other processes take steps within the start as well.
         if self._of_daemon(self._daemon.start):
-            self._record("daemon", "started")
+            self.record("daemon", "started")
             for reader in self._readers:
                 reader.check_disk()
         else:
@@ -382,7 +356,7 @@ class Run:
             self._end_daemon()
             return False
         except (LogError, ApiError, OSError) as error:
-            self._record("daemon", f"error: {error}")
+            self.record("daemon", f"error: {error}")
             return False
         return True
 
@@ -392,15 +366,15 @@ class Run:
         for stream in self._streams:
             stream.reset()
         if files.stop_after is None:
-            self._record("daemon", "killed")
+            self.record("daemon", "killed")
             return
-        self._record("machine", "power cut")
+        self.record("machine", "power cut")
         for receiver in self._receivers:
             receiver.die()
         ends = {topic: self._visible_end(topic) for topic in TOPICS}
         self.machine.cut_power()
         if files.torn_index is not None:
-            self._record("machine", f"tore {files.torn_index.relative_to(self.machine.topics)}")
+            self.record("machine", f"tore {files.torn_index.relative_to(self.machine.topics)}")
         self._promises.cut_power()
         self._lose_claimed_rows(ends)
         self._lose_flipped_rows()
@@ -422,7 +396,7 @@ class Run:
                 raise Killed
             step()
         except Killed:
-            self._record(receiver.name, "killed")
+            self.record(receiver.name, "killed")
             receiver.die()
 
     def _come_to_rest(self, is_last: bool = False) -> None:
@@ -440,7 +414,7 @@ class Run:
         self._daemon.log.sweep()
         self._check()
         self._world.accepts_messages = True
-        self._record("check", "everything is kept so far")
+        self.record("check", "everything is kept so far")
 
     def _take_round(self) -> None:
         self.machine.clock.advance(0.5)

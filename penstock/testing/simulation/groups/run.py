@@ -137,12 +137,9 @@ class GroupsRun(Run):
     def _all_members(self) -> list[Member]:
         return [member for members in self._members.values() for member in members]
 
-    def execute(self) -> None:
-        """Run all steps and the checks."""
-        try:
-            super().execute()
-        finally:
-            self._end_server()
+    def _end_processes(self) -> None:
+        super()._end_processes()
+        self._end_server()
 
     def _current_server(self) -> KafkaServer | None:
         """Return the server of the daemon's life, None while it does not run."""
@@ -174,7 +171,7 @@ class GroupsRun(Run):
                     server.threads.stick_for = fault.amount
             case GroupKind.END:
                 if self._current_server() is not None and self._of_daemon(lambda: self._end_orderly(fault.amount)):
-                    self._record("daemon", "stopped")
+                    self.record("daemon", "stopped")
             case _:
                 super()._inject(fault)
 

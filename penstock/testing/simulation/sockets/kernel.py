@@ -98,22 +98,34 @@ class DatagramSocket:
     family, type = system_socket.AF_INET, system_socket.SOCK_DGRAM
 
     def __init__(self, kernel: Kernel, buffer_bytes: int) -> None:
+        self._kernel = kernel
         self._descriptor = kernel.open(self)
         self._buffer_bytes, self._held_bytes = buffer_bytes, 0
         self._queue: deque[Datagram] = deque()
         self.entered: list[Datagram] = []
         """All datagrams that found room, in their order."""
         self.rounds: list[int] = []
-        """The number of datagrams that were read before each call that read some."""
+        """The number of datagrams that were read before each call that read some, since the power was cut."""
         self.read_total = 0
-        self.drops = 0
+        self.drops = self.drops_total = 0
         self.answers: list[bytes] = []
+
+    def lose_power(self) -> int:
+        """Become the socket that the supervisor opens after a power cut; return how many datagrams are gone."""
+        self._kernel.close(self._descriptor)
+        self._descriptor = self._kernel.open(self)
+        self._queue.clear()
+        self._held_bytes = self.drops = 0
+        self.rounds.clear()
+        self.read_total = len(self.entered)
+        return self.read_total
 
     def arrive(self, datagram: Datagram) -> None:
         """Take a datagram from the network, or drop it if the buffer is full."""
         charge = len(datagram.data) + DATAGRAM_OVERHEAD_BYTES
         if self._held_bytes + charge > self._buffer_bytes:
             self.drops += 1
+            self.drops_total += 1
             return
         self._held_bytes += charge
         self._queue.append(datagram)

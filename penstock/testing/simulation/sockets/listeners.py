@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.config import ListenerConfig
-from penstock.counts import Counts
+from penstock.counts import Counts, Name
 from penstock.handover.buffer import HandlerPosition, open_buffer
 from penstock.handover.frames.frame import intact_metadata
 from penstock.handover.paths import buffer_file, held_file
@@ -19,13 +19,17 @@ from penstock.handover.writer import FrameWriter
 from penstock.ingest import receiver as receiver_room
 from penstock.ingest.receiver import STOP_PATIENCE_S, Receiver, make_decoder
 from penstock.logbuffer import Publication
+from penstock.records import Body
 from penstock.testing.simulation.machine import Machine, replaced
+from penstock.testing.simulation.promises import Broken, Published
 from penstock.testing.simulation.sockets.kernel import DatagramSocket
 from penstock.testing.simulation.sockets.streams import ListeningSocket
 from penstock.wire.datagrams import Datagrams
 from penstock.wire.decoded import Decoded
 
 SLOTS, TERM_BYTES = 16, 1 << 16
+Row = tuple[bytes, dict[str, str]]
+"""Payload and annotations."""
 Decode = tuple[float, int]
 """Time of a call of the decoder, and the number of datagrams that it took; 0 for a look at what has expired."""
 
@@ -62,8 +66,8 @@ class _ObservedDecoder:
 class _Parts:
     """The parts of a running receiver, noted as it makes them. The kernel closes the files of a dead one."""
 
-    def __init__(self, decodes: list[Decode]) -> None:
-        self._decodes = decodes
+    def __init__(self, decodes: list[Decode], published: Published) -> None:
+        self._decodes, self._published = decodes, published
         self._files: list[Publication | StatePage | ReaderPosition] = []
         self.readers: list[HandlerPosition] = []
         self.writer: FrameWriter | None = None
@@ -97,8 +101,20 @@ class _Parts:
         return publication, self.readers
 
     def _make_writer(self, *arguments: Any) -> FrameWriter:
-        self.writer = FrameWriter(*arguments)
-        return self.writer
+        writer = self.writer = FrameWriter(*arguments)
+        publish, published = writer.publish, self._published
+        published.spared += max(writer.total - writer.before.total, 0)
+
+        def observed_publish(messages: Body, counts: Counts, *rest: Any, **named: Any) -> None:
+            # Uncertain until the frame is complete: the receiver may die within the call.
+            accepted = counts[Name.ACCEPTED]
+            published.uncertain += accepted
+            publish(messages, counts, *rest, **named)
+            published.uncertain -= accepted
+            published.complete += accepted
+
+        writer.publish = observed_publish  # type: ignore[method-assign]
+        return writer
 
     def _open_page(self, *arguments: Any, **named: Any) -> StatePage:
         page = StatePage(*arguments, **named)
@@ -125,6 +141,13 @@ class SocketListener:
         self._rounds: Iterator[None] | None = None
         self._parts: _Parts | None = None
         self.lives: list[Life] = []
+        """The lives since the power was cut."""
+        self.begin = 0
+        """The number of datagrams that entered the socket before the power was cut."""
+        self._first_round = 1
+        """The number of the first round since the power was cut."""
+        self.published = Published(config.name)
+        self._stored: list[Row] = []
         self.rest_until = 0
         """The step before which the receiver takes none."""
         self.has_given_up = False
@@ -148,9 +171,9 @@ class SocketListener:
 
     def start(self) -> None:
         """Start a receiver on what the last life left."""
-        life = Life(self.lives[-1].end or 0 if self.lives else 0)
+        life = Life(self.lives[-1].end or 0 if self.lives else self.begin)
         self.lives.append(life)
-        parts = self._parts = _Parts(life.decodes)
+        parts = self._parts = _Parts(life.decodes, self.published)
         with parts.observed():
             self._receiver = Receiver(
                 {
@@ -162,6 +185,8 @@ class SocketListener:
                 }
             )
         assert parts.writer is not None
+        if len(self.lives) == 1 and isinstance(self.sock, DatagramSocket):
+            self._first_round = self._receiver._io._slots.round  # type: ignore[attr-defined]
         beat = parts.writer.on_wait
 
         def wait() -> None:
@@ -217,6 +242,18 @@ class SocketListener:
         if self.lives and self.lives[-1].end is None:
             self.lives[-1].end = self._published_end()
 
+    def check_stored_before(self, rows: list[Row]) -> None:
+        """Check that all rows of the last check are still stored. Raises Broken."""
+        if rows[: len(self._stored)] != self._stored:
+            raise Broken(f"{self.name}: rows that were stored have changed: {set(map(str, self._stored))}")
+        self._stored = rows
+
+    def lose_power(self) -> None:
+        """End with the machine, which loses the socket."""
+        self.die()
+        self.lives.clear()
+        self.begin = self.sock.lose_power()
+
     def _published_end(self) -> int:
         """Return how many datagrams of the socket are published, as the newest frame tells it."""
         if not isinstance(self.sock, DatagramSocket):
@@ -231,9 +268,11 @@ class SocketListener:
         if metadata is None or metadata.slots is None:
             return begin
         round_number, slot_end = metadata.slots
-        rounds = self.sock.rounds
-        # Rounds are numbered from 1; a frame between rounds names the one that follows.
-        return rounds[round_number - 1] + slot_end if round_number <= len(rounds) else self.sock.read_total
+        rounds, number = self.sock.rounds, round_number - self._first_round
+        if number < 0:  # the frame is from before the power was cut
+            return begin
+        # A frame between rounds names the one that follows.
+        return rounds[number] + slot_end if number < len(rounds) else self.sock.read_total
 
     @property
     def is_idle(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -84,6 +84,19 @@ class PlogRecount:
                 position = max(end, position)
             if life.end is not None:
                 self._end_life()
+
+    def most_accepted(self, datagrams: Iterable[Datagram]) -> Counter[Stored]:
+        """Return the messages with the largest number of copies, of which each datagram is in one at most."""
+        copies: Counter[Datagram] = Counter()
+        by_copy: dict[int, list[Datagram]] = defaultdict(list)
+        for datagram in datagrams:
+            by_copy[copies[datagram]].append(datagram)
+            copies[datagram] += 1
+        for copy in by_copy.values():
+            self._forget_all()
+            for datagram in copy:
+                self._count(datagram, 0.0)
+        return self.accepted
 
     def _end_life(self) -> None:
         for message in self._open.values():

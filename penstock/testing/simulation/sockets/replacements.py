@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
-from penstock.ingest import receiver, slots, tcp, udp
+from penstock.ingest import receiver, slots, sockets, tcp, udp
 from penstock.testing.simulation.machine import ROOMS, Machine, VirtualTime, replaced
 from penstock.testing.simulation.sockets.kernel import (
     Kernel,
@@ -77,6 +77,7 @@ def simulated_receivers(
     replacements: list[tuple[Any, str, object]] = [
         *((module, "time", receiver_time) for module in (receiver, tcp, udp)),
         (slots, "_recvmmsg", kernel.recvmmsg),
+        *((module, "boot_id", lambda: f"boot {machine.boots}") for module in (slots, sockets)),
         (udp, "select", SimulatedSelect(kernel)),
         (tcp, "select", SimulatedSelect(kernel)),
         (tcp, "selectors", SimulatedSelectors(dice.shuffle)),

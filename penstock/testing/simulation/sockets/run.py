@@ -1,6 +1,6 @@
 """A run with sockets: senders, a network, the real receive loops and codecs, log buffers and the log daemon.
 
-Start at ``simulate_sockets``. The power is not cut, and the disk does not fail: other runs have these faults.
+Start at ``simulate_sockets``. The disk does not fail: other runs have these faults.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from penstock.config import ListenerConfig
 from penstock.log import LogError, TopicSettings
 from penstock.testing.simulation.daemon import Daemon
 from penstock.testing.simulation.faults import Fault, by_step
-from penstock.testing.simulation.machine import Killed, Machine, another_process, killed_after
+from penstock.testing.simulation.machine import Killed, Machine, another_process, interrupted_after, killed_after
 from penstock.testing.simulation.outcome import Outcome, run_folder
-from penstock.testing.simulation.promises import Broken
+from penstock.testing.simulation.promises import Broken, Promises
+from penstock.testing.simulation.run import WRITEBACK_SHARE
 from penstock.testing.simulation.sockets import promises
-from penstock.testing.simulation.sockets.faults import SocketKind, draw_socket_faults
+from penstock.testing.simulation.sockets.faults import FIRST_OF_POWER_CUTS, SocketKind, draw_socket_faults
 from penstock.testing.simulation.sockets.kernel import DatagramSocket, Kernel
 from penstock.testing.simulation.sockets.listeners import SocketListener
 from penstock.testing.simulation.sockets.replacements import SOCKET_ROOMS, simulated_receivers
@@ -44,11 +46,13 @@ from penstock.testing.simulation.sockets.stream_senders import (
     nul_ended,
 )
 from penstock.testing.simulation.sockets.streams import ListeningSocket
+from penstock.testing.simulation.stepped_run import SteppedRun
 
 SOCKET_STEPS, SOCKET_MESSAGES = 250, 30
 """Steps of a run, and messages of each sender."""
 MAX_QUIET_ROUNDS = 600
-QUIET_SHARE = 0.004
+MAX_CALLS_OF_ROUND = 60
+"""Calls of a receiver's round before which the kernel may write pages to the disk."""
 SETTLE_S = 70.0
 """Silence after which no fragment waits, and no sender's ids are remembered."""
 BUFFER_BYTES = 24_000
@@ -88,16 +92,16 @@ _CONNECTIONS: dict[str, list[tuple[_Compose, _Frame]]] = {
 """Messages and framing of each sender over connections, by listener."""
 
 
-class SocketsRun:
+class SocketsRun(SteppedRun):
     """A run, with its processes, sockets and senders."""
 
     def __init__(self, seed: int, folder: Path, steps: int, messages: int, faults: list[Fault]) -> None:
-        self.outcome = Outcome(seed, faults=faults)
-        self._steps, self._step, self._faults = steps, 0, faults
-        self._dice = random.Random(f"{seed} socket schedule")
-        self.machine = Machine(folder, seed)
+        super().__init__(seed, steps, Machine(folder, seed), faults, random.Random(f"{seed} socket schedule"))
         self._kernel = Kernel()
-        self._is_nested = False
+        self._is_nested = self._has_lost_power = self._cuts_power_with_receiver = False
+        self._may_lose_power = any(fault.number >= FIRST_OF_POWER_CUTS for fault in faults)
+        self.promises = Promises()
+        self._writebacks = random.Random(f"{seed} writebacks")
         self._kill_receiver_at = self._kill_daemon_at = -1
         self._daemon_rests_until = 0
         self._make_listeners(seed)
@@ -179,32 +183,10 @@ class SocketsRun:
         """Give the rooms the virtual time, and receivers the sockets of the simulated kernel."""
         return simulated_receivers(self.machine, self._kernel, self._dice, self._let_others_run)
 
-    def record(self, process: str, text: str) -> None:
-        """Add a line to the trace."""
-        self.outcome.record(self._step, self.machine, process, text)
-
-    def execute(self) -> None:
-        """Run all steps and the checks."""
-        try:
-            with self.outcome.ending():
-                for step in range(self._steps):
-                    self._step = step
-                    self._inject_faults()
-                    if self._dice.random() < QUIET_SHARE:
-                        self._come_to_rest()
-                    self._take_step()
-                self._come_to_rest(is_last=True)
-        finally:
-            self.daemon.die()
-            for listener in self.listeners:
-                listener.die()
-        self.record("end", self.outcome.broken or "everything is kept")
-
-    def _inject_faults(self) -> None:
-        while self._faults and self._faults[0].step <= self._step:
-            fault, *self._faults = self._faults
-            self.record("fault", str(fault))
-            self._inject(fault)
+    def _end_processes(self) -> None:
+        self.daemon.die()
+        for listener in self.listeners:
+            listener.die()
 
     def _inject(self, fault: Fault) -> None:
         dice, amount, now = self._dice, fault.amount, self.machine.clock.monotonic()
@@ -248,6 +230,10 @@ class SocketsRun:
                 self.machine.clock.jump(amount)
             case SocketKind.PAUSE:
                 self.machine.clock.advance(amount)
+            case SocketKind.POWER_CUT:
+                self.machine.files.stop_after = amount
+            case SocketKind.POWER_CUT_OF_RECEIVER:
+                self._kill_receiver_at, self._cuts_power_with_receiver = amount, True
 
     def _flood(self, connections: int) -> None:
         listening = self._dice.choice([listener.sock for listener in self.listeners if listener.name in _CONNECTIONS])
@@ -264,7 +250,9 @@ class SocketsRun:
 
     def _stop_faults(self) -> None:
         self._kill_daemon_at = self._kill_receiver_at = -1
+        self._cuts_power_with_receiver = False
         self._daemon_rests_until = 0
+        self.machine.files.stop_after = None
         for network in self._networks:
             network.settle()
         for listener in self.listeners:
@@ -289,8 +277,23 @@ class SocketsRun:
                     self._send(self._dice.choice(self._senders))
         finally:
             self._is_nested = False
+        if self._has_lost_power:
+            for listener in self.listeners:
+                listener.skip_handlers()
+            raise Killed
+
+    def _cut_power(self) -> None:
+        """Let the machine lose what is not on its disk, once all processes have ended."""
+        self._has_lost_power = self._cuts_power_with_receiver = False
+        self.record("machine", "power cut")
+        self.promises.cut_power()
+        for listener in self.listeners:
+            listener.lose_power()
+        self.machine.cut_power()
 
     def _take_step(self) -> None:
+        if self._may_lose_power and self._writebacks.random() < WRITEBACK_SHARE:
+            self.machine.buffers.write_back()
         self.machine.clock.advance(self._dice.choice([0.0001, 0.001, 0.01, 0.1, 1.0]))
         kind = self._dice.choices(("daemon", "sender", "receiver"), (8, 8, 10))[0]
         if kind == "daemon":
@@ -320,12 +323,21 @@ class SocketsRun:
                 with killed_after(limit, listener.skip_handlers, SOCKET_ROOMS):
                     step()
                 raise Killed
-            step()
+            if self._may_lose_power and self._writebacks.random() < WRITEBACK_SHARE:
+                # The kernel writes pages at any time, also within a round.
+                calls = self._writebacks.randrange(MAX_CALLS_OF_ROUND)
+                with interrupted_after(calls, self.machine.buffers.write_back, ("ingest", "handover")):
+                    step()
+            else:
+                step()
             return
         except Killed:
             self.record(listener.name, "killed")
         # Order: behind the handler, whose error refers to the frames of the dead process and to its files.
         listener.die()
+        if self._has_lost_power or self._cuts_power_with_receiver:
+            self.daemon.die()
+            self._cut_power()
 
     def _step_daemon(self) -> None:
         if self._step < self._daemon_rests_until:
@@ -347,7 +359,12 @@ class SocketsRun:
             step()
         except Killed:
             self.daemon.die()
-            self.record("daemon", "killed")
+            if self.machine.files.stop_after is None:
+                self.record("daemon", "killed")
+            elif self._is_nested:
+                self._has_lost_power = True  # the receiver that waits ends first
+            else:
+                self._cut_power()
             return False
         except (LogError, OSError) as error:
             self.record("daemon", f"error: {error}")
@@ -384,10 +401,18 @@ class SocketsRun:
                 self._send(sender)
         for listener in self.listeners:
             self._step_receiver(listener)
-            self.daemon.drain(listener.name)
+            self._of_running_daemon(partial(self.daemon.drain, listener.name))
+        self._of_running_daemon(self._commit_all)
+        self._of_running_daemon(self.daemon.work_if_due)
+
+    def _of_running_daemon(self, step: Callable[[], None]) -> None:
+        # A death that was planned before the faults stopped may come only now.
+        if self.daemon.is_running:
+            self._of_daemon(step)
+
+    def _commit_all(self) -> None:
         while self.daemon.committers.has_work:
             self.daemon.commit()
-        self.daemon.work_if_due()
 
     def _is_at_rest(self, is_last: bool) -> bool:
         return (

@@ -51,6 +51,13 @@ class ListeningSocket:
                 stream.close()
         self._waiting.clear()
 
+    def lose_power(self) -> int:
+        """Forget that messages of any connection were published; return 0, as connections begin at it."""
+        self.lose_receiver()
+        for stream in self.streams:
+            stream.died, stream.certain = True, 0
+        return 0
+
     @property
     def is_readable(self) -> bool:
         return bool(self._waiting)
