@@ -348,6 +348,7 @@ TESTED_BY: dict[str, str] = {
     "penstock/testing/simulation/readers.py": "tests/testing/simulation/test_run.py",
     "penstock/testing/simulation/receiver.py": "tests/testing/simulation/test_run.py",
     "penstock/testing/simulation/senders.py": "tests/testing/simulation/test_run.py",
+    "penstock/testing/simulation/stepped_run.py": "tests/testing/simulation/test_run.py",
     "penstock/testing/simulation/groups/administrators.py": "tests/testing/simulation/groups/test_run.py",
     "penstock/testing/simulation/groups/event_loop.py": "tests/testing/simulation/groups/test_run.py",
     "penstock/testing/simulation/groups/members.py": "tests/testing/simulation/groups/test_run.py",

@@ -39,18 +39,22 @@ from penstock.testing.simulation.sockets.senders import (
 )
 from penstock.testing.simulation.sockets.stream_senders import (
     MAX_LINE,
+    STATISTICS_BYTES,
+    CommandSender,
     ForwardSender,
     StreamSender,
     counted_octets,
     lines,
     nul_ended,
 )
-from penstock.testing.simulation.sockets.streams import ListeningSocket
+from penstock.testing.simulation.sockets.streams import SEND_BUFFER_BYTES, ListeningSocket
 from penstock.testing.simulation.stepped_run import SteppedRun
 
 SOCKET_STEPS, SOCKET_MESSAGES = 250, 30
 """Steps of a run, and messages of each sender."""
 MAX_QUIET_ROUNDS = 600
+LOW_LIMIT_SHARE, NO_COMMANDS_SHARE = 0.3, 0.4
+"""Shares of seeds with a low limit of unfinished bytes, and without a sender of commands over TCP."""
 MAX_CALLS_OF_ROUND = 60
 """Calls of a receiver's round before which the kernel may write pages to the disk."""
 SETTLE_S = 70.0
@@ -82,6 +86,7 @@ def _listener(name: str, protocol: str, **more: Any) -> ListenerConfig:
     )
 
 
+_Sender = DatagramSender | StreamSender | ForwardSender | CommandSender
 _Compose = Callable[[str, int, bytes], bytes]
 _Frame = Callable[[bytes], bytes]
 _CONNECTIONS: dict[str, list[tuple[_Compose, _Frame]]] = {
@@ -111,12 +116,15 @@ class SocketsRun(SteppedRun):
     def _make_listeners(self, seed: int) -> None:
         dice = random.Random(f"{seed} listeners")
         limits = {"max_connections": 4, "max_unfinished": 2_000} if dice.random() < 0.5 else {}
+        # Draws of their own: recorded runs keep their numbers.
+        if random.Random(f"{seed} unfinished").random() < LOW_LIMIT_SHARE:
+            limits = {"max_unfinished": 700}
         idle = {"idle_timeout": 20} if dice.random() < 0.5 else {}
         defrag = {"defrag": {"max_size": 3_000}} if dice.random() < 0.3 else {}
         configs = [
             _listener("plog", "udp", commands_from=[f"{COMMANDER}/32"], **defrag),
             _listener("syslog", "udp", codec="syslog"),
-            _listener("lines", "tcp", **limits, **idle),
+            _listener("lines", "tcp", commands_from=[f"{COMMANDER}/32"], **limits, **idle),
             _listener("octets", "tcp", codec="syslog", **limits, **idle),
             _listener("gelf", "udp", codec="gelf"),
             _listener("documents", "tcp", codec="gelf", **limits, **idle),
@@ -128,7 +136,9 @@ class SocketsRun(SteppedRun):
             sock = (
                 DatagramSocket(self._kernel, BUFFER_BYTES)
                 if config.protocol == "udp"
-                else ListeningSocket(self._kernel, streams)
+                else ListeningSocket(
+                    self._kernel, streams, STATISTICS_BYTES if config.name == "lines" else SEND_BUFFER_BYTES
+                )
             )
             self.listeners.append(SocketListener(self.machine, config, sock, self._let_others_run))
 
@@ -171,13 +181,19 @@ class SocketsRun(SteppedRun):
             for n in (1, 2)
         ]
 
+        # As above: only some of the seeds have this sender.
+        commands = dice("commands")
+        is_present = commands.random() >= NO_COMMANDS_SHARE
+        commander = CommandSender("commands", streams["lines"], commands, (COMMANDER, 9), messages)
+        self._commanders = [commander] if is_present else []
+
     @property
     def _connection_senders(self) -> list[StreamSender]:
         return [sender for senders in self.stream_senders.values() for sender in senders]
 
     @property
-    def _senders(self) -> list[DatagramSender | StreamSender | ForwardSender]:
-        return [*self._datagram_senders, *self._connection_senders, *self.forward_senders]
+    def _senders(self) -> list[_Sender]:
+        return [*self._datagram_senders, *self._connection_senders, *self.forward_senders, *self._commanders]
 
     def simulated_processes(self) -> contextlib.AbstractContextManager[None]:
         """Give the rooms the virtual time, and receivers the sockets of the simulated kernel."""
@@ -303,7 +319,7 @@ class SocketsRun(SteppedRun):
         else:
             self._step_receiver(self._dice.choice(self.listeners))
 
-    def _send(self, sender: DatagramSender | StreamSender | ForwardSender) -> None:
+    def _send(self, sender: _Sender) -> None:
         if isinstance(sender, StreamSender) and self.machine.clock.monotonic() < sender.rest_until:
             return
         with contextlib.suppress(ConnectionResetError):

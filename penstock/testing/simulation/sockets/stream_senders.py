@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,6 +21,8 @@ ANSWER_TIMEOUT_S = 30.0
 MAX_LINE = 600
 OVERLONG_SHARE = 0.05
 MAX_EVENTS = 6
+MAX_COMMANDS_AT_ONCE, STATISTICS_BYTES = 3, 10_000
+"""Limit of commands without an answer, and room for their answers."""
 CHUNK_NAME_BYTES = 40
 """Long names fill the room for answers, if a sender does not read them."""
 
@@ -118,6 +123,61 @@ class StreamSender:
         begin = sending.messages[-1].end if sending.messages else 0
         sending.messages.append(Sent(payload, begin, begin + len(framed), is_overlong))
         return framed
+
+
+class CommandSender:
+    """A sender of plog's commands over connections, which gets an answer to each, in their order."""
+
+    def __init__(
+        self, name: str, listening: ListeningSocket, dice: random.Random, address: Address, count: int
+    ) -> None:
+        self.name, self._listening, self._dice, self._address = name, listening, dice, address
+        self._remaining, self._sent = count, 0
+        self._stream: ServerStream | None = None
+        self._expected: deque[bytes] = deque()
+        self._answered = 0
+        """Commands that were answered on this connection."""
+        self._unsent = self._received = b""
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._remaining and not self._expected
+
+    def step(self) -> None:
+        """Read answers, then connect, or write a part of a command."""
+        stream = self._stream
+        if stream is not None:
+            self._received += stream.peer_read()
+            *answers, self._received = self._received.split(b"\n")
+            for answer in answers:
+                self._check_answer(answer)
+        if stream is None or stream.is_closed:
+            self._expected.clear()
+            self._unsent = self._received = b""
+            self._stream, self._answered = None, 0
+            if self._remaining:
+                with contextlib.suppress(ConnectionRefusedError):
+                    self._stream = self._listening.connect(self._address)
+            return
+        if not self._unsent and self._remaining and len(self._expected) < MAX_COMMANDS_AT_ONCE:
+            self._remaining -= 1
+            self._sent += 1
+            command = b"PING %d" % self._sent if self._dice.random() < 0.7 else b"STAT"
+            self._expected.append(command)
+            self._unsent = b"\0\0" + command + b"\n"
+        size = self._dice.choice([len(self._unsent), self._dice.randint(0, len(self._unsent))])
+        stream.peer_send(self._unsent[:size])
+        self._unsent = self._unsent[size:]
+
+    def _check_answer(self, answer: bytes) -> None:
+        command = self._expected.popleft() if self._expected else b"nothing"
+        if command == b"STAT":
+            # Limit: STAT does not count itself.
+            if not self._answered <= json.loads(answer)["v0_commands"] < self._sent:
+                raise Broken(f"{self.name}: STAT is answered by {answer!r} after {self._answered} commands")
+        elif answer != command.replace(b"PING", b"PONG"):
+            raise Broken(f"{self.name}: {command!r} is answered by {answer!r}")
+        self._answered += 1
 
 
 def lines(payload: bytes) -> bytes:

@@ -23,8 +23,8 @@ class ListeningSocket:
 
     family, type = system_socket.AF_INET, system_socket.SOCK_STREAM
 
-    def __init__(self, kernel: Kernel, dice: random.Random) -> None:
-        self.kernel, self.dice = kernel, dice
+    def __init__(self, kernel: Kernel, dice: random.Random, answer_bytes: int = SEND_BUFFER_BYTES) -> None:
+        self.kernel, self.dice, self.answer_bytes = kernel, dice, answer_bytes
         self._descriptor = kernel.open(self)
         self._waiting: deque[ServerStream] = deque()
         self.streams: list[ServerStream] = []
@@ -149,7 +149,7 @@ class ServerStream:
         """Send as much of an answer as finds room. Raises OSError."""
         if self.is_reset:
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-        room = SEND_BUFFER_BYTES - len(self._answers)
+        room = self._listening.answer_bytes - len(self._answers)
         if room <= 0:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         self._answers += data[:room]

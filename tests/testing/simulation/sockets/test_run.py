@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
+import crc32c
 import pytest
 
 from penstock.handover.stored_waits import Fate, StoredWaits
+from penstock.ingest import slots
 from penstock.ingest.connections import Connection
+from penstock.ingest.line_publisher import LinePublisher
 from penstock.ingest.tcp import TcpReceiver
 from penstock.ingest.udp import UdpReceiver
 from penstock.testing.simulation.sockets.run import simulate_sockets
@@ -72,6 +75,35 @@ def lose_the_last_line(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TcpReceiver, "_end", end)
 
 
+def use_slots_of_an_earlier_boot(patch: pytest.MonkeyPatch) -> None:
+    """Publish slots that were filled before the power was cut."""
+    attach = slots.Slots._attach
+
+    def attach_as_of_this_boot(self: slots.Slots, published: int) -> None:
+        if self._header["magic"][0] == slots.MAGIC:
+            self._header["boot"] = crc32c.crc32c(slots.boot_id().encode())
+            self._header["check"] = slots._header_checksum(self._header[0])
+        attach(self, published)
+
+    patch.setattr(slots.Slots, "_attach", attach_as_of_this_boot)
+
+
+def forget_evicted_lines(patch: pytest.MonkeyPatch) -> None:
+    """Count no unfinished lines of connections that a limit closes."""
+    patch.setattr(Connection, "unfinished_lines", 0)
+
+
+def answer_commands_out_of_order(patch: pytest.MonkeyPatch) -> None:
+    """Answer the commands of a round in the reverse order."""
+    answer = LinePublisher._answer_commands
+
+    def answer_reversed(self: LinePublisher) -> None:
+        self._commands_to_answer.reverse()
+        answer(self)
+
+    patch.setattr(LinePublisher, "_answer_commands", answer_reversed)
+
+
 BUGS: dict[Bug, int] = {
     publish_slots_twice: 0,
     count_drops_again: 0,
@@ -79,6 +111,9 @@ BUGS: dict[Bug, int] = {
     acknowledge_before_the_log: 0,
     answer_behind_a_cut_answer: 1,
     lose_the_last_line: 24,
+    use_slots_of_an_earlier_boot: 1115,
+    forget_evicted_lines: 2021,
+    answer_commands_out_of_order: 0,
 }
 """A seed that notices each bug."""
 
