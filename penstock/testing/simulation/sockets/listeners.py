@@ -18,6 +18,7 @@ from penstock.handover.state_page import StatePage
 from penstock.handover.writer import FrameWriter
 from penstock.ingest import receiver as receiver_room
 from penstock.ingest.receiver import STOP_PATIENCE_S, Receiver, make_decoder
+from penstock.ingest.slots import Slots
 from penstock.logbuffer import Publication
 from penstock.records import Body
 from penstock.testing.simulation.machine import Machine, replaced
@@ -71,6 +72,7 @@ class _Parts:
         self._files: list[Publication | StatePage | ReaderPosition] = []
         self.readers: list[HandlerPosition] = []
         self.writer: FrameWriter | None = None
+        self.slots: Slots | None = None
 
     @contextlib.contextmanager
     def observed(self) -> Iterator[None]:
@@ -80,6 +82,7 @@ class _Parts:
             "open_buffer": self._open_buffer,
             "FrameWriter": self._make_writer,
             "StatePage": self._open_page,
+            "Slots": self._make_slots,
         }
         with contextlib.ExitStack() as stack:
             for name, replacement in replacements.items():
@@ -115,6 +118,10 @@ class _Parts:
 
         writer.publish = observed_publish  # type: ignore[method-assign]
         return writer
+
+    def _make_slots(self, *arguments: Any, **named: Any) -> Slots:
+        self.slots = Slots(*arguments, **named)
+        return self.slots
 
     def _open_page(self, *arguments: Any, **named: Any) -> StatePage:
         page = StatePage(*arguments, **named)
@@ -186,7 +193,8 @@ class SocketListener:
             )
         assert parts.writer is not None
         if len(self.lives) == 1 and isinstance(self.sock, DatagramSocket):
-            self._first_round = self._receiver._io._slots.round  # type: ignore[attr-defined]
+            assert parts.slots is not None
+            self._first_round = parts.slots.round
         beat = parts.writer.on_wait
 
         def wait() -> None:
