@@ -19,6 +19,8 @@ class MessageKind(StrEnum):
 
 FOREIGN_CODECS = ("gelf", "forward", "otlp", "json", "hec", "bulk", "loki")
 """Codecs of other protocols: JSON that is not an event is an ordinary message there."""
+DOCUMENT_CODECS = ("json", "bulk")
+"""Codecs whose time is in the document, as ``@timestamp``."""
 ID_ANNOTATIONS = {"forward": "uuid", "bulk": "uuid", "hec": "uuid", "otlp": "attributes.log.record.uid"}
 """Annotation with a message's id, by codec: messages with one id are duplicates, as events with one uuid are."""
 WITH_UUID = (MessageKind.EVENT, MessageKind.MESSAGE)

@@ -438,6 +438,42 @@ REQUESTS = [
         "1: index is missing;",
     ),
     Report(
+        "slackhq/astra#753 (the time of a document was ignored; texts, times without a zone, numbers, and none)",
+        BULK,
+        '{"create":{}}\n{"@timestamp":"2024-01-27T10:00:00.123456+01:00","a":"@timestamp"}\n'
+        '{"index":{}}\n{"a":{"@timestamp":"2024-01-27T00:00:00Z"},"@timestamp":"2024-01-27T10:00:00.5"}\n'
+        '{"create":{}}\n{"@timestamp":1706346000123}\n{"create":{}}\n{"@timestamp":{"a":1}}\n'
+        '{"create":{}}\n{"@timestamp":"yesterday"}\n{"create":{}}\n{"@timestamp":null}\n{"create":{}}\n{"time":1}\n',
+        [
+            '{"@timestamp":"2024-01-27T10:00:00.123456+01:00","a":"@timestamp"}',
+            '{"a":{"@timestamp":"2024-01-27T00:00:00Z"},"@timestamp":"2024-01-27T10:00:00.5"}',
+            '{"@timestamp":1706346000123}',
+            '{"@timestamp":{"a":1}}',
+            '{"@timestamp":"yesterday"}',
+            '{"@timestamp":null}',
+            '{"time":1}',
+        ],
+        event_times=[
+            "2024-01-27T09:00:00.123456",
+            "2024-01-27T10:00:00.5",
+            "2024-01-27T09:00:00.123",
+            *[None] * 4,
+        ],
+    ),
+    Report(
+        "slackhq/astra#753 (as JSON; an event has its own time)",
+        PLAIN,
+        '{"@timestamp":"2024-01-27T23:59:60Z"}\n[1]\n'
+        '{"type":"t","uuid":"u","timestamp":1000,"@timestamp":"2024-01-27T10:00:00Z"}\n{"@timestamp":"a\\"b","type":1}',
+        [
+            '{"@timestamp":"2024-01-27T23:59:60Z"}',
+            "1",
+            '{"type":"t","uuid":"u","timestamp":1000,"@timestamp":"2024-01-27T10:00:00Z"}',
+            '{"@timestamp":"a\\"b","type":1}',
+        ],
+        event_times=["1970-01-01T00:00:01", "2024-01-28T00:00:00", None, None],
+    ),
+    Report(
         "logstash-plugins/logstash-output-elasticsearch (numbers beyond doubles)",
         BULK,
         '{"create":{}}\n{"a":1e400}\n',

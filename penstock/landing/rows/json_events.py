@@ -34,7 +34,11 @@ from penstock.landing.table_schema import MICROS
 
 FIELDS = ("type", "uuid", "host", "timestamp", "data")
 _PATHS = ", ".join(f"'$.{name}'" for name in FIELDS)
-_FIELD_TEXTS = {"fields": f"CASE WHEN json_valid(text) THEN json_extract(text, [{_PATHS}]) END"}
+_FIELD_TEXTS, _TIMED_FIELD_TEXTS = (
+    {"fields": f"CASE WHEN json_valid(text) THEN json_extract(text, [{paths}]) END"}
+    for paths in (_PATHS, f"{_PATHS}, '$.\"@timestamp\"'")
+)
+DOCUMENT_TIME = "document_time"
 _EVENT_COLUMNS = {name: f"fields[{number}]" for number, name in enumerate(FIELDS, 1)}
 _EVENT_COLUMNS |= {"is_json": "fields IS NOT NULL", "at_end": ends_with_data(f"{_EVENT_COLUMNS['data']}::VARCHAR")}
 _PLAIN_NUMBER, _MAX_CAST_MILLIS = r"^-?[0-9]{1,15}$", 10**15
@@ -52,13 +56,16 @@ class EventRules:
     schemas: tuple[Schema, ...] = field(default=())
 
 
-def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Array[Any]]:
+def event_columns(
+    payloads: pa.Array[Any], rules: EventRules, has_document_time: bool = False
+) -> dict[str, pa.Array[Any]]:
     """Return the columns ``type``, ``uuid``, ``host``, ``data`` (JSON text), ``event_time`` (MICROS) and ``reason``.
 
     ``payloads`` are binary and begin with a brace. Where ``reason`` is set, the other columns are null.
+    With ``has_document_time`` there is also ``DOCUMENT_TIME``: the text or number in ``@timestamp``, of any JSON.
     """
     texts = decode_payloads(payloads)
-    fields = _extract(texts)
+    fields = _extract(texts, has_document_time)
     strings = {name: json_strings(fields[name]) for name in ("type", "uuid", "host")}
     micros, bad_time = _micros(fields["timestamp"], texts)
     broken: dict[str, Mask] = {
@@ -82,6 +89,9 @@ def event_columns(payloads: pa.Array[Any], rules: EventRules) -> dict[str, pa.Ar
     valid_columns = (
         columns if pc.all(is_valid).as_py() is not False else {n: mask_invalid(is_valid, c) for n, c in columns.items()}
     )
+    if has_document_time:
+        document_time = fields[DOCUMENT_TIME]
+        valid_columns = {**valid_columns, DOCUMENT_TIME: pc.coalesce(json_strings(document_time), document_time)}
     return {**valid_columns, "reason": reason}
 
 
@@ -103,12 +113,17 @@ def decode_payloads(payloads: pa.Array[Any]) -> pa.Array[Any]:
         return pa.concat_arrays([decode_payloads(payloads[:half]), decode_payloads(payloads[half:])])
 
 
-def _extract(texts: pa.Array[Any]) -> dict[str, pa.Array[Any]]:
+def _extract(texts: pa.Array[Any], has_document_time: bool) -> dict[str, pa.Array[Any]]:
     """Return the JSON text of each field, null if absent; ``is_json`` is whether the payload is JSON."""
     is_refused = not_strict(texts)
     if is_refused.any():
         texts = pc.if_else(pa.array(is_refused), pa.scalar(None, pa.string()), texts)
-    columns = compute(_EVENT_COLUMNS, _FIELD_TEXTS, text=texts)
+    # Fast path: one more field of the same parse costs 0.07 us a message.
+    if has_document_time:
+        expressions = {**_EVENT_COLUMNS, DOCUMENT_TIME: f"fields[{len(FIELDS) + 1}]"}
+        columns = compute(expressions, _TIMED_FIELD_TEXTS, text=texts)
+    else:
+        columns = compute(_EVENT_COLUMNS, _FIELD_TEXTS, text=texts)
     return {**columns, "data": as_sent(texts, columns["data"], columns["at_end"])}
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from penstock.landing.event_rules import (
+    DOCUMENT_CODECS,
     FOREIGN_CODECS,
     ID_ANNOTATIONS,
     MAX_TIMESTAMP,
@@ -22,7 +23,7 @@ from penstock.landing.event_rules import (
     MessageKind,
 )
 from penstock.landing.rows.engine import compute, pc
-from penstock.landing.rows.json_events import EventRules, event_columns
+from penstock.landing.rows.json_events import DOCUMENT_TIME, EventRules, event_columns
 from penstock.landing.rows.unique_annotations import with_unique_annotations
 from penstock.landing.table_schema import FILE_SCHEMA, FOREIGN_COLUMNS, MICROS, SYSLOG_COLUMNS
 from penstock.wire.syslog.columns import syslog_messages
@@ -108,7 +109,10 @@ def _select(batch: pa.RecordBatch, mask: pa.Array[Any]) -> pa.RecordBatch | None
 
 
 def _event_rows(batch: pa.RecordBatch, rules: Rules) -> Iterator[tuple[MessageKind, pa.RecordBatch]]:
-    columns = event_columns(batch["payload"], rules.events)
+    is_document = has_codec(batch, *DOCUMENT_CODECS)
+    columns = event_columns(batch["payload"], rules.events, has_document_time=bool(pc.any(is_document).as_py()))
+    if DOCUMENT_TIME in columns:
+        batch = batch.append_column(DOCUMENT_TIME, pc.if_else(is_document, columns.pop(DOCUMENT_TIME), None))
     rows = _to_file_schema(batch, columns)
     is_valid = pc.is_null(columns["reason"])
     if part := _select(rows, is_valid):
@@ -180,7 +184,20 @@ def _message_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
             texts = pc.if_else(pc.is_null(event_time), annotation(name), pa.scalar(None, pa.string()))
             if texts.null_count < len(texts):
                 event_time = pc.coalesce(event_time, _either_times(texts))
+    if DOCUMENT_TIME in batch.schema.names:
+        event_time = pc.coalesce(event_time, _document_times(batch[DOCUMENT_TIME]))
     return _to_file_schema(batch, {**columns, "host": host, "event_time": event_time})
+
+
+def _document_times(texts: pa.Array[Any]) -> pa.Array[Any]:
+    """Convert the ``@timestamp`` of documents to times. Elasticsearch reads times without a zone as UTC."""
+    times = _times(texts)
+    # Fast path: usually each document has a time of RFC 3339, and the others are not tried.
+    if times.null_count > texts.null_count:
+        others = pc.if_else(pc.is_null(times), texts, pa.scalar(None, pa.string()))
+        with_zone = pc.binary_join_element_wise(others, pa.scalar("Z"), pa.scalar(""))
+        times = pc.coalesce(times, _times(with_zone), _epoch_times(others))
+    return times
 
 
 def _either_times(texts: pa.Array[Any]) -> pa.Array[Any]:

@@ -259,3 +259,15 @@ def test_annotations_of_protocols_are_columns(codec: str, annotations: dict[str,
     (row,) = classify(messages([b"text"], codec, annotations=list(annotations.items())))
     names = ("event_time", "severity", "trace_id", "span_id", "host")
     assert {name: row[name] for name in names} == {**dict.fromkeys(names), **columns}
+
+
+def test_documents_of_json_and_bulk_alone_have_the_time_that_is_in_them() -> None:
+    document = b'{"@timestamp":"2026-01-01T00:00:00Z"}'
+    for codec in FOREIGN_CODECS:
+        (row,) = classify(messages([document], codec))
+        in_document = codec in ("json", "bulk")
+        assert row["event_time"] == (datetime(2026, 1, 1, tzinfo=UTC) if in_document else None), codec
+    mixed = pa.Table.from_batches([messages([document, b"x"], "hec"), messages([document], "bulk")])
+    (batch,) = mixed.combine_chunks().to_batches()
+    times = [rows["event_time"].to_pylist() for _, rows in table_rows(batch, Rules(), None)]
+    assert sorted(str(time) for part in times for time in part) == ["2026-01-01 00:00:00+00:00", "None", "None"]
