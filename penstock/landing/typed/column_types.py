@@ -86,7 +86,7 @@ def _decimal_type(precision: int, scale: int) -> ColumnType:
     # Long numbers are strings here, unless their text cannot be marked (``long_numbers``).
     is_exact = (
         f"({_TEXT} OR json_type({{0}}) IN ('BIGINT', 'UBIGINT') "
-        f"OR length(regexp_replace({_INSIDE}, '^[-0.]+|[^0-9]', '', 'g')) <= {EXACT_DIGITS})"
+        f"OR length(regexp_replace({_INSIDE}, '^[-0.]+|e.*|[^0-9]', '', 'g')) <= {EXACT_DIGITS})"
     )
     fits = f"regexp_full_match({_INSIDE}, {sql_literal(pattern)}) AND {is_exact}"
     value = f"try_cast({_INSIDE} AS DECIMAL({precision}, {scale}))"

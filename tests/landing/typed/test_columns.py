@@ -74,6 +74,8 @@ def test_decimal_holds_small_numbers_exactly() -> None:
     texts = ("0.00000001", "0.00000015", "-0.000000120", "1.5e-7", "9E-9", "0.1234567e-1", "0e-9")
     assert fitting_values("decimal(16,9)", *texts) == [Decimal(text) for text in texts]
     assert fitting_values("decimal(38,10)", *texts) == [Decimal(text) for text in texts]
+    fifteen = ("1.23456789012345e-7", "-9.99999999999999E-7", "123456789012345e-30", "1.23456789012345e-24")
+    assert fitting_values("decimal(38,38)", *fifteen) == [Decimal(text) for text in fifteen]
     small = [Decimal("1e-8"), Decimal("-4.2e-8"), None]
     assert fitting_values("decimal(9,9)", "0.00000001", "-4.2E-8", "1e-10") == small
     assert fitting_values("decimal(38,30)", "7864110769695269e-20", "-7864110769695269E-11") == [None, None]

@@ -124,18 +124,18 @@ class GroupOffsets:
                 # A full or failing disk: clients repeat the commit, where every other code ends the program of many.
                 code = ErrorCode.coordinator_load_in_progress
                 if not isinstance(error, Stopping | LogClosed):
-                    self._report_failure(name, cursor, error)
+                    self._report_failure("commit in", name, cursor, error)
         return {"partition_index": part.partition_index, "error_code": code}
 
-    def _report_failure(self, topic: str, cursor: str, error: PenstockError) -> None:
-        """Log a failed commit. Clients repeat it without a word, so nothing else shows the fault."""
+    def _report_failure(self, verb: str, topic: str, cursor: str, error: Exception) -> None:
+        """Log a failed commit or read. Clients repeat it without a word, so nothing else shows the fault."""
         # Limit: one line in a while, however many members repeat. Threads that race may write a second one.
         self._failures += 1
         now = time.monotonic()
         if now >= self._next_report_s:
             self._next_report_s = now + REPORT_INTERVAL_S
-            text = "kafka: group %r cannot commit in topic %s: %s; clients repeat it (%d times since the last report)"
-            _LOGGER.error(text, group_of(cursor), topic, error, self._failures)
+            text = "kafka: group %r cannot %s topic %s: %s; clients repeat it (%d times since the last report)"
+            _LOGGER.error(text, group_of(cursor), verb, topic, error, self._failures)
             self._failures = 0
 
     async def fetch(self, call: Call) -> Values:
@@ -153,9 +153,8 @@ class GroupOffsets:
             return {"group_id": request.group_id, "error_code": refused.code}
         if request.topics is None:
             topics = self._api.topics.all_readable(caller)
-            offsets = [
-                (topic.name, _read_cursor(topic, cursor)) for topic in topics if cursor in topic.cursors.offsets()
-            ]
+            answers = [(topic.name, self._read_cursor(topic, cursor)) for topic in topics]
+            offsets = [(name, fields) for name, fields in answers if fields is not NO_OFFSET]
         else:
             offsets = [
                 (name, {"partition_index": index, **self._fetch_partition(caller, name, index, cursor)})
@@ -174,7 +173,7 @@ class GroupOffsets:
         if index != 0:
             return NO_OFFSET
         try:
-            return _read_cursor(self._api.topics.readable(name, caller), cursor)
+            return self._read_cursor(self._api.topics.readable(name, caller), cursor)
         except NotAllowed:
             return {**NO_OFFSET, "error_code": ErrorCode.topic_authorization_failed}
         except (NoSuchTopic, BadRequest):
@@ -183,6 +182,16 @@ class GroupOffsets:
             # Invariant: "no offset" is only said where there is none, because clients then skip to the end of the topic
             # or read it again, as ``auto.offset.reset`` says.
             return {**NO_OFFSET, "error_code": _code_of(error)}
+
+    def _read_cursor(self, topic: Topic, cursor: str) -> Values:
+        try:
+            offset, note = topic.cursors.offsets().get(cursor), topic.cursors.note(cursor)
+        except OSError as error:
+            self._report_failure("read its offset in", topic.name, cursor, error)
+            return {**NO_OFFSET, "error_code": ErrorCode.coordinator_load_in_progress}
+        if offset is None:
+            return NO_OFFSET
+        return {"committed_offset": offset, "committed_leader_epoch": -1, "metadata": note}
 
     async def names(self, caller: Principal) -> set[str]:
         """Return the groups with cursors in topics that the caller may read."""
@@ -217,10 +226,3 @@ class GroupOffsets:
 def _code_of(error: PenstockError) -> ErrorCode:
     """Return Kafka's code for an error of a group's request; clients repeat it if the daemon stops."""
     return ErrorCode.coordinator_load_in_progress if isinstance(error, Stopping | LogClosed) else code_of(error)
-
-
-def _read_cursor(topic: Topic, cursor: str) -> Values:
-    offset = topic.cursors.offsets().get(cursor)
-    if offset is None:
-        return NO_OFFSET
-    return {"committed_offset": offset, "committed_leader_epoch": -1, "metadata": topic.cursors.note(cursor)}

@@ -123,3 +123,27 @@ def test_commit_that_cannot_be_written_is_logged_once_in_a_while(
         assert line.startswith("kafka: group 'g' cannot commit in topic t: ")
     finally:
         running.stop()
+
+
+@pytest.mark.parametrize("is_for_all", [False, True])
+def test_offset_that_cannot_be_read_is_an_error_to_repeat_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_for_all: bool
+) -> None:
+    running = Running(tmp_path / "topics")
+    try:
+        topic = running.log.topic("t", create=True)
+        topic.cursors.commit("g", 1)
+        # A folder in the place of a cursor: it cannot be read, as on a failing disk.
+        (topic.path / "cursors" / "g.cursor").unlink()
+        (topic.path / "cursors" / "g.cursor").mkdir()
+        topics = None if is_for_all else [SimpleNamespace(name="t", partition_indexes=[0])]
+        message = SimpleNamespace(group_id="g", topics=topics)
+        call: Any = SimpleNamespace(message=message, caller=ANONYMOUS)
+        fetch = GroupOffsets(running.api).fetch(call)
+        answer: Any = asyncio.run_coroutine_threadsafe(fetch, running.loop).result(30)
+        assert answer["error_code"] is ErrorCode.coordinator_load_in_progress
+        (part,) = answer["topics"][0]["partitions"]
+        assert (part["committed_offset"], part["error_code"]) == (-1, ErrorCode.coordinator_load_in_progress)
+        assert "kafka: group 'g' cannot read its offset in topic t: " in caplog.text
+    finally:
+        running.stop()
