@@ -12,6 +12,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from penstock.sql.postgres.server import Server
+from tests.sql.postgres.postgres_server import connect
+
 Connection = psycopg.Connection[Any]
 
 STATEMENTS = [
@@ -219,6 +222,43 @@ def test_answer_is_the_one_of_postgresql(
         for peer in (connection, postgres)
     )
     assert ours == theirs, reference
+
+
+ZONE_STATEMENTS = [
+    "select timestamptz '2026-07-01 02:00+00', timestamptz '2026-07-01 02:00+00'::date, now()::date = current_date",
+    "select date_trunc('day', timestamptz '2026-07-01 02:00+00'), extract(hour from timestamptz 'epoch')::int",
+    "select '2026-07-01 02:00'::timestamptz, timestamp '2026-07-01 02:00' < timestamptz '2026-07-01 02:00+00'",
+    "select date '2026-07-01'::timestamptz, timestamptz '2026-07-01 02:00+00'::timestamp, array[timestamptz 'epoch']",
+    "select timestamptz '2026-03-07 12:00-05' + interval '1 day', to_char(timestamptz 'epoch', 'YYYY-MM-DD HH24:MI')",
+    "select (timestamptz '2026-07-01 02:00+00')::text, current_setting('TimeZone')",
+    "show timezone",
+]
+
+
+@pytest.mark.parametrize("zone", ["Australia/Perth", "America/New_York", "utc"])
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_times_are_in_the_zone_of_the_session(
+    sql_server: Server, postgres: Connection, zone: str, is_binary: bool
+) -> None:
+    """xtdb/xtdb#4903, metabase/metabase#11819: days were grouped in UTC although the client had set its zone."""
+    with connect(sql_server) as connection:
+        postgres.execute("reset timezone")
+        for peer in (connection, postgres):
+            peer.execute(f"set session timezone to '{zone}'".encode())
+            peer.cursor().execute("begin").execute("set local time zone 'Asia/Tokyo'").execute("commit")
+        for statement in ZONE_STATEMENTS:
+            ours, theirs = (
+                [tuple(map(str, row)) for row in peer.cursor(binary=is_binary).execute(statement.encode()).fetchall()]
+                for peer in (connection, postgres)
+            )
+            assert ours == theirs, statement
+        assert connection.info.parameter_status("TimeZone") == postgres.info.parameter_status("TimeZone")
+        copies = []
+        for peer in (connection, postgres):
+            with peer.cursor().copy("copy (select timestamptz '2026-07-01 02:00+00') to stdout") as copy:
+                copies.append(b"".join(copy))
+        assert copies[0] == copies[1]
+    postgres.execute("set timezone to 'UTC'")
 
 
 def test_digits_of_arrays_are_all_sent(connection: Connection) -> None:

@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.errors import PenstockError
+from penstock.landing.rows.engine import sql_literal
 from penstock.sql.postgres.catalog.system_catalog import (
     DATABASE,
     SystemCatalog,
@@ -205,6 +206,8 @@ class Preparation:
     def install(self, connection: duckdb.DuckDBPyConnection, text: str) -> None:
         """Create the system tables that a statement's text names, in the connection that runs it."""
         open_database(connection)
+        zone = self._catalog.settings.get("TimeZone", "UTC")
+        connection.execute(f"SET TimeZone = {sql_literal(zone)}")
         self._catalog.install(connection, words_of(text), set())
 
     def _make_tables(self, words: set[str]) -> None:

@@ -6,6 +6,7 @@ changed in it. An error fails a transaction as in PostgreSQL, because clients re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -30,6 +31,7 @@ from penstock.sql.query import BadQuery
 
 _KINDS = b"QPBDECSHdcfFX"
 """Types of messages."""
+_ZONE_OPTION = re.compile(r"(?:-c\s*|--)timezone=(\S+)", re.IGNORECASE)
 
 
 class Session:
@@ -46,7 +48,7 @@ class Session:
     ) -> None:
         self._wire, self._incoming, self._output, self._engine = wire, incoming, output, engine
         user = options.get("user", "")
-        self._settings = SessionSettings(user, options.get("application_name", ""))
+        self._settings = SessionSettings(user, options.get("application_name", ""), _zone_of(options))
         self._portals = portals = Portals(engine, wire.is_closed)
         prepared = PreparedStatements()
         self._transaction = transaction = Transaction(output, portals, self._settings)
@@ -162,6 +164,13 @@ class Session:
     def _send_ready(self) -> None:
         self._output.send(messages.ready(self._transaction.state))
         self._output.flush()
+
+
+def _zone_of(options: Mapping[str, str]) -> str:
+    """Return the time zone that a client's first message asks for, as Java's and libpq's clients send it."""
+    own = {name.lower(): text for name, text in options.items()}
+    match = _ZONE_OPTION.search(own.get("options", ""))
+    return own.get("timezone") or (match[1] if match else "")
 
 
 def _error_of(error: Exception) -> SqlError:

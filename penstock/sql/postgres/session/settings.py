@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.catalog.system_catalog import SERVER_VERSION
 from penstock.sql.postgres.catalog.system_tables import SCHEMA
 from penstock.sql.postgres.messages import SqlError
 from penstock.sql.postgres.session.preparation import StatementFailed
+from penstock.sql.postgres.session.time_zones import DEFAULT, time_zone
 from penstock.sql.postgres.statements.statement import Statement
 from penstock.sql.postgres.statements.tokens import Token
 
@@ -86,10 +87,11 @@ _USER_SETTINGS = """
 """
 """Further settings that PostgreSQL 18 lets every user change; they change nothing here."""
 _ACCEPTED = frozenset(_USER_SETTINGS.split())
-_CHANGEABLE = {"client_encoding", "datestyle", "intervalstyle"}
+_CHANGEABLE = {"client_encoding", "datestyle", "intervalstyle", "timezone"}
 _FIXED = frozenset({"default_with_oids", *(name.lower() for name in REPORTED)} - _CHANGEABLE)
 _UTF8 = ("UTF8", "UNICODE", "DEFAULT")
-_UTC = ("UTC", "GMT", "DEFAULT", "LOCAL", "Z", "0")
+_REPORTED_CHANGES = ("application_name", "TimeZone")
+"""Settings with an effect that a client hears of when they change."""
 _TRUE = ("on", "true", "yes", "1")
 _PHRASES = {
     "transaction isolation level": "transaction_isolation",
@@ -108,9 +110,11 @@ _OLD_NAMES = {
 class SessionSettings:
     """Settings of one session by name, in ``texts``."""
 
-    def __init__(self, user: str, application_name: str) -> None:
+    def __init__(self, user: str, application_name: str, zone: str = "") -> None:
+        """Begin with what the client's first message asks for; a time zone that does not exist is UTC, as it hears."""
         application_name = application_name[:MAX_SETTING_CHARS]
         self.texts = {**_SETTINGS, "session_authorization": user, "application_name": application_name}
+        self.texts["TimeZone"] = time_zone(zone) or DEFAULT
         self._initial = dict(self.texts)
         # Order: the end of a transaction decides which texts hold, after a rollback `_before`, after a commit `_after`.
         # `_before` is None outside of one.
@@ -137,17 +141,12 @@ class SessionSettings:
         if self._before is None:
             return b""
         texts, self._before = self._after if committed else self._before, None
-        name = self.texts["application_name"]
-        # The catalog of the session's tables reads the same mapping.
-        self.texts.clear()
-        self.texts.update(texts)
-        changed = texts["application_name"]
-        return b"" if changed == name else messages.parameter_status("application_name", changed)
+        return self._replace(texts)
 
     def change(self, statement: Statement) -> bytes:
         """Carry out ``SET``; return what the client hears of it. Raises StatementFailed.
 
-        An encoding is refused. Another time zone has no effect, as rows are in UTC; a notice says so.
+        An encoding is refused, and so is a time zone that does not exist.
         """
         significant = statement.significant[1:]
         if statement.words[1:2] == ["constraints"]:
@@ -164,8 +163,13 @@ class SessionSettings:
         setting = setting[:MAX_SETTING_CHARS]
         if name == "client_encoding" and setting.replace("-", "").upper() not in _UTF8:
             raise StatementFailed(SqlError("22023", f"the encoding {setting[:40]!r} is not supported, only UTF8"))
-        if name == "timezone" and setting.upper() not in _UTC:
-            return messages.notice("times are in UTC; cast them AT TIME ZONE for another zone")
+        if name == "timezone":
+            is_default = len(values) == 1 and significant[-1].is_word("default", "local")
+            zone = self._initial["TimeZone"] if is_default else time_zone(setting)
+            if zone is None:
+                raise StatementFailed(SqlError("22023", f'invalid value for parameter "TimeZone": "{setting[:63]}"'))
+            self._set("TimeZone", zone, is_local)
+            return messages.parameter_status("TimeZone", zone)
         if name == "default_with_oids" and setting.lower() in _TRUE:
             raise StatementFailed(SqlError("0A000", "tables declared WITH OIDS are not supported"))
         if name in _FIXED:
@@ -188,17 +192,22 @@ class SessionSettings:
             return b""
         changed = self.texts[name] != self._initial.get(name, "")
         self._set(name, self._initial.get(name, ""))
-        return messages.parameter_status(name, self.texts[name]) if changed and name == "application_name" else b""
+        return messages.parameter_status(name, self.texts[name]) if changed and name in _REPORTED_CHANGES else b""
 
     def reset_all(self) -> bytes:
         """Restore the initial settings and forget invented names; return what the client hears of it."""
-        changed = self.texts["application_name"] != self._initial["application_name"]
         # Limit: a pool uses a connection for long, and each use may invent names: empty ones would fill MAX_SETTINGS.
-        for texts in (self.texts, self._after):
-            texts.clear()
-            texts.update(self._initial)
-        # The client heard of no other change, because rows have the same form with any setting.
-        return messages.parameter_status("application_name", self.texts["application_name"]) if changed else b""
+        self._after.clear()
+        self._after.update(self._initial)
+        return self._replace(self._initial)
+
+    def _replace(self, texts: Mapping[str, str]) -> bytes:
+        """Replace all settings; return what the client hears of it."""
+        changed = [name for name in _REPORTED_CHANGES if self.texts[name] != texts[name]]
+        # The catalog of the session's tables reads the same mapping.
+        self.texts.clear()
+        self.texts.update(texts)
+        return b"".join(messages.parameter_status(name, texts[name]) for name in changed)
 
     def _set_constraints(self, words: Sequence[str]) -> bytes:
         """Accept ``SET CONSTRAINTS ALL``, which has nothing to check. Raises StatementFailed for a constraint."""

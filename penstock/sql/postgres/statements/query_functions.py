@@ -168,7 +168,7 @@ _NUMBERS = {
     "US": "f",
 }
 _WITHOUT_ZEROS = frozenset({"HH24", "HH12", "HH", "MI", "SS", "MM", "DDD", "DD"})
-_NAMES = {"Mon": "%b", "Dy": "%a", "AM": "%p", "PM": "%p", "TZ": "UTC", "FMMonth": "%B", "FMDay": "%A"}
+_NAMES = {"Mon": "%b", "Dy": "%a", "AM": "%p", "PM": "%p", "TZ": "%Z", "FMMonth": "%B", "FMDay": "%A"}
 """Patterns that depend on upper and lower case; without FM, the long names are padded, which ``strftime`` cannot do."""
 _LACKING = (
     *("SSSSS", "SSSS", "Y,YYY", "YYY", "Y", "IYY", "IY", "IDDD", "I", "CC", "BC", "AD", "B.C.", "A.D.", "Q", "WW", "W"),

@@ -23,9 +23,7 @@ def test_settings_are_shown_as_they_were_set(sql_server: Server) -> None:
         assert connection.info.parameter_status("application_name") == "second"
         assert connection.execute("select current_setting('application_name')").fetchone() == ("second",)
         connection.execute("set session statement_timeout = 0")
-        connection.execute("set time zone 'Europe/Berlin'")
-        assert connection.execute("show timezone").fetchone() == ("UTC",)
-        assert notices == ["times are in UTC; cast them AT TIME ZONE for another zone"]
+        assert not notices
         connection.execute("set a.pid to '0, 1) AS 2; ATTACH ''x'' AS y; --'")
         assert connection.execute("select pg_backend_pid()").fetchone() == (connection.info.backend_pid,)
         connection.execute("discard all")
@@ -184,3 +182,19 @@ def test_every_setting_that_a_user_may_change_in_postgresql_is_accepted(
 
 def literal_of(setting: str) -> str:
     return "'" + setting.replace("'", "''") + "'"
+
+
+def test_zone_ends_with_its_transaction_and_with_a_reset(sql_server: Server) -> None:
+    with connect(sql_server, options="-c TimeZone=Asia/Tokyo") as connection:
+        assert connection.execute("show time zone").fetchone() == ("Asia/Tokyo",)
+        connection.execute("begin")
+        connection.execute("set time zone 'Europe/Berlin'")
+        assert connection.info.parameter_status("TimeZone") == "Europe/Berlin"
+        connection.execute("rollback")
+        assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"
+        connection.execute("set time zone utc")
+        connection.execute("discard all")
+        assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"
+        with pytest.raises(psycopg.errors.InvalidParameterValue, match='invalid value for parameter "TimeZone": "x"'):
+            connection.execute("set timezone = x")
+        assert connection.execute("select '2026-01-01'::timestamptz::text").fetchone() == ("2026-01-01 00:00:00+09",)
