@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
 import io
 import json
 import math
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,8 @@ from penstock.sql.query import BadQuery, Query
 
 MAX_CELL_CHARS = 60
 """Limit for the characters of a value in a table."""
+_QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
+"""Texts that need quotes in CSV; around blanks because some readers trim fields."""
 SLOW_AFTER_S = 1.0
 """Time after which an answer states how long it took, and why."""
 
@@ -53,13 +55,16 @@ def json_text(rows: pa.Table) -> str:
 
 
 def csv_text(rows: pa.Table) -> str:
-    """Return CSV with a header. Nested values are JSON, null is empty."""
-    text = io.StringIO()
-    out = csv.writer(text, lineterminator="\n")
-    out.writerow(rows.column_names)
-    for row in rows_of(rows):
-        out.writerow([value if isinstance(value, int | float) else value_text(value) for value in row.values()])
-    return text.getvalue()
+    """Return CSV with a header. Nested values are JSON; an empty text is ``""``, and a null nothing."""
+    null = '""' if rows.num_columns == 1 else ""  # readers skip empty lines
+    lines = [rows.column_names, *(row.values() for row in rows_of(rows))]
+    return "".join(",".join(null if value is None else _csv_field(value) for value in line) + "\n" for line in lines)
+
+
+def _csv_field(value: Any) -> str:
+    text = value_text(value)
+    quoted = '"' + text.replace('"', '""') + '"'
+    return quoted if not text or _QUOTED.search(text) else text
 
 
 def parquet_bytes(rows: pa.Table) -> bytes:

@@ -6,12 +6,14 @@ import io
 import itertools
 from pathlib import Path
 
+import duckdb
+import pandas
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 from penstock.landing.table_paths import Layout
-from penstock.sql.answers import parquet_bytes, slowness
+from penstock.sql.answers import csv_text, parquet_bytes, slowness
 from penstock.sql.query import BadQuery, Query
 from penstock.sql.tables import Tables
 from tests.spark.spark_helpers import append, event
@@ -49,3 +51,16 @@ def test_type_without_parquet_is_named() -> None:
 
 def test_slow_answer_without_a_table_names_its_duration(tmp_path: Path) -> None:
     assert slowness_text(Tables(Layout.for_tables(tmp_path / "tables")), "select 1", 2.5) == "that took 2.5 s"
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_csv_read_by_others_has_all_rows_and_tells_a_null_from_an_empty_text(tmp_path: Path, columns: int) -> None:
+    """adaltas/node-csv-stringify#86, dbeaver/dbeaver#4024: both were empty fields. One column has no empty lines."""
+    texts = ["a", None, "", ' "x", \r\n y', "1,5", "NULL", "\\N"]
+    table = pa.table({"n": range(len(texts)), "t": texts}).select(["n", "t"][-columns:])
+    file = tmp_path / "rows.csv"
+    file.write_bytes(csv_text(table).encode())
+    query = f"SELECT t FROM read_csv('{file}', header = true, all_varchar = true, allow_quoted_nulls = false)"
+    rows = [text for (text,) in duckdb.sql(query).fetchall()]
+    assert rows == [text or "" if columns == 1 else text for text in texts]
+    assert len(pandas.read_csv(file, keep_default_na=False)) == len(texts)
