@@ -6,6 +6,7 @@ the keys and values of all annotations of a batch at once, and the matches are g
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ Mask = npt.NDArray[np.bool_]
 _LITERAL_PATTERN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*", re.ASCII)
 """Patterns that match exactly one text; a backslash before ASCII punctuation only escapes it."""
 _ESCAPE = re.compile(r"\\(.)")
+_UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,25 @@ class Filter:
 
 
 def contains_text(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
-    """Return a Boolean per row (never null): whether its payload or an annotation contains ``text``.
+    """Return a Boolean per row (never null): whether its payload, also as JSON, or an annotation contains ``text``.
 
     ``batch`` has the schema SCHEMA.
     """
     pairs = _Pairs(batch)
-    annotated = pairs.rows_with_match(_contains(pairs.keys, text) | _contains(pairs.values, text))
-    return pa.array(_contains(batch.column("payload"), text) | annotated)
+    mask = pairs.rows_with_match(_contains(pairs.keys, text) | _contains(pairs.values, text))
+    for written in _written_forms(text):
+        mask = mask | _contains(batch.column("payload"), written)
+    return pa.array(mask)
+
+
+def _written_forms(text: str) -> set[str]:
+    """Return a text as payloads may have it: as it is, and in JSON, whose writers escape letters in two cases or not.
+
+    Most texts have one form, so that they are searched once.
+    """
+    escaped = json.dumps(text)[1:-1]
+    upper = _UNICODE_ESCAPE.sub(lambda match: match[0][:2] + match[0][2:].upper(), escaped)
+    return {text, json.dumps(text, ensure_ascii=False)[1:-1], escaped, upper}
 
 
 def _contains(texts: pa.Array[pa.StringScalar] | pa.Array[pa.BinaryScalar], text: str) -> Mask:

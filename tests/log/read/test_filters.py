@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import threading
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock import records
 from penstock.log.read.filter_syntax import MAX_CLAUSES, MAX_DEPTH, MAX_LENGTH
-from penstock.log.read.filters import BadFilter, Filter
+from penstock.log.read.filters import BadFilter, Filter, contains_text
 
 Notes = dict[str, str]
 
@@ -269,3 +270,13 @@ def test_any_text_is_parsed_or_raises_bad_filter(text: str) -> None:
         assert (len(mask), mask.null_count) == (4, 0)
         return
     assert bad(text).pointed.split("\n")[-1].endswith("^")
+
+
+@pytest.mark.parametrize("text", ["größe", 'said "no"', "C:\\logs", "one\ntwo", "\U0001f600 ok", "plain"])
+def test_text_is_found_however_json_writes_it(text: str) -> None:
+    """eht16/python-logstash-async#8, logfellow/logstash-logback-encoder#143: letters beyond ASCII are escaped."""
+    escaped = json.dumps({"m": text})
+    upper = re.sub(r"(?<!\\)\\u[0-9a-f]{4}", lambda match: match[0][:2] + match[0][2:].upper(), escaped)
+    payloads = [text, escaped, upper, json.dumps({"m": text}, ensure_ascii=False), "other", '{"m":"other"}', None]
+    rows = records.body([payload and payload.encode() for payload in payloads])
+    assert contains_text(rows, text).to_pylist() == [True] * 4 + [False] * 3
