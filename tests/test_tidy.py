@@ -81,6 +81,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/sql/configured.py": "the only module of the room that reads settings",
     "penstock/sql/postgres/session/output.py": "sends bytes, without knowing messages",
     "penstock/sql/postgres/session/startup.py": "one flow of messages, before there is a session",
+    "penstock/sql/postgres/session/time_zones.py": "zones by their names, without a session",
     "penstock/sql/postgres/statements/parentheses.py": "one search in tokens, used by translation and arrays",
     "penstock/sql/servers.py": "the entry point of a process",
     "penstock/sql/search.py": "one query, used by console and commands",

@@ -194,9 +194,9 @@ def _document_times(texts: pa.Array[Any]) -> pa.Array[Any]:
     times = _times(texts)
     # Fast path: usually each document has a time of RFC 3339, and the others are not tried.
     if times.null_count > texts.null_count:
-        others = pc.if_else(pc.is_null(times), texts, pa.scalar(None, pa.string()))
-        with_zone = pc.binary_join_element_wise(others, pa.scalar("Z"), pa.scalar(""))
-        times = pc.coalesce(times, _times(with_zone), _epoch_times(others))
+        untimed_texts = pc.if_else(pc.is_null(times), texts, pa.scalar(None, pa.string()))
+        with_zone = pc.binary_join_element_wise(untimed_texts, pa.scalar("Z"), pa.scalar(""))
+        times = pc.coalesce(times, _times(with_zone), _epoch_times(untimed_texts))
     return times
 
 

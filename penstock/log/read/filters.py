@@ -65,7 +65,7 @@ def contains_text(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
 
 
 def _written_forms(text: str) -> set[str]:
-    """Return a text as payloads may have it: as it is, and in JSON, whose writers escape letters in two cases or not.
+    """Return a text as payloads may have it: unchanged, and in JSON, whose writers escape letters in two cases or not.
 
     Most texts have one form, so that they are searched once.
     """
