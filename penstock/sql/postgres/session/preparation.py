@@ -14,7 +14,6 @@ import duckdb
 import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.landing.rows.engine import sql_literal
 from penstock.sql.postgres.catalog.system_catalog import (
     DATABASE,
     SystemCatalog,
@@ -22,7 +21,7 @@ from penstock.sql.postgres.catalog.system_catalog import (
 )
 from penstock.sql.postgres.catalog.system_tables import INFORMATION_SCHEMA_NAMES, SCHEMA
 from penstock.sql.postgres.messages import SqlError
-from penstock.sql.postgres.parameters import literal
+from penstock.sql.postgres.parameters import literal, quoted
 from penstock.sql.postgres.statements.statement import Statement, split
 from penstock.sql.postgres.statements.tokens import Token
 from penstock.sql.postgres.statements.translation import INFORMATION_SCHEMA, Translation, translate
@@ -207,7 +206,7 @@ class Preparation:
         """Create the system tables that a statement's text names, in the connection that runs it."""
         open_database(connection)
         zone = self._catalog.settings.get("TimeZone", "UTC")
-        connection.execute(f"SET TimeZone = {sql_literal(zone)}")
+        connection.execute(f"SET TimeZone = {quoted(zone)}")
         self._catalog.install(connection, words_of(text), set())
 
     def _make_tables(self, words: set[str]) -> None:
