@@ -33,7 +33,7 @@ mutants: setup
 # A seed is one run; FIRST=N begins with seed N. A failing seed is shrunk and printed as a test. LANDING=1: the landing;
 # FORWARDING=1: with forwarders.
 simulate: setup
-	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),100) --first $(or $(FIRST),0) $(if $(LANDING),--landing) $(if $(FORWARDING),--forwarding) $(if $(GROUPS),--groups) $(if $(SOCKETS),--sockets)
+	$(BIN)/python -m penstock.testing.simulation --seeds $(or $(SEEDS),100) --first $(or $(FIRST),0) $(if $(LANDING),--landing) $(if $(FORWARDING),--forwarding) $(if $(GROUPS),--groups) $(if $(PRODUCERS),--producers) $(if $(SOCKETS),--sockets)
 
 check: setup
 	$(BIN)/ruff check .

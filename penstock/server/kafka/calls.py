@@ -104,4 +104,6 @@ _CODES: dict[type[PenstockError], ErrorCode] = {
 
 def code_of(error: PenstockError) -> ErrorCode:
     """Return Kafka's code for an error."""
-    return next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), ErrorCode.unknown_server_error)
+    # The API has one error for a full disk and for limits of topics; its cause tells which of them a client may retry.
+    kinds = (*type(error.__cause__).__mro__, *type(error).__mro__)
+    return next((_CODES[kind] for kind in kinds if kind in _CODES), ErrorCode.unknown_server_error)

@@ -76,6 +76,7 @@ def main() -> int:
     parser.add_argument("--landing", action="store_true", help="Simulate the landing instead of the pipe before it.")
     parser.add_argument("--forwarding", action="store_true", help="Add a forwarder to each listener.")
     parser.add_argument("--groups", action="store_true", help="Add groups of Kafka's protocol and their members.")
+    parser.add_argument("--producers", action="store_true", help="Add groups and producers of Kafka's protocol.")
     parser.add_argument("--sockets", action="store_true", help="Simulate receivers with their sockets and senders.")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
@@ -95,6 +96,11 @@ def main() -> int:
         from penstock.testing.simulation.groups.run import simulate_groups
 
         run = simulate_groups, STEPS, MESSAGES
+    elif options.producers:
+        # Imported late: Kafka's protocol is an extra.
+        from penstock.testing.simulation.groups.producers import simulate_producers
+
+        run = simulate_producers, STEPS, MESSAGES
     elif options.sockets:
         # Imported late: receivers and codecs, which no other run needs.
         from penstock.testing.simulation.sockets.run import SOCKET_MESSAGES, SOCKET_STEPS, simulate_sockets

@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock.log import TopicReader
 from penstock.log.cursors import Cursors
 from penstock.server.api import entries
+from penstock.server.kafka.entries import produce
 from penstock.server.kafka.groups import group_state, groups
 from penstock.server.kafka.groups.group_offsets import cursor_of
 from penstock.testing.simulation.faults import Fault, by_step, draw_faults
@@ -58,10 +59,9 @@ def simulate_groups(
     faults: Iterable[int] | None = None,
 ) -> Outcome:
     """Run a seed and return its outcome; ``faults`` selects faults by number. Files are in memory if possible."""
-    drawn = by_step([*draw_faults(seed, steps), *_draw_group_faults(seed, steps)], faults)
     with run_folder() as folder:
-        run = GroupsRun(seed, folder, steps, messages, drawn)
-        with run.machine.running(), _simulated_groups(seed):
+        run = GroupsRun(seed, folder, steps, messages, draw_all_faults(seed, steps, faults))
+        with run.machine.running(), simulated_groups(seed):
             run.execute()
         return run.outcome
 
@@ -75,12 +75,15 @@ class _Secrets:
     def token_hex(self, size: int) -> str:
         return self._dice.randbytes(size).hex()
 
+    def randbits(self, bits: int) -> int:
+        return self._dice.getrandbits(bits)
+
     def randbelow(self, end: int) -> int:
         return self._dice.randrange(end)
 
 
 @contextlib.contextmanager
-def _simulated_groups(seed: int) -> Iterator[None]:
+def simulated_groups(seed: int) -> Iterator[None]:
     """Give groups numbers that a seed determines, small limits, and an executor without threads."""
     with contextlib.ExitStack() as stack:
         for module, name, replacement in (
@@ -89,10 +92,16 @@ def _simulated_groups(seed: int) -> Iterator[None]:
             (group_state, "MAX_MEMBER_BYTES", MAX_MEMBER_BYTES),
             (groups, "MAX_MEMBER_BYTES", MAX_MEMBER_BYTES),
             (groups, "MAX_GROUPS", MAX_GROUPS),
+            (produce, "secrets", _Secrets(seed)),
             (entries, "ThreadPoolExecutor", SimulatedThreads),
         ):
             stack.enter_context(replaced(module, name, replacement))
         yield
+
+
+def draw_all_faults(seed: int, steps: int, only: Iterable[int] | None) -> list[Fault]:
+    """Return the faults of a seed, of the log and of groups, or those with the numbers ``only``."""
+    return by_step([*draw_faults(seed, steps), *_draw_group_faults(seed, steps)], only)
 
 
 def _draw_group_faults(seed: int, steps: int) -> list[Fault]:

@@ -5,6 +5,7 @@ Sockets are left out. Each request is a task of the daemon's event loop, as on c
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import io
 from collections.abc import Callable, Mapping
@@ -16,13 +17,16 @@ from kio.serial import entity_reader, entity_writer
 
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.rights import ANONYMOUS
-from penstock.server.kafka.calls import Call, DeferredAnswer
+from penstock.server.event_loop import LoopCalls
+from penstock.server.kafka.calls import AnswerOnceStored, Call, DeferredAnswer
 from penstock.server.kafka.entries.fetch import Fetching
+from penstock.server.kafka.entries.produce import Producing
+from penstock.server.kafka.errors import UnansweredRefusal
 from penstock.server.kafka.groups.group_offsets import GroupOffsets
 from penstock.server.kafka.groups.groups import Groups, group_handlers
 from penstock.server.kafka.metadata.cluster import CreationQuota
 from penstock.server.kafka.metadata.topics import Topics
-from penstock.server.kafka.schema.messages import Api, Request, encode_answer, entity, parse
+from penstock.server.kafka.schema.messages import Api, Parts, Request, encode_answer, entity, parse
 from penstock.testing.simulation.groups.event_loop import SimulatedLoop, SimulatedThreads
 from penstock.testing.simulation.machine import Killed, Machine
 
@@ -62,9 +66,12 @@ class KafkaServer:
         self.threads: SimulatedThreads = threads
         self._failure: BaseException | None = None
         offsets = GroupOffsets(api)
+        self._producing: Producing = Producing(api, LoopCalls(self._loop))
         groups, fetching, topics = Groups(offsets), Fetching(api), Topics(api, CreationQuota(machine.clock.monotonic))
         self._handlers: dict[Api, Callable[[Call], Any]] = {
             Api.FETCH: fetching.fetch,
+            Api.PRODUCE: self._producing.produce,
+            Api.INIT_PRODUCER_ID: self._producing.init_producer_id,
             Api.CREATE_TOPICS: topics.create,
             Api.DELETE_TOPICS: topics.delete,
             **group_handlers(groups, offsets),
@@ -79,14 +86,16 @@ class KafkaServer:
             request = parse(frame)
             observed = self._observe(request)
             try:
-                values = await self._handle(request)
-            except OSError:
+                parts = await self._handle(request)
+            except (OSError, UnansweredRefusal):
                 # The real connection reports the error and ends; its client connects again.
                 answer(None)
                 return
             if self._files.is_dead:
                 return
-            message = _decode_answer(request, b"".join(encode_answer(request, values)))
+            if not parts:
+                return  # the producer wants no answer
+            message = _decode_answer(request, b"".join(parts))
             observed(message)
             answer(message)
         except (Killed, GeneratorExit):
@@ -94,15 +103,22 @@ class KafkaServer:
         except BaseException as error:  # noqa: BLE001 - ``turn`` raises it
             self._failure = self._failure or error
 
-    async def _handle(self, request: Request) -> Any:
+    async def _handle(self, request: Request) -> Parts:
         call = Call(request.version, request.message, ANONYMOUS, request.client, "host", ("127.0.0.1", 9092))
-        outcome = self._handlers[request.api](call)
+        # As on a connection: on the event loop, if a batch can be stored quickly.
+        outcome: Any = self._producing.produce_at_once(call) if request.api is Api.PRODUCE else None
+        if outcome is None:
+            outcome = self._handlers[request.api](call)
         if inspect.isawaitable(outcome):
             outcome = await outcome
+        if isinstance(outcome, AnswerOnceStored):
+            futures = [asyncio.wrap_future(stored, loop=self._loop) for stored in outcome.stored]
+            await asyncio.gather(*futures, return_exceptions=True)
+            return outcome.frame(request)
         if isinstance(outcome, DeferredAnswer):
             values = outcome.ready()
-            return await outcome.values() if values is None else values
-        return outcome
+            outcome = await outcome.values() if values is None else values
+        return encode_answer(request, outcome)
 
     def turn(self) -> None:
         """Run what is due on the loop. Raises what a handler raised, and Killed if the process died in it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import struct
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from kio.index import load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader
 
+from penstock.files.file_system import SystemFiles
 from penstock.log import Appended, OutOfSequence, ProducerSequence, UnknownTopic
 from penstock.server.kafka.connection import requests
 from penstock.server.kafka.entries import produce as producing
@@ -86,6 +90,25 @@ def test_refused_batch_is_answered_in_order(endpoint: Running) -> None:
         (1, "none"),
     ]
     assert rows(endpoint, "t") == [b"v", b"v", b"w", b"v"]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["failing disk", "full disk"])
+def test_batch_for_a_topic_that_the_disk_cannot_create_now_may_be_sent_again(
+    error: int, endpoint: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: SystemFiles, path: Path) -> None:
+        raise OSError(error, os.strerror(error))
+
+    with connected(endpoint) as sock:
+        stream = sock.makefile("rb")
+        with monkeypatch.context() as patch:
+            patch.setattr(SystemFiles, "make_directory", fail)
+            sock.sendall(framed(produce(LAST, plain(b"v"), topic="t")))
+            ((_, refused),) = answers(stream, 1)
+        sock.sendall(framed(produce(LAST, plain(b"v"), topic="t")))
+        ((_, stored),) = answers(stream, 1)
+    assert (refused.error_code, refused.error_code.retriable) == (ErrorCode.kafka_storage_error, True)
+    assert (stored.error_code, rows(endpoint, "t")) == (ErrorCode.none, [b"v"])
 
 
 def test_requests_on_both_sides_of_the_quick_limit_are_stored(endpoint: Running) -> None:
