@@ -150,7 +150,7 @@ class CommandSender:
             self._received += stream.peer_read()
             *answers, self._received = self._received.split(b"\n")
             for answer in answers:
-                self._check_answer(answer)
+                self._check_answer(answer, stream.is_closed)
         if stream is None or stream.is_closed:
             self._expected.clear()
             self._unsent = self._received = b""
@@ -169,13 +169,16 @@ class CommandSender:
         stream.peer_send(self._unsent[:size])
         self._unsent = self._unsent[size:]
 
-    def _check_answer(self, answer: bytes) -> None:
+    def _check_answer(self, answer: bytes, has_ended: bool) -> None:
         command = self._expected.popleft() if self._expected else b"nothing"
         if command == b"STAT":
             # Limit: STAT does not count itself.
             if not self._answered <= json.loads(answer)["v0_commands"] < self._sent:
                 raise Broken(f"{self.name}: STAT is answered by {answer!r} after {self._answered} commands")
-        elif answer != command.replace(b"PING", b"PONG"):
+        # The part of a command before the end of its connection is a line, and a command.
+        elif answer != (expected := command.replace(b"PING", b"PONG")) and not (
+            has_ended and expected.startswith(answer)
+        ):
             raise Broken(f"{self.name}: {command!r} is answered by {answer!r}")
         self._answered += 1
 
