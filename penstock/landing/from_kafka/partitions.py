@@ -23,6 +23,9 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+")
 CREATE_OR_GRANT = "create one, correct pipeline.topics, or grant this user Describe and Read"
 ANSWER_TIMEOUT_S = 10.0
 """Limit: a command that shows a status waits no longer for metadata and ends of partitions."""
+RETRY_INTERVAL_S = 0.5
+MAX_NAMED = 5
+"""Partitions without a leader that a line names: a broker that ends may hold thousands."""
 RECORD_TIMEOUT_S = 2.0
 """Limit: wait for the oldest record that has not landed, for all partitions together."""
 
@@ -58,20 +61,29 @@ class KafkaPartitions:
         timeout_s = ANSWER_TIMEOUT_S if timeout_s is None else timeout_s
         with self._administration.requests("does not answer") as admin:
             topics = admin.list_topics(timeout=timeout_s).topics
+            leaderless = self._leaderless(topics, patterns)
+            # A partition has no leader for a moment while brokers restart. What leaves it out asks again anyway.
+            leader_due_at = time.monotonic() + timeout_s
+            while leaderless and not self._skips_leaderless and time.monotonic() < leader_due_at:
+                time.sleep(RETRY_INTERVAL_S)
+                topics = admin.list_topics(timeout=timeout_s).topics
+                leaderless = self._leaderless(topics, patterns)
             lines = self._unseen(admin, list(topics), patterns, timeout_s)
-            selected = [
-                (name, number, topics[name].partitions[number].leader)
-                for name in sorted(topics)
-                if is_selected(name, patterns)
-                for number in sorted(topics[name].partitions)
-            ]
             # The request for ends fails for all partitions if one of them has no leader.
-            if leaderless := [partition_name(name, number) for name, number, leader in selected if leader < 0]:
-                lines.append(f"no broker leads {', '.join(leaderless)}: start the brokers that hold it")
+            if leaderless:
+                more = len(leaderless) - MAX_NAMED
+                names = ", ".join(sorted(leaderless)[:MAX_NAMED]) + (f" and {more:,} others" if more > 0 else "")
+                lines.append(f"no broker leads {names}: start the brokers that hold it")
             self.problem = f"Kafka at {self._kafka.get('bootstrap.servers')}: {'; '.join(lines)}" if lines else ""
             if leaderless and not self._skips_leaderless:
                 raise KafkaAway(self.problem)
-            partitions = [TopicPartition(name, number) for name, number, leader in selected if leader >= 0]
+            partitions = [
+                TopicPartition(name, number)
+                for name in sorted(topics)
+                if is_selected(name, patterns)
+                for number in sorted(topics[name].partitions)
+                if partition_name(name, number) not in leaderless
+            ]
             latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
             futures = (
                 admin.list_offsets(
@@ -108,6 +120,17 @@ class KafkaPartitions:
                     if error.args[0].code() not in NO_SUCH_TOPIC:
                         raise
         return begins
+
+    @staticmethod
+    def _leaderless(topics: Mapping[str, Any], patterns: Sequence[str]) -> set[str]:
+        """Return the selected partitions without a leader."""
+        return {
+            partition_name(name, number)
+            for name in topics
+            if is_selected(name, patterns)
+            for number, partition in topics[name].partitions.items()
+            if partition.leader < 0
+        }
 
     def _unseen(
         self, admin: AdminClient, topics: Sequence[str], patterns: Sequence[str], timeout_s: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,8 +128,8 @@ def test_name_that_no_topic_may_have_does_not_hide_the_others(cluster: Topics) -
 
 
 @pytest.fixture
-def leaderless(tmp_path: Path) -> Iterator[tuple[Broker, str]]:
-    """A broker, and a topic whose partition 1 is held by another broker, which has ended."""
+def leaderless(tmp_path: Path) -> Iterator[tuple[Broker, Broker, str]]:
+    """A broker, and another one that has ended and holds partition 1 of a topic."""
     with Broker(tmp_path / "first", memory="256m") as first:
         settings = dict(line.split("=", 1) for line in (first.folder / "server.properties").read_text().splitlines())
         stored = dict(
@@ -142,20 +143,22 @@ def leaderless(tmp_path: Path) -> Iterator[tuple[Broker, str]]:
         address = f"PLAINTEXT://127.0.0.1:{port}"
         own = {"process.roles": "broker", "node.id": "2", "listeners": address, "advertised.listeners": address}
         quorum = {"controller.quorum.voters": settings["controller.quorum.voters"]}
-        with Broker(second, port=port, memory="256m", settings={**own, **quorum}):
+        other = Broker(second, port=port, memory="256m", settings={**own, **quorum})
+        with other:
             admin = AdminClient({"bootstrap.servers": first.address})
             wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, 30)
             topic = NewTopic("held", 2, replica_assignment=[[1], [2]])
             admin.create_topics([topic])["held"].result(30)
             wait_until(lambda: len(KafkaPartitions({"bootstrap.servers": first.address}).views(["held"])) == 2, 30)
         wait_until(lambda: admin.list_topics("held", 10).topics["held"].partitions[1].leader < 0, 60)
-        yield first, "held"
+        yield first, other, "held"
 
 
 def test_partition_without_a_leader_is_named_and_hides_no_other(
-    leaderless: tuple[Broker, str], table: HandWritten, tmp_path: Path
+    leaderless: tuple[Broker, Broker, str], table: HandWritten, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker, topic = leaderless
+    monkeypatch.setattr("penstock.landing.from_kafka.partitions.ANSWER_TIMEOUT_S", 3.0)
+    broker, other, topic = leaderless
     kafka = {"bootstrap.servers": broker.address}
     problem = f"Kafka at {broker.address}: no broker leads {topic}/1: start the brokers that hold it"
     source = KafkaPartitions(kafka, skips_leaderless=True)
@@ -171,3 +174,10 @@ def test_partition_without_a_leader_is_named_and_hides_no_other(
     assert endless.latestOffset(offsets, ReadAllAvailable()) == offsets
     with pytest.raises(KafkaAway, match=f"^{problem}$"):
         until_available.latestOffset(offsets, ReadAllAvailable())
+    # A leader that comes in time is waited for, as while brokers restart.
+    names: list[str] = []
+    waiting = threading.Thread(target=lambda: names.extend(KafkaPartitions(kafka).views([topic], 120.0)))
+    waiting.start()
+    with other:
+        waiting.join(120)
+    assert names == [f"{topic}/0", f"{topic}/1"]
