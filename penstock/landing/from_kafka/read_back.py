@@ -214,19 +214,17 @@ def _read_together(kafka: Mapping[str, str], ranges: Sequence[Range]) -> dict[Ra
     """
     waiting = {split_partition(part.topic): part for part in ranges}
     batches: dict[Range, list[pa.RecordBatch]] = {part: [] for part in waiting.values()}
-    size = 0
+    size, progress_at = 0, time.monotonic()
     with kept_consumer(kafka) as client:
         client.assign([TopicPartition(*key, part.begin) for key, part in waiting.items()])
-        while waiting and size < GROUP_BYTES:
-            messages = consume_available(client, RECORDS_PER_POLL, GROUP_WAIT_S)
-            if not messages:
-                break
-            records, events = _split_events(messages)
+        # Limit: a partition whose end was cut is read from its first record on, which may take hours.
+        while waiting and size < GROUP_BYTES and time.monotonic() < progress_at + GROUP_WAIT_S:
+            records, events = _split_events(consume_available(client, RECORDS_PER_POLL, GROUP_WAIT_S))
             for key, of_partition in groupby(records, _partition_of):
                 part = waiting.get(key)
                 if part and (in_range := [r for r in of_partition if part.begin <= _offset(r) < part.end]):
                     batches[part].append(_to_batch(key, in_range))
-                    size += batches[part][-1].nbytes
+                    size, progress_at = size + batches[part][-1].nbytes, time.monotonic()
             ended = {_partition_of(event): _offset(event) for event in _ends_named(kafka, events, ranges)}
             complete = [
                 key
@@ -237,6 +235,7 @@ def _read_together(kafka: Mapping[str, str], ranges: Sequence[Range]) -> dict[Ra
             client.incremental_unassign([TopicPartition(*key) for key in complete])
             for key in complete:
                 del waiting[key]
+            progress_at = time.monotonic() if complete else progress_at
     for part in waiting.values():
         del batches[part]
     return batches

@@ -203,6 +203,32 @@ def test_ranges_that_are_read_together_give_what_each_gives_alone(
     assert rows_of(cluster, *ranges, *repeated) == alone
 
 
+def test_a_partition_whose_end_was_cut_keeps_back_no_other(cluster: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The client reads such a partition from its first record on, here for as long as one is produced.
+    monkeypatch.setattr(read_back, "NO_PROGRESS_TIMEOUT_S", 1.0)
+    topic, cut, ended = cluster.new(), cluster.new(), threading.Event()
+    cluster.plain(topic, [b"y"])
+
+    def produce() -> None:
+        producer, until = Producer({"bootstrap.servers": cluster.address, "linger.ms": 0}), time.monotonic() + 30
+        while not ended.wait(0.05) and time.monotonic() < until:
+            producer.produce(cut, b"x")
+            producer.flush(30)
+
+    producing = threading.Thread(target=produce)
+    producing.start()
+    try:
+        ranges = [Range(f"{topic}/0", 0, 1), Range(f"{cut}/0", 10**6, 10**6 + 1)]
+        batches = read_messages({"bootstrap.servers": cluster.address}, GAP, ranges)
+        assert next(batches)["payload"].to_pylist() == [b"y"]
+        with pytest.raises(KafkaAway, match=f"does not give {cut}/0: no record"):
+            next(batches)
+        assert producing.is_alive(), "the other partition was waited for"
+    finally:
+        ended.set()
+        producing.join()
+
+
 def test_aborted_transactions_are_progress(cluster: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_back, "NO_PROGRESS_TIMEOUT_S", 4.0)
     topic = cluster.new()
