@@ -75,6 +75,40 @@ def test_a_header_name_of_any_bytes_loses_neither_its_record_nor_its_value(clust
     assert annotations == [None, [("a", "1"), ("\ufffd", "2"), ("b", "\ufffd")], [("\ufffd", "")]]
 
 
+SEEN_ELSEWHERE: list[tuple[str, dict[str, str], dict[str, str], dict[str, str]]] = [
+    ("zendesk/ruby-kafka#505 (a range begins inside a compressed batch)", {}, {"compression.type": "gzip"}, {}),
+    ("sarama#720, kafka-node#1225 (offsets of compressed records)", {}, {"compression.type": "lz4"}, {}),
+    ("aio-libs/aiokafka#843 (the broker compresses)", {"compression_type": "zstd"}, {"compression.type": "snappy"}, {}),
+    ("Parsely/pykafka#102, librdkafka#1314 (over the limits)", {}, {}, {"max.partition.fetch.bytes": "1000"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("reference", "topic", "producer", "reader"), SEEN_ELSEWHERE, ids=[r[0] for r in SEEN_ELSEWHERE]
+)
+def test_records_that_other_readers_missed_are_read(
+    cluster: Topics, reference: str, topic: dict[str, str], producer: dict[str, str], reader: dict[str, str]
+) -> None:
+    name, client = cluster.new(**topic), Producer({"bootstrap.servers": cluster.address, "linger.ms": 200, **producer})
+    payloads = [b"%d" % number * 1500 for number in range(40)]
+    for payload in payloads:
+        client.produce(name, payload)
+    assert client.flush(30) == 0
+    kafka = {"bootstrap.servers": cluster.address, **reader}
+    batches = read_messages(kafka, GAP, [Range(f"{name}/0", 7, 40), Range(f"{cluster.new()}/0", 0, 0)])
+    assert [row for batch in batches for row in batch["payload"].to_pylist()] == payloads[7:], reference
+
+
+def test_records_have_the_time_of_the_broker_where_the_topic_says_so(cluster: Topics) -> None:
+    """zendesk/ruby-kafka#706, kafka4beam/kafka_protocol#60 (the first record's time and the difference were added)."""
+    topic, before = cluster.new(message_timestamp_type="LogAppendTime"), time.time()
+    producer = Producer({"bootstrap.servers": cluster.address, "linger.ms": 200})
+    for millis in (1_700_000_000_000, 1_700_000_999_000):
+        producer.produce(topic, b"x", timestamp=millis)
+    assert producer.flush(30) == 0
+    assert all(before - 1 < row["received"].timestamp() < time.time() + 1 for row in rows(cluster, topic, 0, 2))
+
+
 def test_only_the_range_is_read_and_reads_follow_each_other(cluster: Topics) -> None:
     topic = cluster.new()
     cluster.plain(topic, [b"%d" % number for number in range(30)])
