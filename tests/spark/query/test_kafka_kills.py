@@ -53,7 +53,7 @@ def expected(sent: list[bytes]) -> Counter[tuple[str, str | None]]:
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("count", "kills"),
-    [(400, 1), *(pytest.param(*case, marks=pytest.mark.soak) for case in ((4000, 2), (200_000, 10)))],
+    [(400, 1), *(pytest.param(*case, marks=pytest.mark.soak) for case in ((4000, 2), (200_000, 10), (60_000, 40)))],
 )
 @pytest.mark.timeout(3000)
 def test_everything_from_kafka_lands_once_with_random_kills(
