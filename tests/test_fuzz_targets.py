@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -439,14 +438,17 @@ def _parses(call: ast.expr) -> bool:
     return call.attr in PARSING or of_files or (call.attr in OF_FORMATS and owner in FORMATS)
 
 
-def modules() -> Iterator[str]:
-    """Yield all modules that parse."""
+@functools.cache
+def modules() -> list[str]:
+    """Return all modules that parse."""
+    parsers = []
     for path in sorted((ROOT / "penstock").rglob("*.py")):
         name = str(path.relative_to(ROOT / "penstock"))
         if path.name == "__init__.py" or name.startswith("testing/"):
             continue
         if name.startswith("wire/") or parses(path):
-            yield name
+            parsers.append(name)
+    return parsers
 
 
 def test_each_parser_has_a_fuzz_target_or_a_reason() -> None:
