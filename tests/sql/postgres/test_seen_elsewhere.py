@@ -178,6 +178,21 @@ STATEMENTS = [
         "from (values (1, null::int)) a(x, y) join (values (1, null::int)) b(x, y) on (a.x, a.y) = (b.x, b.y)",
     ),
     (
+        "duckdb/duckdb#19242 (operators of several signs in rows)",
+        "select (d->>'a', 1) > ('x', 0), (1 <= 2, 'a' || 'b') = (3 != 4, 'ab'), (1 -- a note\n, 2) = (1, /* c */ 2), "
+        '(1 - -1, 2::int) >= (2, 2) from (values (\'{"a":"y"}\'::json)) t(d)',
+    ),
+    (
+        "duckdb/duckdb#10721 (a null as the position or the length)",
+        "select substr(x, y), substring(x, y, z) from (values ('abc', -1, 3), ('abc', null, 3), ('abc', 2, null), "
+        "(null, 1, 1), ('abc', -1, null), ('abc', -5, 2)) t(x, y, z)",
+    ),
+    (
+        "duckdb/pg_duckdb#1037 (an interval as a zone)",
+        "select t at time zone i, t at time zone 'UTC' at time zone i, timezone(interval '-05:00', t) from (values "
+        "(timestamptz '2026-01-01 12:00+00', interval '05:30'), ('2026-01-01 12:00+00', null)) v(t, i)",
+    ),
+    (
         "apache/datafusion#25170 (an offset in the name of a zone is west of UTC)",
         "select timestamptz '2026-01-01 12:00+00' at time zone 'UTC+3', "
         "timestamp '2026-01-01 12:00' at time zone '-05:00' at time zone 'UTC', "

@@ -153,6 +153,8 @@ class SystemCatalog:
                 _make_function(connection, name, [(parameters, body) for parameters in versions])
             elif name in QUERY_FUNCTIONS:
                 _make_function(connection, name, QUERY_FUNCTIONS[name])
+            elif name == "current_setting":
+                _make_function(connection, name, self._functions_of_settings())
             elif name in self._own_functions:
                 _make_function(connection, name, self._own_functions[name])
             elif name == "quote_ident":
@@ -178,6 +180,12 @@ class SystemCatalog:
             if name in CAST_TYPES:
                 connection.execute(f'CREATE TYPE {DATABASE}.{SYSTEM_SCHEMA}."{name}" AS {CAST_TYPES[name]}')
 
+    def _functions_of_settings(self) -> list[tuple[str, str]]:
+        """Return the versions of ``current_setting``, with the settings of now."""
+        pairs = [f"{sql_literal(name.lower())}: {sql_literal(value)}" for name, value in self.settings.items()]
+        setting = f"MAP {{{', '.join(pairs)}}}[lower(a)]"
+        return [("a", setting), ("a, b", setting)]
+
     @cached_property
     def _own_functions(self) -> dict[str, list[tuple[str, str]]]:
         by_name: dict[str, int] = {}
@@ -187,8 +195,6 @@ class SystemCatalog:
             cases.append(f"WHEN {kind.oid} THEN {sql_literal(name)}")
             by_name |= {name: kind.oid, kind.name: kind.oid}
         numbers = " ".join(f"WHEN {sql_literal(name)} THEN {oid}" for name, oid in by_name.items())
-        pairs = [f"{sql_literal(name.lower())}: {sql_literal(value)}" for name, value in self.settings.items()]
-        setting = f"MAP {{{', '.join(pairs)}}}[lower(a)]"
         classes, namespaces = f"{SYSTEM_SCHEMA}.pg_class", f"{SYSTEM_SCHEMA}.pg_namespace"
         relation = f"(SELECT min(oid) FROM {classes} WHERE relname = split_part(a, '.', -1))"  # noqa: S608  constants
         namespace = f"(SELECT min(oid) FROM {namespaces} WHERE nspname = a)"  # noqa: S608  constants
@@ -198,7 +204,6 @@ class SystemCatalog:
             "pg_table_is_visible": [("a", f"a NOT IN ({hidden})" if hidden else "a IS NOT NULL")],
             "version": [("", f"'PostgreSQL {SERVER_VERSION} (Penstock, DuckDB {duckdb.__version__})'")],
             "pg_user_name": [("", sql_literal(self.user))],
-            "current_setting": [("a", setting), ("a, b", setting)],
             "pg_backend_pid": [("", str(self.process))],
             "format_type": [("t, m", f"CASE t {' '.join(cases)} ELSE '???' END")],
             "to_regclass": [("a", relation)],

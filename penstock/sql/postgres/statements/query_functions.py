@@ -35,11 +35,12 @@ def _formatted() -> str:
 
 _SUBSTRING = [
     # A position before the first character counts from there; for DuckDB it counts from the end.
-    ("a, s", "system.main.substring(a, greatest(s, 1))"),
+    # Nulls stay nulls: `greatest` alone would ignore them.
+    ("a, s", "system.main.substring(a, if(s < 1, 1, s))"),
     (
         "a, s, n",
-        "system.main.substring(a, greatest(s, 1), if(n < 0, error('negative substring length not allowed'), "
-        "greatest(CAST(s AS BIGINT) + n, 1) - greatest(s, 1)))",
+        "system.main.substring(a, if(s < 1, 1, s), if(n < 0, error('negative substring length not allowed'), "
+        "if(s < 1, if(CAST(s AS BIGINT) + n < 1, 0, CAST(s AS BIGINT) + n - 1), n)))",
     ),
 ]
 _ABBREVIATIONS = {
@@ -58,17 +59,24 @@ _ABBREVIATIONS = {
 """Hours west of UTC of abbreviations that DuckDB lacks or has as zones with summer time, or of other countries."""
 
 
-def _zone() -> str:
-    """Return the expression of a zone ``z`` by its name for DuckDB.
+def _time_in_zone() -> str:
+    """Return the expression of a time ``t`` in a zone, or ``t`` of a zone as a time; an interval is east of UTC."""
+    is_interval, sign = "typeof(z) = 'INTERVAL'", "if(typeof(t) = 'TIMESTAMP WITH TIME ZONE', 1, -1)"
+    east = f"{sign} * if({is_interval}, try_cast(z AS INTERVAL), INTERVAL 0 SECONDS)"
+    return f"system.main.timezone(if({is_interval}, 'UTC', {_zone('CAST(z AS VARCHAR)')}), t + {east})"
+
+
+def _zone(name: str) -> str:
+    """Return the expression of a zone by its name for DuckDB.
 
     PostgreSQL reads ``UTC+3`` by POSIX, as three hours west of UTC, and an abbreviation as a fixed offset.
     """
-    offset, other = "regexp_extract(z, '[+-]\\d+')", "regexp_full_match(z, '[A-Za-z]*[+-]\\d+(:\\d+)+')"
-    abbreviations = " ".join(f"WHEN '{name}' THEN 'Etc/GMT{hours:+}'" for name, hours in _ABBREVIATIONS.items())
+    offset, other = f"regexp_extract({name}, '[+-]\\d+')", f"regexp_full_match({name}, '[A-Za-z]*[+-]\\d+(:\\d+)+')"
+    abbreviations = " ".join(f"WHEN '{short}' THEN 'Etc/GMT{hours:+}'" for short, hours in _ABBREVIATIONS.items())
     return (
-        f"CASE WHEN regexp_full_match(z, '[A-Za-z]*[+-]\\d+(:00)*') THEN 'Etc/GMT' || {offset}[1] || "
-        f"CAST({offset}[2:] AS INT) WHEN {other} OR upper(z) = 'NST' THEN error('a zone with minutes: ' || z) "
-        f"ELSE CASE upper(z) {abbreviations} ELSE z END END"
+        f"CASE WHEN regexp_full_match({name}, '[A-Za-z]*[+-]\\d+(:00)*') THEN 'Etc/GMT' || {offset}[1] || "
+        f"CAST({offset}[2:] AS INT) WHEN {other} OR upper({name}) = 'NST' THEN "
+        f"error('a zone with minutes: ' || {name}) ELSE CASE upper({name}) {abbreviations} ELSE {name} END END"
     )
 
 
@@ -87,7 +95,7 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
         ("a", "system.main.array_length(a)"),
         ("a, d", "nullif(system.main.array_length(a, d), 0)"),
     ],
-    "timezone": [("a", "system.main.timezone(a)"), ("z, t", f"system.main.timezone({_zone()}, t)")],
+    "timezone": [("a", "system.main.timezone(a)"), ("z, t", _time_in_zone())],
     "substring": _SUBSTRING,
     "substr": _SUBSTRING,
     "string_to_array": [

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from penstock.sql.postgres.statements.parentheses import argument_commas, closing_parentheses
-from penstock.sql.postgres.statements.tokens import Token, token_at
+from penstock.sql.postgres.statements.tokens import END, Token, token_at
 
 _OPERATORS = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
 _BEFORE_ROWS = ("and", "or", "not", "where", "on", "having", "select", "when", "then", "else", "row", "qualify")
@@ -57,8 +57,12 @@ def _is_row(words: Sequence[Token], opened: int) -> bool:
 def _operator_at(words: Sequence[Token], index: int) -> list[Token]:
     """Return the one or two signs of an operator."""
     first, second = token_at(words, index), token_at(words, index + 1)
-    is_double = second.kind == "sign" and second.text in "=>" and second.position == first.position + 1
-    return [first, second] if is_double else [first]
+    return [first, second] if second.text in ("=", ">") and _is_operator(first, second) else [first]
+
+
+def _is_operator(first: Token, second: Token) -> bool:
+    """Report whether two tokens are signs next to each other."""
+    return first.kind == second.kind == "sign" and second.position == first.position + len(first.text)
 
 
 def _columns(words: Sequence[Token], opened: int, closed: int) -> list[Sequence[Token]]:
@@ -77,8 +81,11 @@ def _comparison(
     def compare(index: int, sign: str) -> Iterator[Token]:
         for text, column in (("(", left[index]), (f") {sign} (", right[index])):
             yield Token("literal", text, position)
-            for token in column:
-                yield from (Token("space", " ", token.position), token)
+            for previous, token in pairwise((END, *column)):
+                # Between the signs of one operator, as `->>`, there is no blank; comments between others are left out.
+                if not _is_operator(previous, token):
+                    yield Token("space", " ", token.position)
+                yield token
         yield Token("literal", ")", position)
 
     last = len(left) - 1

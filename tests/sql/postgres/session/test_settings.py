@@ -190,8 +190,10 @@ def test_zone_ends_with_its_transaction_and_with_a_reset(sql_server: Server) -> 
         connection.execute("begin")
         connection.execute("set time zone 'Europe/Berlin'")
         assert connection.info.parameter_status("TimeZone") == "Europe/Berlin"
+        assert connection.execute("select current_setting('timezone')").fetchone() == ("Europe/Berlin",)
         connection.execute("rollback")
         assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"
+        assert connection.execute("select current_setting('timezone')").fetchone() == ("Asia/Tokyo",)
         connection.execute("set time zone utc")
         connection.execute("discard all")
         assert connection.info.parameter_status("TimeZone") == "Asia/Tokyo"

@@ -17,6 +17,7 @@ def rewrite(text: str) -> str:
 def test_columns_are_compared_from_the_left() -> None:
     assert rewrite("select (a,b) = (1,f(2, 3))") == "select (( a) = ( 1) AND ( b) = ( f ( 2 , 3 )))"
     assert rewrite("select row(a,b) <> row(1,2)") == "select (( a) <> ( 1) OR ( b) <> ( 2))"
+    assert rewrite("select (a->>'x', 1) <> (b, 2)") == "select (( a ->> 'x') <> ( b) OR ( 1) <> ( 2))"
     assert rewrite("select (a,b) <= (1,2)") == "select (( a) < ( 1) OR (( a) = ( 1) AND (( b) <= ( 2))))"
 
 
