@@ -47,6 +47,8 @@ from penstock.upkeep.deletion.typed_removal import TypedRemoval, delete_typed_ro
 
 TYPE_MARK = "/"
 """Separator of kind and type in the keys of retention (``event/click``)."""
+UNKNOWN_DAY = "1970-01-01"
+"""Day of rows whose source did not say when they were made, or whose clock had just begun."""
 
 NO_TYPED_ROWS: Mapping[str, TypedRemoval] = MappingProxyType({})
 DAYS_PER_DELETION = 7
@@ -180,13 +182,17 @@ class Removal:
 
 
 def expired(ages: dict[str, float], now: float) -> list[list[Condition]]:
-    """Return the conditions of rows past the retention (seconds) of their kind or type, by whole days of receipt."""
+    """Return the conditions of rows past the retention (seconds) of their kind or type, by whole days of receipt.
+
+    Rows of an unknown time, such as records of Kafka without a timestamp, stay: they may be new.
+    """
     types = {name.partition(TYPE_MARK)[2] for name in ages if TYPE_MARK in name}
     rules = []
     for name, age in ages.items():
         kind, _, event_type = name.partition(TYPE_MARK)
         first_kept_day = (datetime.fromtimestamp(now, UTC) - timedelta(seconds=age)).date().isoformat()
-        conditions = [Condition("kind", IN, (kind,)), Condition("date", BEFORE, (first_kept_day,))]
+        is_past = [Condition("date", BEFORE, (first_kept_day,)), Condition("date", NOT_IN, (UNKNOWN_DAY,))]
+        conditions = [Condition("kind", IN, (kind,)), *is_past]
         if event_type:
             conditions.append(Condition("type", IN, (event_type,)))
         elif kind == MessageKind.EVENT and types:

@@ -471,6 +471,19 @@ def test_retention_deletes_many_days_in_few_requests(tmp_path: Path, topics: Pat
     assert DeletionRecord(table.layout).runs()["t"].tolist() == [[0, 15]]
 
 
+def test_retention_keeps_rows_of_an_unknown_time(tmp_path: Path, topics: Path) -> None:
+    table = HandWritten(Layout.for_tables(tmp_path / "tables"))
+    for offset, made_at in enumerate((0.0, 2 * DAY, time.time())):
+        table.commit({"t": offset + 1}, [landed_event(offset, f"u{offset}", timestamp=made_at)])
+    request_expired(table.layout, {"event": DAY}, time.time())
+    execute_deletions(table.layout, WINDOW)
+    assert read_offsets(table.layout) == [0, 2]
+    assert rebuilt_sums(topics, table.layout)[0]["deleted.retention"] == 1
+    request_deletion(table.layout, REQUESTED, parse_conditions("date = '1970-01-01'"))
+    execute_deletions(table.layout, WINDOW)
+    assert read_offsets(table.layout) == [2]
+
+
 def test_retention_deletes_rows_of_dropped_messages(tmp_path: Path, topics: Path) -> None:
     table = HandWritten(Layout.for_tables(tmp_path / "tables"))
     rows = [landed_event(0, "u0"), landed_event(1, None, kind="dropped", reason="transformed", type=None)]
