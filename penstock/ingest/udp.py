@@ -62,6 +62,8 @@ from penstock.wire.source_annotations import (
 
 FILL_TIME_S = 0.005
 """Time that a batch may take to fill on a busy socket: receiver and log take 1 ms for one datagram or for fifty."""
+MIN_FILL_TIME_S = 0.002
+"""Time that a batch may take to fill in a small buffer: a local socket has ten datagrams, and its senders wait."""
 BURST_RATE = 50_000
 """Datagrams a second that may come unexpectedly while a batch fills: without room for them it fills for less time."""
 BUSY_DATAGRAMS = 2
@@ -99,7 +101,7 @@ class ReceivePacer:
     def __init__(self, slots: int, room: int) -> None:
         self._slots = slots
         self._target = min(3 * slots // 4, room)
-        self._fill_time_s = min(FILL_TIME_S, room / BURST_RATE)
+        self._fill_time_s = min(FILL_TIME_S, max(room / BURST_RATE, MIN_FILL_TIME_S))
         self._rate = 0.0
         self._last = 0.0
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.ingest.local_sockets import DEFAULT_QUEUE_LENGTH
 from penstock.ingest.udp import BURST_RATE, DATAGRAM_COST_BYTES, FILL_TIME_S, MIN_PAUSE_S, ReceivePacer
 
 SMALL = 1280
@@ -86,6 +87,13 @@ def test_a_burst_while_a_batch_fills_finds_room(granted: int) -> None:
     sock.rate = BURST_RATE
     sock.pass_time(sock.filling.pause(sock.now))
     assert sock.dropped == 0
+
+
+@pytest.mark.parametrize(("rate", "least"), [(1_500, 2.5), (5_000, 4), (15_000, 4)])
+def test_batches_of_a_local_socket_with_ten_datagrams_fill(rate: float, least: float) -> None:
+    sock = Socket(STOCK, rate)
+    sock.filling, sock.room = ReceivePacer(1024, DEFAULT_QUEUE_LENGTH // 2), DEFAULT_QUEUE_LENGTH
+    assert sock.run() >= least
 
 
 def test_with_a_small_buffer_the_time_that_suits_a_large_one_would_lose_much() -> None:
