@@ -1,8 +1,8 @@
-"""Source and bucket of rows of Kafka, as the landing may have written them.
+"""Source and bucket of rows of Kafka, and times of documents, as the landing may have written them.
 
 A record's header with its origin counts today. A row that landed before the header counted has the source ``kafka``
 and the minute of its record; a row beyond a task's limit of origins has ``other/other``, which depends on the records
-that were in the same task.
+that were in the same task. A document of JSON or ``_bulk`` had no event time before its ``@timestamp`` counted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from penstock.counts import BUCKET_SECONDS
 from penstock.kafka.origin_header import NO_ORIGIN, OTHER_ORIGINS
 from penstock.upkeep.repair.lost_column import LostColumn
 
+TIME = "event_time"
 ORIGIN_COLUMNS = ("source", "bucket")
 _WITHOUT_HEADER = pa.array([NO_ORIGIN, OTHER_ORIGINS])
 _BUCKET_MICROS = BUCKET_SECONDS * 1_000_000
@@ -78,3 +79,33 @@ def _with_origins(
         index = rows.schema.get_field_index(name)
         rows = rows.set_column(index, rows.schema.field(index), column)
     return rows
+
+
+def with_former_times(
+    rows: pa.RecordBatch, columns: Mapping[str, pa.Array[Any]], lost: Mapping[str, LostColumn]
+) -> pa.RecordBatch:
+    """Return rows that were read again (FILE_SCHEMA) with the event times that a file may have for documents.
+
+    The arguments and the limit of rows from before and after are as in ``with_former_origins``.
+    """
+    times: Any = rows["event_time"]
+    if TIME in columns:
+        is_former = is_untimed_document(columns[TIME], rows)
+    elif TIME not in lost or lost[TIME].agrees(times):
+        return rows
+    else:
+        is_former = is_untimed_document(pa.nulls(len(rows), times.type), rows)
+    former = pc.if_else(is_former, pa.scalar(None, times.type), times)
+    index = rows.schema.get_field_index(TIME)
+    return rows.set_column(index, rows.schema.field(index), former)
+
+
+def is_untimed_document(times: pa.Array[Any], columns: Mapping[str, pa.Array[Any]] | pa.RecordBatch) -> pa.Array[Any]:
+    """Return a mask of the messages with an object of JSON, no events, that have none of these times.
+
+    Rows do not have their codec, so that messages of other protocols are among them.
+    """
+    is_object: Any = pc.fill_null(pc.starts_with(columns["payload"], "{"), pa.scalar(False))
+    is_document: Any = pc.and_(is_object, pc.is_null(columns["type"]))
+    mask: pa.Array[Any] = pc.and_(is_document, pc.is_null(times))
+    return mask

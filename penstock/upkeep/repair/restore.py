@@ -51,7 +51,13 @@ from penstock.proof.foreign_deletions import deleted_offsets
 from penstock.qualified_names import topic_and_partition
 from penstock.records import concatenated
 from penstock.upkeep.compaction.compaction import removed_on_failure
-from penstock.upkeep.repair.former_origins import ORIGIN_COLUMNS, with_former_origins
+from penstock.upkeep.repair.former_origins import (
+    ORIGIN_COLUMNS,
+    TIME,
+    is_untimed_document,
+    with_former_origins,
+    with_former_times,
+)
 from penstock.upkeep.repair.lost_column import LostColumn
 from penstock.upkeep.repair.other_rows import EVENT_KEY, ROW_KEY, OtherRows, encode_streams, runs_by_stream
 from penstock.upkeep.repair.reread_rows import RereadRows, RowSources
@@ -103,11 +109,16 @@ class _RowGroup:
     @property
     def uncertain(self) -> tuple[str, ...]:
         """The columns in which rows that are read again may differ: no message has ``landed_at``, and the origin of a
-        row of Kafka depends on when it landed, and with which others.
+        row of Kafka depends on when it landed, and with which others. Documents had no event time in early releases.
         """
-        partition, lost = self.columns.get("partition"), self.lost.get("partition")
+        columns = self.columns
+        has_untimed = {TIME, "payload", "type"} <= {*columns} and pc.any(
+            is_untimed_document(columns[TIME], columns)
+        ).as_py()
+        uncertain = (NOT_COMPARED, TIME) if has_untimed else (NOT_COMPARED,)
+        partition, lost = columns.get("partition"), self.lost.get("partition")
         nulls = lost.nulls if lost is not None else partition.null_count if partition is not None else None
-        return (NOT_COMPARED,) if nulls == self.rows else (NOT_COMPARED, *ORIGIN_COLUMNS)
+        return uncertain if nulls == self.rows else (*uncertain, *ORIGIN_COLUMNS)
 
 
 @dataclass(slots=True)
@@ -175,6 +186,7 @@ class _FileRestore:
         if foreign := {*group.lost} - {*FILE_SCHEMA.names}:
             raise CannotRestore(f"its columns {', '.join(sorted(foreign))} are another program's")
         rows = with_former_origins(self._find_rows(group), group.columns, group.lost)
+        rows = with_former_times(rows, group.columns, group.lost)
         _check_columns(group, rows)
         columns = {**group.columns, **{name: rows[name] for name in group.lost}}
         if NOT_COMPARED in group.lost:

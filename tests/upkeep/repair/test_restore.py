@@ -36,6 +36,7 @@ from penstock.landing.storage.object_errors import TablesAway
 from penstock.landing.table.landed_table import begin_table, table_of
 from penstock.landing.table.table_file import TableFile, open_rows
 from penstock.landing.table_paths import Layout, kind_and_day
+from penstock.landing.table_schema import MICROS
 from penstock.landing.topics.from_folder import FolderStore
 from penstock.landing.topics.topic_store import Range
 from penstock.landing.transform.rules import TransformRules
@@ -567,6 +568,39 @@ def test_rows_from_before_the_header_counted_keep_their_origin(landed: Landed, l
     landed.scrub()
     assert landed.state(name) == "repaired"
     assert dump(landed.layout) == before
+
+
+@pytest.mark.parametrize("kinds_of_rows", ["untimed", "merged"])
+def test_documents_from_before_their_time_counted_stay_without_one(
+    spark: SparkSession, kafka_broker: Broker, tmp_path: Path, kinds_of_rows: str
+) -> None:
+    topics = Topics(kafka_broker)
+    documents = [json.dumps({"@timestamp": f"2026-01-01T00:00:0{n}Z", "n": n}).encode() for n in range(6)]
+    records = [(document, None, [("codec", b"bulk")]) for document in (*documents, b'{"n":6}')]
+    topics.send(topics.create("documents"), records)
+    (tmp_path / "topics").mkdir()
+    landing = Landing(tmp_path / "topics", tmp_path / "tables", topic=f"{topics.prefix}-*", kafka=topics.kafka)
+    start_landing(spark, landing, available_now=True).wait(240)
+    enter_proofs(landing)
+    landed, table = Landed(topics, landing), table_of(landing.layout)
+    (old,) = table.active()
+    with FileWriter(table.folder, *kind_and_day(old)) as writer, open_rows(table.folder, old) as file:
+        (rows,) = file.batches()
+        times = rows["event_time"].to_pylist()
+        assert [time is None for time in times] == [False] * 6 + [True]
+        former = times[:3] + [None] * 4 if kinds_of_rows == "merged" else [None] * 7
+        writer.write(rows.set_column(rows.schema.get_field_index("event_time"), "event_time", pa.array(former, MICROS)))
+        written = writer.close()
+    table.replace([old], [written])
+    before = dump(landing.layout)
+    # Which rows of a merged file had a time is lost with this column.
+    lost_columns = ["payload", "offset", "annotations"]
+    damages: list[tuple[Any, ...]] = [(flip_column, column) for column in lost_columns]
+    for damage in [*damages, *([(flip_column, "event_time"), (cut_footer,)] if kinds_of_rows == "untimed" else [])]:
+        name = landed.damage(damage[0], next(iter(table.active())), *damage[1:])
+        landed.scrub(until=name)
+        assert landed.state(name) == "repaired", damage
+        assert dump(landing.layout) == before, damage
 
 
 def test_commit_without_a_landing_time_leaves_the_journals(landed: Landed) -> None:
