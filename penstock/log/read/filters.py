@@ -24,6 +24,8 @@ Mask = npt.NDArray[np.bool_]
 _LITERAL_PATTERN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*", re.ASCII)
 """Patterns that match exactly one text; a backslash before ASCII punctuation only escapes it."""
 _ESCAPE = re.compile(r"\\(.)")
+_HTML_ESCAPES = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>&"})
+"""Signs of HTML that Go's writers escape, as Gson; PHP's writers escape slashes."""
 _UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 
 
@@ -71,7 +73,8 @@ def _written_forms(text: str) -> set[str]:
     """
     escaped = json.dumps(text)[1:-1]
     upper = _UNICODE_ESCAPE.sub(lambda match: match[0][:2] + match[0][2:].upper(), escaped)
-    return {text, json.dumps(text, ensure_ascii=False)[1:-1], escaped, upper}
+    forms = {text, json.dumps(text, ensure_ascii=False)[1:-1], escaped, upper}
+    return forms | {form.replace("/", r"\/") for form in forms} | {form.translate(_HTML_ESCAPES) for form in forms}
 
 
 def _contains(texts: pa.Array[pa.StringScalar] | pa.Array[pa.BinaryScalar], text: str) -> Mask:

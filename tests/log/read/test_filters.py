@@ -280,3 +280,10 @@ def test_text_is_found_however_json_writes_it(text: str) -> None:
     payloads = [text, escaped, upper, json.dumps({"m": text}, ensure_ascii=False), "other", '{"m":"other"}', None]
     rows = records.body([payload and payload.encode() for payload in payloads])
     assert contains_text(rows, text).to_pylist() == [True] * 4 + [False] * 3
+
+
+@pytest.mark.parametrize("written", [r"https:\/\/a\/gr\u00f6\u00dfe?b&c", r"https://a/größe?b\u0026c"])
+def test_text_is_found_with_escaped_slashes_and_signs_of_html(written: str) -> None:
+    """PHP's and Go's writers, in the addresses that they log."""
+    rows = records.body([written.encode(), b"https"])
+    assert contains_text(rows, "https://a/größe?b&c").to_pylist() == [True, False]
