@@ -231,7 +231,7 @@ class SocketListener:
         if isinstance(self.sock, ListeningSocket):
             for stream in self.sock.streams:
                 if not stream.died:
-                    stream.certain = len(stream.consumed)
+                    stream.certain, stream.was_closed = len(stream.consumed), stream.is_closed
 
     def skip_handlers(self) -> None:
         """Keep the handler of the writer from the table of senders: no handler runs in a process that is killed."""

@@ -44,8 +44,8 @@ class ListeningSocket:
         """Reset all connections, as the kernel does when a receiver ends, and refuse others."""
         self.is_listening = False
         for stream in [*self._waiting, *self.streams]:
-            # One that was closed in the same step may have messages that the receiver had not published yet.
-            if not stream.is_closed or stream.certain < len(stream.consumed):
+            # One that was closed in the same step may have messages and counts that were not published yet.
+            if not stream.was_closed or stream.certain < len(stream.consumed):
                 stream.died = True
             if not stream.is_closed:
                 stream.close()
@@ -103,6 +103,8 @@ class ServerStream:
         """All bytes that the receiver has read."""
         self.certain = 0
         """The number of bytes that it had read before its last step."""
+        self.was_closed = False
+        """Whether it had closed the connection before its last step."""
         self.end_was_read = self.has_ended_in_order = False
         self.is_closed = self.died = self.has_left = self.is_reset = False
         self.closed_unread = False
