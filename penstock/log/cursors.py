@@ -94,9 +94,13 @@ class Cursors:
         with contextlib.suppress(OSError):
             replace_durably(self._fs, self._folder / (name + _COPY_SUFFIX), content, synced=False)
 
-    def note(self, name: str) -> str:
-        """Return the note of a cursor; empty if it has none or its files are damaged."""
-        return str((self._load(name) or {}).get("note", ""))
+    def position(self, name: str) -> tuple[int, str] | None:
+        """Return the offset and note of a cursor, None without one; no other is read. Raises UnknownFormat, OSError.
+
+        The offset is 0 and the note empty if its files are damaged.
+        """
+        document = self._load(name)
+        return None if document is None else (document["offset"], document.get("note", ""))
 
     def remove(self, name: str) -> None:
         """Remove a cursor if it exists; durable on return.

@@ -46,7 +46,7 @@ def test_damaged_or_lost_cursor_is_restored_from_its_copy(tmp_path, caplog):
         (folder / "flipped.cursor").write_bytes(b"garbage")
         (folder / "empty.cursor").write_bytes(b"")
         (folder / "lost.cursor").unlink()
-        assert topic.cursors.note("empty") == "note"
+        assert topic.cursors.position("empty") == (7, "note")
         assert topic.cursors.offsets() == {"flipped": 7, "empty": 7, "lost": 7}
         reports = [record.getMessage() for record in caplog.records]
         assert sorted(reports) == [

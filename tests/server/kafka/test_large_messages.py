@@ -36,7 +36,9 @@ def test_large_message_is_assembled_also_after_a_resume(endpoint: Running, in_he
                 consumer.commit(message, asynchronous=False)
         consumer.close()
     assert consumed_values == values
-    assert endpoint.log.topic("t").cursors.note("g")
+    position = endpoint.log.topic("t").cursors.position("g")
+    assert position
+    assert position[1]
 
 
 def test_chunks_of_the_java_library_are_read_and_stay_unchanged(endpoint: Running) -> None:

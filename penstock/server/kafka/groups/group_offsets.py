@@ -185,13 +185,14 @@ class GroupOffsets:
 
     def _read_cursor(self, topic: Topic, cursor: str) -> Values:
         try:
-            offset, note = topic.cursors.offsets().get(cursor), topic.cursors.note(cursor)
+            # Another group's cursor that cannot be read does not keep this one from its own.
+            position = topic.cursors.position(cursor)
         except OSError as error:
             self._report_failure("read its offset in", topic.name, cursor, error)
             return {**NO_OFFSET, "error_code": ErrorCode.coordinator_load_in_progress}
-        if offset is None:
+        if position is None:
             return NO_OFFSET
-        return {"committed_offset": offset, "committed_leader_epoch": -1, "metadata": note}
+        return {"committed_offset": position[0], "committed_leader_epoch": -1, "metadata": position[1]}
 
     async def names(self, caller: Principal) -> set[str]:
         """Return the groups with cursors in topics that the caller may read."""

@@ -133,14 +133,21 @@ def test_offset_that_cannot_be_read_is_an_error_to_repeat_and_is_logged(
     try:
         topic = running.log.topic("t", create=True)
         topic.cursors.commit("g", 1)
+        topic.cursors.commit("other", 7)
         # A folder in the place of a cursor: it cannot be read, as on a failing disk.
         (topic.path / "cursors" / "g.cursor").unlink()
         (topic.path / "cursors" / "g.cursor").mkdir()
         topics = None if is_for_all else [SimpleNamespace(name="t", partition_indexes=[0])]
-        message = SimpleNamespace(group_id="g", topics=topics)
-        call: Any = SimpleNamespace(message=message, caller=ANONYMOUS)
-        fetch = GroupOffsets(running.api).fetch(call)
-        answer: Any = asyncio.run_coroutine_threadsafe(fetch, running.loop).result(30)
+        offsets = GroupOffsets(running.api)
+
+        def fetch(group: str) -> Any:
+            call: Any = SimpleNamespace(message=SimpleNamespace(group_id=group, topics=topics), caller=ANONYMOUS)
+            return asyncio.run_coroutine_threadsafe(offsets.fetch(call), running.loop).result(30)
+
+        answer = fetch("other")
+        (part,) = answer["topics"][0]["partitions"]
+        assert (answer["error_code"], part["committed_offset"]) == (ErrorCode.none, 7)
+        answer = fetch("g")
         assert answer["error_code"] is ErrorCode.coordinator_load_in_progress
         (part,) = answer["topics"][0]["partitions"]
         assert (part["committed_offset"], part["error_code"]) == (-1, ErrorCode.coordinator_load_in_progress)
