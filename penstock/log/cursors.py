@@ -121,14 +121,17 @@ class Cursors:
         if self._folder.exists():
             self._fs.sync_directory(self._folder)
 
-    def offsets(self) -> dict[str, int]:
-        """Return all cursors by name; one whose file and copy are damaged is set to 0. Raises UnknownFormat."""
+    def names(self) -> list[str]:
+        """Return the names of all cursors; no file is read."""
         try:
             files = [name for name in self._fs.names(self._folder) if name.endswith((_SUFFIX, _COPY_SUFFIX))]
         except FileNotFoundError:
-            return {}
-        names = sorted({name.removesuffix(_COPY_SUFFIX).removesuffix(_SUFFIX) for name in files})
-        documents = {name: self._load(name) for name in names}
+            return []
+        return sorted({name.removesuffix(_COPY_SUFFIX).removesuffix(_SUFFIX) for name in files})
+
+    def offsets(self) -> dict[str, int]:
+        """Return all cursors by name; one whose file and copy are damaged is set to 0. Raises UnknownFormat."""
+        documents = {name: self._load(name) for name in self.names()}
         return {name: document["offset"] for name, document in documents.items() if document is not None}
 
     def _load(self, name: str) -> dict[str, Any] | None:

@@ -198,7 +198,7 @@ class GroupOffsets:
         """Return the groups with cursors in topics that the caller may read."""
         topics = self._api.topics
         return await self._api.run(
-            lambda: {group_of(cursor) for topic in topics.all_readable(caller) for cursor in topic.cursors.offsets()}
+            lambda: {group_of(cursor) for topic in topics.all_readable(caller) for cursor in topic.cursors.names()}
         )
 
     async def forget(self, group: str, caller: Principal) -> ErrorCode:
@@ -210,7 +210,7 @@ class GroupOffsets:
         try:
             cursor = cursor_of(group)
             for topic in self._api.topics.all_readable(caller):
-                if cursor in topic.cursors.offsets():
+                if cursor in topic.cursors.names():
                     self._api.manage.remove_cursor(topic.name, cursor, caller)
                     code = ErrorCode.none
         except Refused as refused:

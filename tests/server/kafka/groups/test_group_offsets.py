@@ -152,5 +152,9 @@ def test_offset_that_cannot_be_read_is_an_error_to_repeat_and_is_logged(
         (part,) = answer["topics"][0]["partitions"]
         assert (part["committed_offset"], part["error_code"]) == (-1, ErrorCode.coordinator_load_in_progress)
         assert "kafka: group 'g' cannot read its offset in topic t: " in caplog.text
+        # Other groups are listed and removed as before.
+        assert asyncio.run_coroutine_threadsafe(offsets.names(ANONYMOUS), running.loop).result(30) == {"g", "other"}
+        removal = offsets.forget("other", ANONYMOUS)
+        assert asyncio.run_coroutine_threadsafe(removal, running.loop).result(30) is ErrorCode.none
     finally:
         running.stop()
