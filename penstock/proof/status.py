@@ -64,6 +64,8 @@ class Status:
     """The pipeline's process if it is stopped (SIGSTOP, a debugger), otherwise 0."""
     failure: dict[str, Any] | None = None
     """The failure for which nothing lands (``LandingFailure.document``); None if the newest attempt did not fail."""
+    leaderless: tuple[str, ...] = ()
+    """Partitions of Kafka that no broker leads: their ends are unknown, so ``topics`` does not have them."""
 
     def document(self) -> dict[str, Any]:
         """Return JSON-ready fields."""
@@ -98,10 +100,11 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
     landed = dict(rolled.end)
     for commit in commits:
         landed.update(commit.end)
-    problem, views = "", dict[str, View]()
+    problem, views, leaderless = "", dict[str, View](), ()
     try:
         views = dict(store.views(patterns))
-        problem = str(getattr(store, "problem", ""))  # only partitions of Kafka have it
+        # Only partitions of Kafka have them.
+        problem, leaderless = str(getattr(store, "problem", "")), getattr(store, "leaderless", ())
     except KafkaAway as error:
         problem = str(error)
     lost_batch = -1 if last or rolled.batch >= 0 else _newest_of_lost_position(layout)
@@ -120,6 +123,7 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
         problem=_lost_position(layout, lost_batch) if lost_batch >= 0 else problem,
         stopped_pid=pid if (pid := landing_process(layout)) and has_stopped(pid) else 0,
         failure=failure.document() if (failure := read_landing_failure(layout.failure)) else None,
+        leaderless=leaderless,
     )
 
 

@@ -91,7 +91,10 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
 
 @pipeline.command()
 def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
-    """Report lag, rate and proof of the pipeline; status 1 if Kafka does not answer or shows none of the topics."""
+    """Report lag, rate and proof of the pipeline.
+
+    Status 1 if Kafka does not answer, shows none of the topics, or no broker leads a partition.
+    """
     from penstock.landing.daemon_connection import configured_connection
     from penstock.landing.table_paths import Layout
     from penstock.ledger.receipt import not_started_in
@@ -120,7 +123,7 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
         print(json.dumps(report.document() | others, indent=2))
     else:
         _show(report, silent, missing, unreadable)
-    if report.problem and not report.topics:
+    if report.leaderless or (report.problem and not report.topics):
         # Without an answer of Kafka the lag is unknown: a script must not take it for zero.
         sys.exit(1)
 

@@ -48,6 +48,8 @@ class KafkaPartitions:
         self._deadline = 0.0
         self.problem = ""
         """The topics and partitions that the last ``views`` left out, with the next step; empty if it saw all."""
+        self.leaderless: tuple[str, ...] = ()
+        """The partitions without a leader that the last ``views`` left out."""
 
     @functools.cached_property
     def _administration(self) -> Administration:
@@ -69,10 +71,11 @@ class KafkaPartitions:
                 topics = admin.list_topics(timeout=timeout_s).topics
                 leaderless = self._leaderless(topics, patterns)
             lines = self._unseen(admin, list(topics), patterns, timeout_s)
+            self.leaderless = tuple(sorted(leaderless))
             # The request for ends fails for all partitions if one of them has no leader.
             if leaderless:
                 more = len(leaderless) - MAX_NAMED
-                names = ", ".join(sorted(leaderless)[:MAX_NAMED]) + (f" and {more:,} others" if more > 0 else "")
+                names = ", ".join(self.leaderless[:MAX_NAMED]) + (f" and {more:,} others" if more > 0 else "")
                 lines.append(f"no broker leads {names}: start the brokers that hold it")
             self.problem = f"Kafka at {self._kafka.get('bootstrap.servers')}: {'; '.join(lines)}" if lines else ""
             if leaderless and not self._skips_leaderless:

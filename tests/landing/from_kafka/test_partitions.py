@@ -164,6 +164,12 @@ def test_partition_without_a_leader_is_named_and_hides_no_other(
     source = KafkaPartitions(kafka, skips_leaderless=True)
     state = status(source, table.layout, [topic])
     assert ([shown.topic for shown in state.topics], state.problem) == ([f"{topic}/0"], problem)
+    # The lag of a partition without a leader is unknown: a script must not take it for zero.
+    options = [f"pipeline.kafka.bootstrap.servers={broker.address}", "pipeline.source=kafka"]
+    options = [part for text in (*options, f"pipeline.topics=[{topic!r}]") for part in ("-o", text)]
+    (tmp_path / "penstock-data").mkdir()
+    shown = run("pipeline", "status", *options, folder=tmp_path)
+    assert (shown.status, problem in shown.output, f"{topic}/0" in shown.output) == (1, True, True), shown.text
     with pytest.raises(KafkaAway, match=f"^{problem}$"):
         KafkaPartitions(kafka).views([topic])
     # What is planned continues without the partition; a landing of all that is available may not end without it.
