@@ -246,6 +246,9 @@ ZONE_STATEMENTS = [
     "select date '2026-07-01'::timestamptz, timestamptz '2026-07-01 02:00+00'::timestamp, array[timestamptz 'epoch']",
     "select timestamptz '2026-03-07 12:00-05' + interval '1 day', to_char(timestamptz 'epoch', 'YYYY-MM-DD HH24:MI')",
     "select (timestamptz '2026-07-01 02:00+00')::text, current_setting('TimeZone')",
+    "select date_trunc('hour', t), count(*) from (values (timestamptz '2026-11-01 05:30+00'), ('2026-11-01 06:30+00'), "
+    "('2026-07-01 02:59:59.5+00')) v(t) group by date_trunc('hour', t) order by 1",
+    "select date_trunc('HOUR', timestamp '2026-11-01 01:30:10'), date_trunc('hour', interval '1 day 2:30:01.5')",
     "show timezone",
 ]
 

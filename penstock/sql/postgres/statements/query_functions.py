@@ -96,6 +96,13 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
         ("a, d", "nullif(system.main.array_length(a, d), 0)"),
     ],
     "timezone": [("a", "system.main.timezone(a)"), ("z, t", _time_in_zone())],
+    # DuckDB takes both hours that the end of summer time repeats for the second one, but only for this unit.
+    "start_of_hour": [
+        (
+            "u, t",
+            "system.main.date_trunc('minute', t) - to_minutes(CAST(coalesce(date_part('minute', t), 0) AS BIGINT))",
+        )
+    ],
     "substring": _SUBSTRING,
     "substr": _SUBSTRING,
     "string_to_array": [

@@ -194,6 +194,8 @@ def _replacements(
             elif closing[second_index] == third_index + 1:
                 yield index, "text_of_format"
                 yield closing[second_index], ", CAST([] AS VARCHAR[]))"
+        elif token.is_word("date_trunc") and second.text == "(" and (third.content or "").lower() == "hour":
+            yield index, "start_of_hour"
         elif token.identifier in _FUNCTION_COLUMNS and second.text in "!<" and third.text in "=>":
             zero_index, zero = follow(third_index)
             if zero.text == "0":
