@@ -214,6 +214,7 @@ def _read_together(kafka: Mapping[str, str], ranges: Sequence[Range]) -> dict[Ra
     """
     waiting = {split_partition(part.topic): part for part in ranges}
     batches: dict[Range, list[pa.RecordBatch]] = {part: [] for part in waiting.values()}
+    unread = {part: part.begin for part in waiting.values()}
     size, progress_at = 0, time.monotonic()
     with kept_consumer(kafka) as client:
         client.assign([TopicPartition(*key, part.begin) for key, part in waiting.items()])
@@ -222,8 +223,9 @@ def _read_together(kafka: Mapping[str, str], ranges: Sequence[Range]) -> dict[Ra
             records, events = _split_events(consume_available(client, RECORDS_PER_POLL, GROUP_WAIT_S))
             for key, of_partition in groupby(records, _partition_of):
                 part = waiting.get(key)
-                if part and (in_range := [r for r in of_partition if part.begin <= _offset(r) < part.end]):
+                if part and (in_range := [r for r in of_partition if unread[part] <= _offset(r) < part.end]):
                     batches[part].append(_to_batch(key, in_range))
+                    unread[part] = _offset(in_range[-1]) + 1
                     size, progress_at = size + batches[part][-1].nbytes, time.monotonic()
             ended = {_partition_of(event): _offset(event) for event in _ends_named(kafka, events, ranges)}
             complete = [
@@ -279,13 +281,15 @@ def read(
     """
     topic, partition = topic_partition
     client.assign([TopicPartition(topic, partition, begin)])
-    position, next_offset, progress_at = OFFSET_INVALID, begin, time.monotonic()
+    position, unread, next_offset, progress_at = OFFSET_INVALID, begin, begin, time.monotonic()
     while True:
         messages = consume_available(client, RECORDS_PER_POLL, 0.5)
         records, events = _split_events(messages)
         offsets = np.fromiter(map(Message.offset, records), np.int64, len(records))
-        # A partition whose end was cut is read from its first offset: what is before ``begin`` was read before.
-        is_read = (offsets >= begin) & (offsets < end)
+        # A partition whose end is cut, also while it is read, is read from its first offset again: offsets before
+        # ``unread`` were read before.
+        is_read = (offsets >= unread) & (offsets < end)
+        unread = max(unread, int(offsets[-1]) + 1) if len(offsets) else unread
         if wanted is not None:
             # Fast path: a row costs ten times the time of its offset, and a proof wants one record of a hundred.
             is_read &= is_inside(offsets, wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka import read_back
 from penstock.landing.from_kafka.read_back import read_messages
 from penstock.landing.topics.topic_store import Range
+from penstock.testing.pipe import free_ports
 from tests.kafka.kafka_helpers import Topics
 
 GAP = 50
@@ -261,6 +263,27 @@ def test_a_partition_whose_end_was_cut_keeps_back_no_other(cluster: Topics, monk
     finally:
         ended.set()
         producing.join()
+
+
+def test_a_partition_that_is_cut_while_it_is_read_gives_each_offset_once(tmp_path: Path) -> None:
+    count, (port,) = 300, free_ports(1)
+    with Broker(tmp_path / "broker", port=port, memory="256m") as broker:
+        topics = Topics(broker, "cut")
+        topic = topics.new()
+        topics.plain(topic, [b"x" * 200_000] * count)
+        kafka = {"bootstrap.servers": broker.address, "reconnect.backoff.max.ms": "500"}
+        batches = read_messages(kafka, GAP, [Range(f"{topic}/0", 0, count)])
+        read = next(batches)["offset"].to_pylist()
+        assert 0 < len(read) < count
+        broker.stop()
+        for file in (broker.folder / "data" / f"{topic}-0").iterdir():
+            if file.name != "partition.metadata":
+                file.unlink()
+        broker.start()
+        time.sleep(3)  # the client notices the cut
+        topics.plain(topic, [b"y" * 200_000] * count)
+        read += [offset for batch in batches for offset in batch["offset"].to_pylist()]
+    assert read == list(range(count))
 
 
 def test_aborted_transactions_are_progress(cluster: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
