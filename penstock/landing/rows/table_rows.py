@@ -38,6 +38,8 @@ _RARE_MICROS = """
         || regexp_replace(upper(text[20:]), '([.][0-9]{6})[0-9]+', '\\1') AS TIMESTAMPTZ))
     + if(text[18:19] = '60', 1000000, 0)
 """
+_PARTIAL_DATES = ((r"^(\d{4})$", r"\1-01"), (r"^(\d{4}-\d\d)$", r"\1-01"), (r"^(\d{4}-\d\d-\d\d)$", r"\1T00:00:00"))
+"""Patterns of a year, a month and a day, each with the text that the next one, or RFC 3339, completes."""
 Columns: TypeAlias = "dict[str, pa.Array[Any]]"
 
 
@@ -190,12 +192,15 @@ def _message_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _document_times(texts: pa.Array[Any]) -> pa.Array[Any]:
-    """Convert the ``@timestamp`` of documents to times. Elasticsearch reads times without a zone as UTC."""
+    """Convert the ``@timestamp`` of documents to times, as Elasticsearch: without a zone UTC, a day from its begin."""
     times = _times(texts)
     # Fast path: usually each document has a time of RFC 3339, and the others are not tried.
     if times.null_count > texts.null_count:
         untimed_texts = pc.if_else(pc.is_null(times), texts, pa.scalar(None, pa.string()))
-        with_zone = pc.binary_join_element_wise(untimed_texts, pa.scalar("Z"), pa.scalar(""))
+        completed: Any = untimed_texts
+        for pattern, replacement in _PARTIAL_DATES:
+            completed = pc.replace_substring_regex(completed, pattern, replacement)
+        with_zone = pc.binary_join_element_wise(completed, pa.scalar("Z"), pa.scalar(""))
         times = pc.coalesce(times, _times(with_zone), _epoch_times(untimed_texts))
     return times
 

@@ -271,3 +271,12 @@ def test_documents_of_json_and_bulk_alone_have_the_time_that_is_in_them() -> Non
     (batch,) = mixed.combine_chunks().to_batches()
     times = [rows["event_time"].to_pylist() for _, rows in table_rows(batch, Rules(), None)]
     assert sorted(str(time) for part in times for time in part) == ["2026-01-01 00:00:00+00:00", "None", "None"]
+
+
+@pytest.mark.parametrize(
+    ("text", "day"),
+    [("2024", "2024-01-01"), ("2024-06", "2024-06-01"), ("2024-06-15", "2024-06-15"), ("2024-13", None)],
+)
+def test_dates_without_a_time_are_the_begin_of_their_year_month_or_day(text: str, day: str | None) -> None:
+    (row,) = classify(messages([f'{{"@timestamp":"{text}"}}'.encode()], "bulk"))
+    assert row["event_time"] == (datetime.fromisoformat(f"{day}T00:00:00+00:00") if day else None)
