@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -222,8 +223,7 @@ def _read_together(kafka: Mapping[str, str], ranges: Sequence[Range]) -> dict[Ra
         while waiting and size < GROUP_BYTES and time.monotonic() < progress_at + GROUP_WAIT_S:
             records, events = _split_events(consume_available(client, RECORDS_PER_POLL, GROUP_WAIT_S))
             for key, of_partition in groupby(records, _partition_of):
-                part = waiting.get(key)
-                if part and (in_range := [r for r in of_partition if unread[part] <= _offset(r) < part.end]):
+                if (part := waiting.get(key)) and (in_range := _unread(list(of_partition), unread[part], part.end)):
                     batches[part].append(_to_batch(key, in_range))
                     unread[part] = _offset(in_range[-1]) + 1
                     size, progress_at = size + batches[part][-1].nbytes, time.monotonic()
@@ -286,10 +286,8 @@ def read(
         messages = consume_available(client, RECORDS_PER_POLL, 0.5)
         records, events = _split_events(messages)
         offsets = np.fromiter(map(Message.offset, records), np.int64, len(records))
-        # A partition whose end is cut, also while it is read, is read from its first offset again: offsets before
-        # ``unread`` were read before.
-        is_read = (offsets >= unread) & (offsets < end)
-        unread = max(unread, int(offsets[-1]) + 1) if len(offsets) else unread
+        is_read = _is_unread(offsets, unread) & (offsets < end)
+        unread = max(unread, int(offsets.max()) + 1) if len(offsets) else unread
         if wanted is not None:
             # Fast path: a row costs ten times the time of its offset, and a proof wants one record of a hundred.
             is_read &= is_inside(offsets, wanted)
@@ -311,6 +309,22 @@ def read(
             raise CannotReadBack(
                 f"no record of {name} from offset {next_offset} on in {NO_PROGRESS_TIMEOUT_S:g} s from Kafka"
             )
+
+
+def _is_unread(offsets: npt.NDArray[np.int64], begin: int) -> npt.NDArray[np.bool_]:
+    """Return a mask of the offsets that are not before ``begin``, and not before or at an earlier one.
+
+    A partition whose end is cut, also while it is read, is read from its first offset again.
+    """
+    read_before = np.maximum.accumulate(np.concatenate(([begin - 1], offsets[:-1])))
+    mask: npt.NDArray[np.bool_] = offsets > read_before[: len(offsets)]
+    return mask
+
+
+def _unread(records: Sequence[Message], begin: int, end: int) -> list[Message]:
+    """Return the records with offsets in [begin, end), each offset once."""
+    offsets = np.fromiter(map(Message.offset, records), np.int64, len(records))
+    return [records[row] for row in np.flatnonzero(_is_unread(offsets, begin) & (offsets < end)).tolist()]
 
 
 def _position(client: Consumer, topic_partition: TopicAndPartition) -> int:

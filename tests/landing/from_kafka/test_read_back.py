@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.kafka.broker import Broker
 from penstock.kafka.errors import KafkaAway
@@ -342,3 +345,13 @@ def test_a_user_needs_rights_on_the_topic_and_on_no_group(guarded: tuple[Broker,
     batches = list(read_messages(limited, GAP, [Range(f"{topic}/0", 0, 2)]))
     assert [row for batch in batches for row in batch["payload"].to_pylist()] == [b"a", b"b"]
     topics.close()
+
+
+@given(st.lists(st.integers(0, 20)), st.integers(0, 20))
+def test_offsets_that_are_given_again_are_read_once(given_offsets: list[int], begin: int) -> None:
+    """A partition that is cut during one poll of the client begins again within its batch."""
+    offsets = np.array(given_offsets, np.int64)
+    once = offsets[read_back._is_unread(offsets, begin)]
+    assert (np.diff(once) > 0).all()
+    assert set(once) <= {*range(begin, 21)}
+    assert max(given_offsets, default=-1) < begin or max(once) == max(given_offsets)
