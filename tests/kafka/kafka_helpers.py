@@ -12,7 +12,16 @@ from uuid import UUID, uuid4
 
 import confluent_kafka
 from confluent_kafka import Message, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
 from crc32c import crc32c
 
 from penstock.kafka import Consumer
@@ -35,6 +44,7 @@ class Topics:
         self.address, self._name, self._count = broker.address, name, 0
         self.admin = AdminClient({"bootstrap.servers": broker.address})
         self._closing: list[Consumer] = []
+        self._granted: list[list[Any]] = []
 
     def new(self, partitions: int = 1, **config: str) -> str:
         """Create a topic and return its name."""
@@ -114,10 +124,20 @@ class Topics:
         consumer.close()
         return records
 
+    def grant(self, topic: str, operation: AclOperation) -> None:
+        """Grant the user ``limited`` a right on a topic until ``close``."""
+        rule = [ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:limited", "*", operation]
+        self._granted.append([*rule, AclPermissionType.ALLOW])
+        for granted in self.admin.create_acls([AclBinding(*self._granted[-1])]).values():
+            granted.result(30)
+
     def close(self) -> None:
-        """Close all consumers."""
+        """Close all consumers and take back all rights."""
         for consumer in self._closing:
             consumer.close()
+        for rule in self._granted:
+            for removed in self.admin.delete_acls([AclBindingFilter(*rule)]).values():
+                assert len(removed.result(30)) == 1
 
 
 def _short(text: bytes) -> bytes:

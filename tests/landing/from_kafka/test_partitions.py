@@ -9,13 +9,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
     AclOperation,
-    AclPermissionType,
     AdminClient,
     NewTopic,
-    ResourcePatternType,
-    ResourceType,
 )
 
 from penstock.kafka.broker import Broker
@@ -98,12 +94,7 @@ def test_selected_topics_that_kafka_does_not_show_are_named_with_the_next_step(
     shown = run("pipeline", "status", *options, folder=tmp_path)
     assert (shown.status, denied in shown.output) == (1, True), shown.text
     assert denied in run("doctor", *options, folder=tmp_path).output
-    rule = AclBinding(
-        *(ResourceType.TOPIC, seen, ResourcePatternType.LITERAL, "User:limited", "*"),
-        *(AclOperation.DESCRIBE, AclPermissionType.ALLOW),
-    )
-    (granted,) = topics.admin.create_acls([rule]).values()
-    granted.result(30)
+    topics.grant(seen, AclOperation.DESCRIBE)
 
     def sees_topic() -> bool:
         return f"{seen}/0" in source.views([seen, hidden])

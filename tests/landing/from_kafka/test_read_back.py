@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+from confluent_kafka.admin import AclOperation
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -320,12 +320,7 @@ def test_a_partition_that_fails_among_others_is_named(
     topics = Topics(broker, "named")
     allowed, denied = topics.new(), topics.new()
     topics.plain(allowed, [b"a"])
-    rule = AclBinding(
-        *(ResourceType.TOPIC, allowed, ResourcePatternType.LITERAL, "User:limited", "*"),
-        *(AclOperation.READ, AclPermissionType.ALLOW),
-    )
-    (granted,) = topics.admin.create_acls([rule]).values()
-    granted.result(30)
+    topics.grant(allowed, AclOperation.READ)
     with pytest.raises(KafkaAway, match=f"Kafka at .* does not give {denied}/0: .*[Aa]uthorization"):
         list(read_messages(limited, GAP, [Range(f"{allowed}/0", 0, 1), Range(f"{denied}/0", 0, 1)]))
     topics.close()
@@ -336,12 +331,7 @@ def test_a_user_needs_rights_on_the_topic_and_on_no_group(guarded: tuple[Broker,
     topics = Topics(broker, "read")
     topic = topics.new()
     topics.plain(topic, [b"a", b"b"])
-    rule = AclBinding(
-        *(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:limited", "*"),
-        *(AclOperation.READ, AclPermissionType.ALLOW),
-    )
-    (granted,) = topics.admin.create_acls([rule]).values()
-    granted.result(30)
+    topics.grant(topic, AclOperation.READ)
     batches = list(read_messages(limited, GAP, [Range(f"{topic}/0", 0, 2)]))
     assert [row for batch in batches for row in batch["payload"].to_pylist()] == [b"a", b"b"]
     topics.close()
