@@ -30,6 +30,15 @@ TRANSIENT_ERRORS = frozenset(
     )
 )
 """Errors of a broker that is starting, or has just handed over leadership."""
+LEADER_CHANGES = frozenset(
+    (
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.FENCED_LEADER_EPOCH,
+    )
+)
+"""Errors of a partition whose leader has just changed, or that was just created."""
 NO_SUCH_TOPIC = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC))
 """Errors of a topic that does not exist, from a broker or from the client."""
 NEW_TOPIC_ERRORS = TRANSIENT_ERRORS | NO_SUCH_TOPIC | {KafkaError._UNKNOWN_PARTITION}

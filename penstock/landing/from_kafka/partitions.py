@@ -13,7 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # documented there
 
 from penstock.kafka.client.administration import Administration
-from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC
+from penstock.kafka.client.broker_answers import LEADER_CHANGES, NO_SUCH_TOPIC, retry_transient
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.read_back import consumer
 from penstock.log.topic_patterns import is_selected
@@ -87,24 +87,10 @@ class KafkaPartitions:
                 for number in sorted(topics[name].partitions)
                 if partition_name(name, number) not in leaderless
             ]
-            latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
-            futures = (
-                admin.list_offsets(
-                    dict.fromkeys(partitions, latest),
-                    isolation_level=IsolationLevel.READ_COMMITTED,
-                    request_timeout=timeout_s,
-                )
-                if partitions
-                else {}
-            )
-            ends_due_at = time.monotonic() + timeout_s
-            ends = {
-                partition: future.result(max(ends_due_at - time.monotonic(), 0)).offset
-                for partition, future in futures.items()
-            }
+            ends = retry_transient(lambda left_s: _ends(admin, partitions, left_s), timeout_s, LEADER_CHANGES)
         self._deadline = time.monotonic() + RECORD_TIMEOUT_S
         return {
-            partition_name(partition.topic, partition.partition): PartitionView(int(ends[partition]))
+            partition_name(partition.topic, partition.partition): PartitionView(ends[partition])
             for partition in partitions
         }
 
@@ -171,3 +157,16 @@ class KafkaPartitions:
                     return None
                 return int(message.timestamp()[1]) * 1000
         return None
+
+
+def _ends(admin: AdminClient, partitions: Sequence[TopicPartition], timeout_s: float) -> dict[TopicPartition, int]:
+    """Return the ends of partitions for readers of committed records. Raises KafkaException, TimeoutError."""
+    if not partitions:
+        return {}
+    latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # as above
+    requested = dict.fromkeys(partitions, latest)
+    futures = admin.list_offsets(requested, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=timeout_s)
+    due_at = time.monotonic() + timeout_s
+    return {
+        partition: int(future.result(max(due_at - time.monotonic(), 0)).offset) for partition, future in futures.items()
+    }

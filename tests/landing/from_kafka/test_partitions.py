@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclOperation,
-    AdminClient,
-    NewTopic,
-)
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from penstock.kafka.broker import Broker
 from penstock.kafka.errors import KafkaAway
@@ -106,6 +106,24 @@ def test_selected_topics_that_kafka_does_not_show_are_named_with_the_next_step(
     topics.close()
 
 
+def test_partitions_whose_leaders_have_just_changed_are_asked_again(
+    cluster: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, asked = cluster.new(2), AdminClient.list_offsets
+    codes = [KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH]
+
+    def list_offsets(admin: AdminClient, partitions: Any, **options: Any) -> Any:
+        if not codes:
+            return asked(admin, partitions, **options)
+        refused: Future[Any] = Future()
+        refused.set_exception(KafkaException(KafkaError(codes.pop())))
+        return dict.fromkeys(partitions, refused)
+
+    monkeypatch.setattr(AdminClient, "list_offsets", list_offsets)
+    assert [*KafkaPartitions({"bootstrap.servers": cluster.address}).views([topic])] == [f"{topic}/0", f"{topic}/1"]
+    assert not codes
+
+
 def test_topic_that_does_not_exist_is_named(cluster: Topics) -> None:
     source, topic = KafkaPartitions({"bootstrap.servers": cluster.address}), cluster.new()
     assert f"{topic}/0" in source.views([topic, f"{topic}-typo"])
@@ -140,7 +158,13 @@ def leaderless(tmp_path: Path) -> Iterator[tuple[Broker, Broker, str]]:
             wait_until(lambda: len(admin.list_topics(timeout=10).brokers) == 2, 30)
             topic = NewTopic("held", 2, replica_assignment=[[1], [2]])
             admin.create_topics([topic])["held"].result(30)
-            wait_until(lambda: len(KafkaPartitions({"bootstrap.servers": first.address}).views(["held"])) == 2, 30)
+
+            def has_both() -> bool:
+                with suppress(KafkaAway):  # the other broker may not know the topic for a moment
+                    return len(KafkaPartitions({"bootstrap.servers": first.address}).views(["held"])) == 2
+                return False
+
+            wait_until(has_both, 60)
         wait_until(lambda: admin.list_topics("held", 10).topics["held"].partitions[1].leader < 0, 60)
         yield first, other, "held"
 
@@ -173,7 +197,13 @@ def test_partition_without_a_leader_is_named_and_hides_no_other(
         until_available.latestOffset(offsets, ReadAllAvailable())
     # A leader that comes in time is waited for, as while brokers restart.
     names: list[str] = []
-    waiting = threading.Thread(target=lambda: names.extend(KafkaPartitions(kafka).views([topic], 120.0)))
+
+    def wait_for_leader() -> None:
+        while not names:
+            with suppress(KafkaAway):  # it may not know the topic for a moment
+                names.extend(KafkaPartitions(kafka).views([topic], 120.0))
+
+    waiting = threading.Thread(target=wait_for_leader, daemon=True)
     waiting.start()
     with other:
         waiting.join(120)
