@@ -23,8 +23,8 @@ from penstock.server.kafka.records.encode import encode
 from penstock.server.kafka.schema.messages import Api
 from penstock.testing.simulation.faults import Fault
 from penstock.testing.simulation.groups.members import Client, Network
-from penstock.testing.simulation.groups.run import GroupsRun, draw_all_faults, simulated_groups
-from penstock.testing.simulation.outcome import Outcome, run_folder
+from penstock.testing.simulation.groups.run import GroupsRun, run_seed
+from penstock.testing.simulation.outcome import Outcome
 from penstock.testing.simulation.promises import Broken, Sent, rows_of
 from penstock.testing.simulation.run import MESSAGES, STEPS
 from penstock.testing.simulation.senders import Messages
@@ -127,11 +127,7 @@ def simulate_producers(
     seed: int, *, steps: int = STEPS, messages: int = MESSAGES, faults: Iterable[int] | None = None
 ) -> Outcome:
     """Run a seed and return its outcome; ``faults`` selects faults by number. Files are in memory if possible."""
-    with run_folder() as folder:
-        run = ProducersRun(seed, folder, steps, messages, draw_all_faults(seed, steps, faults))
-        with run.machine.running(), simulated_groups(seed):
-            run.execute()
-        return run.outcome
+    return run_seed(ProducersRun, seed, steps, messages, faults)
 
 
 class ProducersRun(GroupsRun):

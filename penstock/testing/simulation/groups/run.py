@@ -59,9 +59,14 @@ def simulate_groups(
     faults: Iterable[int] | None = None,
 ) -> Outcome:
     """Run a seed and return its outcome; ``faults`` selects faults by number. Files are in memory if possible."""
+    return run_seed(GroupsRun, seed, steps, messages, faults)
+
+
+def run_seed(kind: type[GroupsRun], seed: int, steps: int, messages: int, faults: Iterable[int] | None) -> Outcome:
+    """Return the outcome of a seed's run of this kind, as ``simulate_groups``."""
     with run_folder() as folder:
-        run = GroupsRun(seed, folder, steps, messages, draw_all_faults(seed, steps, faults))
-        with run.machine.running(), simulated_groups(seed):
+        run = kind(seed, folder, steps, messages, _draw_all_faults(seed, steps, faults))
+        with run.machine.running(), _simulated_groups(seed):
             run.execute()
         return run.outcome
 
@@ -83,7 +88,7 @@ class _Secrets:
 
 
 @contextlib.contextmanager
-def simulated_groups(seed: int) -> Iterator[None]:
+def _simulated_groups(seed: int) -> Iterator[None]:
     """Give groups numbers that a seed determines, small limits, and an executor without threads."""
     with contextlib.ExitStack() as stack:
         for module, name, replacement in (
@@ -99,7 +104,7 @@ def simulated_groups(seed: int) -> Iterator[None]:
         yield
 
 
-def draw_all_faults(seed: int, steps: int, only: Iterable[int] | None) -> list[Fault]:
+def _draw_all_faults(seed: int, steps: int, only: Iterable[int] | None) -> list[Fault]:
     """Return the faults of a seed, of the log and of groups, or those with the numbers ``only``."""
     return by_step([*draw_faults(seed, steps), *_draw_group_faults(seed, steps)], only)
 
