@@ -43,6 +43,8 @@ _SUBSTRING = [
         "if(s < 1, if(CAST(s AS BIGINT) + n < 1, 0, CAST(s AS BIGINT) + n - 1), n)))",
     ),
 ]
+_PARTS = "CASE WHEN a = '' THEN [] WHEN d = '' THEN [a] ELSE system.main.string_to_array(a, coalesce(d, '')) END"
+"""The expression of the parts of a text ``a`` between the delimiters ``d``."""
 _ABBREVIATIONS = {
     **dict.fromkeys(("AKST",), 9),
     **dict.fromkeys(("PST", "AKDT"), 8),
@@ -106,15 +108,8 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
     "substring": _SUBSTRING,
     "substr": _SUBSTRING,
     "string_to_array": [
-        (
-            "a, d",
-            "CASE WHEN a = '' THEN [] WHEN d = '' THEN [a] ELSE system.main.string_to_array(a, coalesce(d, '')) END",
-        ),
-        (
-            "a, d, n",
-            "list_transform(CASE WHEN a = '' THEN [] WHEN d = '' THEN [a] "
-            "ELSE system.main.string_to_array(a, coalesce(d, '')) END, lambda x: nullif(x, n))",
-        ),
+        ("a, d", _PARTS),
+        ("a, d, n", f"list_transform({_PARTS}, lambda x: nullif(x, n))"),
     ],
     "array_to_string": [
         ("a, d", "if(a = [], '', system.main.array_to_string(a, d))"),
