@@ -34,6 +34,15 @@ def running(tmp_path: Path) -> Iterator[Running]:
     server.stop()
 
 
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name a proxy that answers nothing in this process's environment, for all addresses."""
+    for name in ("http_proxy", "https_proxy", "grpc_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A real Spark session, started by the first test that needs it."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import ssl
 import urllib.error
-import urllib.request
 from collections.abc import Mapping
+from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
 
 from penstock.errors import PenstockError
 from penstock.files.json_values import parse_object
@@ -33,7 +33,9 @@ class LedgerReport:
         context: ssl.SSLContext | None = None,
     ) -> None:
         self._url = (http if "://" in http else f"http://{http}").rstrip("/") + "/ledger"
-        self._listener, self._timeout, self._context = listener, timeout, context
+        self._listener, self._timeout = listener, timeout
+        # A proxy of the environment must not see the token, and does not reach this machine's loopback.
+        self._opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -50,9 +52,9 @@ class LedgerReport:
             "version": version,
             "counts": dict(counts),
         }
-        request = urllib.request.Request(self._url, json.dumps(document).encode(), self._headers)
+        request = Request(self._url, json.dumps(document).encode(), self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout, context=self._context) as response:
+            with self._opener.open(request, timeout=self._timeout) as response:
                 response.read()
         except urllib.error.HTTPError as error:
             # Limit: the text of an error quotes at most this much of an answer, whoever sent it.

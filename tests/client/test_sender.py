@@ -141,7 +141,7 @@ def ledger() -> Iterator[str]:
         server.shutdown()
 
 
-def test_sent_counts_are_posted_on_request(receiver: socket.socket, ledger: str) -> None:
+def test_sent_counts_are_posted_on_request(receiver: socket.socket, ledger: str, proxied: None) -> None:
     report = LedgerReport(ledger, "events", token="secret")
     with UdpSender(*receiver.getsockname(), report=report) as sender:
         sender.send_many([b"one", b"two"])

@@ -35,6 +35,8 @@ OPTIONS: list[tuple[str, Any]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # gRPC sends even calls to loopback to the proxy that http_proxy of the environment names, with their token.
+    ("grpc.enable_http_proxy", 0),
 ]
 WATCHED: list[tuple[str, Any]] = [
     # After a partition TCP's own retransmissions may be minutes apart, so a new connection is faster. Limit: two pings

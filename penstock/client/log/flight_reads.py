@@ -13,8 +13,8 @@ from penstock.client.log.connection import OPTIONS, Endpoint
 from penstock.client.log.types import Start
 from penstock.errors import PenstockError
 
-RECONNECT = [(name, value) for name, value in OPTIONS if "backoff" in name]
-"""A restarted server is reached within a second, as over gRPC."""
+FLIGHT_OPTIONS = [(name, value) for name, value in OPTIONS if "backoff" in name or "proxy" in name]
+"""A restarted server is reached within a second, and without the environment's proxy, as over gRPC."""
 
 
 class Gone(PenstockError):
@@ -27,7 +27,7 @@ def flight_client(link: Endpoint) -> Any:
     from pyarrow import flight
 
     scheme = "grpc+tls" if link.tls else "grpc"
-    return flight.connect(f"{scheme}://{link.flight}", generic_options=RECONNECT, **_tls(link))
+    return flight.connect(f"{scheme}://{link.flight}", generic_options=FLIGHT_OPTIONS, **_tls(link))
 
 
 def call_options(link: Endpoint, timeout: float | None = None) -> Any:

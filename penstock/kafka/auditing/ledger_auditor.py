@@ -12,11 +12,11 @@ import logging
 import re
 import threading
 import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
+from urllib.request import ProxyHandler, Request, build_opener
 
 from penstock.counts import AUDIT_TIER, BUCKET_SECONDS, TIERS, Counts
 from penstock.errors import PenstockError
@@ -207,15 +207,17 @@ class _HttpSender:
 
     def __init__(self, address: str, token: Any) -> None:
         self._url = (address if "://" in address else f"http://{address}").rstrip("/") + "/ledger"
+        # A proxy of the environment must not see the token, and does not reach this machine's loopback.
+        self._opener = build_opener(ProxyHandler({}))
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
 
     def send(self, post: dict[str, Any], retry: Callable[[], object], timeout: float) -> None:
         """Post and wait until the ledger stored it."""
-        request = urllib.request.Request(self._url, json.dumps(post).encode(), self._headers)
+        request = Request(self._url, json.dumps(post).encode(), self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=max(timeout, 0.1)) as response:
+            with self._opener.open(request, timeout=max(timeout, 0.1)) as response:
                 response.read()
         except urllib.error.HTTPError as error:
             raise PostFailed(f"{self._url} answered {error.code}: {error.read(300).decode(errors='replace')}") from None

@@ -9,6 +9,8 @@ import pytest
 
 from penstock import records
 from penstock.client import AtCursor, Log, NoSuchTopic, Refused
+from penstock.client.log.connection import Endpoint
+from penstock.client.log.flight_reads import flight_batches
 from penstock.records import SCHEMA
 from tests.client.client_proxy import Proxy
 from tests.server.running import Running
@@ -53,6 +55,14 @@ def test_all_transports_raise_the_same_errors(log: Log) -> None:
         log.table("t", filter="k:[")
     with pytest.raises(KeyError):
         log.table("t", columns=["nope"])
+
+
+def test_proxy_of_the_environment_is_not_used(running: Running, proxied: None) -> None:
+    with Log(running.bound.grpc, retry_for=0) as log:
+        log.append("t", [b"x"])
+    link = Endpoint(running.bound.grpc, None, None, running.bound.flight)
+    (batch,) = flight_batches(link, "t", 0, 1, None, ["payload"])
+    assert batch["payload"].to_pylist() == [b"x"]
 
 
 def test_broken_stream_is_finished_over_grpc(running: Running) -> None:

@@ -83,7 +83,7 @@ def _count_message(
     auditor.record(None, topic, 1000 * seconds, 1, 10, kind)
 
 
-def test_counts_are_posted_on_closing(ledger: Ledger) -> None:
+def test_counts_are_posted_on_closing(ledger: Ledger, proxied: None) -> None:
     auditor = _auditor(auditor_ledger_url=ledger.address, client_id="shop")
     for kind in (AuditType.ATTEMPT, AuditType.ATTEMPT, AuditType.SUCCESS, AuditType.FAILURE):
         _count_message(auditor, kind)
