@@ -15,7 +15,7 @@ from penstock.config import ListenerConfig, split_address
 from penstock.errors import PenstockError
 from penstock.ingest.local_sockets import bind_file, request_credentials, serves_file
 from penstock.process.kernel import boot_id
-from penstock.process.servers.port_owner import describe_bind_error
+from penstock.process.servers.port_owner import describe_bind_error, resolve_address
 
 if TYPE_CHECKING:
     from penstock.ingest.tls import TlsSockets
@@ -203,8 +203,8 @@ def check_address(key: str, address: str) -> None:
     """Check that the daemon can listen on ``address``. Raises CannotListen that names ``key``."""
     host, port = split_address(address)
     try:
-        family, kind, protocol, _, socket_address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as sock:
+        family, socket_address = resolve_address(host, port)
+        with socket.socket(family) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(socket_address)
     except (OSError, ValueError) as error:

@@ -21,7 +21,7 @@ from penstock.errors import PenstockError
 from penstock.process.kernel import raise_file_limit
 from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.process.servers.http_limits import HttpLimits, limited_protocol
-from penstock.process.servers.port_owner import describe_bind_error
+from penstock.process.servers.port_owner import describe_bind_error, resolve_address
 from penstock.process.tuning import release_freed_memory
 from penstock.server.api.entries import EntriesApi
 from penstock.server.auth.server_tls import ServerTls
@@ -225,18 +225,19 @@ def _bind(server: CallServer, address: str, tls: ServerTls, protocol: str = "gRP
 
 def _open_socket(address: str, protocol: str) -> socket.socket:
     host, port = split_address(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Workaround: asyncio sets TCP_NODELAY only if the protocol is named. Without it each answer on a reused
-    # connection waits 40 ms for the client's acknowledgement.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        reason = describe_bind_error(error, "tcp", port)
-        raise AddressUnavailable(f"{protocol}: cannot listen on {address}: {reason}") from None
+    with contextlib.ExitStack() as opened:
+        try:
+            family, socket_address = resolve_address(host, port)
+            # Workaround: asyncio sets TCP_NODELAY only if the protocol is named. Without it each answer on a reused
+            # connection waits 40 ms for the client's acknowledgement.
+            listener = opened.enter_context(socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(socket_address)
+            listener.listen(BACKLOG)
+        except (OSError, ValueError) as error:  # ValueError: the host is not a valid name
+            reason = describe_bind_error(error, "tcp", port)
+            raise AddressUnavailable(f"{protocol}: cannot listen on {address}: {reason}") from None
+        opened.pop_all()
     return listener
 
 

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -65,6 +66,16 @@ def test_port_in_use_is_named(tmp_path: Path, protocol: str) -> None:
         rpc, http = (address, "127.0.0.1:0") if protocol == "gRPC" else ("127.0.0.1:0", address)
         with pytest.raises(AddressUnavailable, match=f"{protocol}: cannot listen on {address}: Address already in use"):
             one_run(tmp_path, rpc, http)
+
+
+def test_http_listens_on_a_name_that_has_only_an_ipv6_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+
+    def look_up(host: str, *arguments: Any, **options: Any) -> Any:
+        return resolve("::1" if host == "six.example" else host, *arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    assert one_run(tmp_path, "127.0.0.1:0", "six.example:0").http.startswith("six.example:")
 
 
 def test_answers_on_a_reused_connection_are_not_delayed(running: Running) -> None:

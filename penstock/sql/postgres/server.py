@@ -18,6 +18,7 @@ from collections import Counter
 from penstock.config import Settings, split_address
 from penstock.config.keys.security.contexts import server_context
 from penstock.config.keys.security.renewed_tls import RenewedContext
+from penstock.process.servers.port_owner import resolve_address
 from penstock.sql.configured import tables_of
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.access import Engine, Rights
@@ -98,8 +99,8 @@ class Server:
     def start(self) -> None:
         """Open the port and accept on a thread. Raises OSError."""
         host, port = split_address(self._config.postgres)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        family, address = resolve_address(host, port)
+        self._listener = socket.create_server(address, family=family, backlog=BACKLOG)
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def close(self) -> None:
