@@ -59,6 +59,16 @@ def modules_imported(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=str)
+def test_init_names_each_module_of_its_folder(folder: Path) -> None:
+    text = (PACKAGE / folder / "__init__.py").read_text()
+    named = re.findall(r"``(\w+)/?``", ast.get_docstring(ast.parse(text)) or "")
+    named += re.findall(r'"(\w+)"', text.partition("__all__ = [")[2])
+    modules = {path.stem for path in (PACKAGE / folder).glob("*.py") if not path.name.startswith("__")}
+    modules |= {path.parent.name for path in (PACKAGE / folder).glob("*/__init__.py")}
+    assert not modules - {*named}
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=str)
 def test_folder_imports_only_the_declared_rooms(folder: Path) -> None:
     text = ast.get_docstring(ast.parse((PACKAGE / folder / "__init__.py").read_text())) or ""
     declared = " ".join(text.split()).rpartition("Imports ")[2]

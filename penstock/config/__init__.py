@@ -1,9 +1,10 @@
 """The settings: a TOML file, then PENSTOCK_ variables, then ``-o key=value``; a bad key stops the start.
 
 Read ``units``, ``syntax/``, ``nearest_name``, ``keys/`` (the tree of settings), ``sources`` with ``default_listeners``,
-``loader`` with ``complaints``, ``explain``, ``reloadable``, ``daemon_access`` (connections of other processes to the
-daemon) with ``daemon_keys``, and ``browser_access`` (requests of browsers).
-Names are imported at first use: pydantic is slow to import, and commands that only contact the daemon do not need it.
+``loader`` with ``complaints`` and ``toml_lines``, ``template`` (a file to begin with), ``explain``, ``reloadable``,
+``daemon_access`` (connections of other processes to the daemon) with ``daemon_keys``, and ``browser_access`` (requests
+of browsers). Names are imported at first use: pydantic is slow to import, and commands that only contact the daemon do
+not need it.
 Imports ``errors`` only.
 """
 

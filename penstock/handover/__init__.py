@@ -58,4 +58,5 @@ __all__ = [  # noqa: RUF022 reading order
     "held_frames",
     "heartbeat",
     "landing_failure",
+    "disk_id",
 ]

@@ -1,9 +1,9 @@
 """Kafka: messages of any size, encryption, and auditing of what clients send and read.
 
 Read ``errors``, then ``large/`` and ``records/`` (formats, without I/O), ``client/``, ``auditing/``, ``absent_offsets``
-(why a consumer sees no message at an offset), ``origin_header`` (the host and minute of a record), and ``broker`` (one
-node, for trying out). ``Producer`` and ``Consumer`` are imported on first use, because they need confluent-kafka, an
-extra.
+(why a consumer sees no message at an offset), ``origin_header`` (the host and minute of a record),
+``broker_connection`` (requests to a broker without confluent-kafka), and ``broker`` (one node, for trying out).
+``Producer`` and ``Consumer`` are imported on first use, because they need confluent-kafka, an extra.
 Imports ``errors``, ``counts``, ``process``, ``java`` and ``wire``.
 """
 

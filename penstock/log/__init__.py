@@ -3,8 +3,8 @@
 Read ``log`` and ``topic``, ``store/`` (the files), ``commit/`` (what makes an append durable), ``read/``,
 ``retention/``, ``transactions/``, then ``cursors``, ``topic_summary`` (for listings), ``settings``, ``topic_state``
 (what is kept with a topic), ``topic_patterns``, ``plausible_clock``, ``resources`` (what topics share) and
-``documents``. Names are imported when they are asked for: who only reads does without what writes. Imports ``files``,
-``records``, ``counts``, ``process.kernel`` and ``errors``.
+``documents``. Names are imported at first use, so that a process that only reads does not load the writer. Imports
+``files``, ``records``, ``counts``, ``process.kernel`` and ``errors``.
 """
 
 from __future__ import annotations

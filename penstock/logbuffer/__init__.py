@@ -1,8 +1,8 @@
 """Log buffers in Aeron's layout: one writer, several readers, one mapped file between processes.
 
 Read ``descriptor`` (the layout) and ``mapped`` (the file in memory), ``publication`` with ``appender``,
-``subscription`` with ``lapped``, then ``recovery`` and ``reshape`` (after a crash). ``aeron`` has features that only
-compatibility with Aeron needs. Imports ``errors`` and ``files``.
+``subscription`` with ``lapped``, then ``recovery`` with ``frame_search`` and ``reshape`` (after a crash). ``aeron`` has
+features that only compatibility with Aeron needs. Imports ``errors`` and ``files``.
 """
 
 from penstock.logbuffer.descriptor import Parameters, mtu_for

@@ -19,6 +19,7 @@ __all__ = [  # noqa: RUF022 reading order
     "quarantined",
     "answers",
     "configured",
+    "error_text",
     "servers",
     "postgres",
     "flight_sql",

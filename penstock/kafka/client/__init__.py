@@ -2,7 +2,8 @@
 
 Read ``config`` with ``properties``, ``broker_answers``, ``producer`` (with ``message_batch``, ``delivery_reports`` and
 ``claim_check_advice``), ``consumer`` with ``consumer_state``, ``seekable_consumer`` and ``start_offsets``; then
-``plugins``. Imports ``kafka.errors``, ``kafka.large`` and ``kafka.auditing``, and needs confluent-kafka.
+``administration`` (requests about a cluster) and ``plugins``. Imports ``kafka.errors``, ``kafka.large`` and
+``kafka.auditing``, and needs confluent-kafka.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -17,5 +18,6 @@ __all__ = [  # noqa: RUF022 reading order
     "consumer_state",
     "seekable_consumer",
     "start_offsets",
+    "administration",
     "plugins",
 ]

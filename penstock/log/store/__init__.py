@@ -16,6 +16,7 @@ __all__ = [  # noqa: RUF022 reading order
     "scan",
     "recovery",
     "gaps",
+    "producers",
     "provenance",
     "visibility",
 ]
