@@ -42,7 +42,8 @@ class RelayPosition:
     forwarded and expired entries before ``begin`` by listener; None in a file of an earlier version. They were counted
     as ``host`` for the daemon at ``to``; both are empty in a file of an earlier version. ``cursor`` is the topic's when
     the range was entered: before ``begin`` if the entries between were gone; None (``begin``) in such a file.
-    ``further``: the ranges that were sent with it.
+    ``further``: the ranges that were sent with it. ``stored_us``: when the last entry of all of them was stored in the
+    topic, which tells it from another topic at the same path; 0 if unknown, and in a file of an earlier version.
     """
 
     producer: str
@@ -57,6 +58,7 @@ class RelayPosition:
     to: str = ""
     cursor: int | None = None
     further: tuple[FurtherRange, ...] = ()
+    stored_us: int = 0
 
     @classmethod
     def join(cls, positions: Sequence[RelayPosition]) -> RelayPosition:
@@ -115,14 +117,14 @@ def position_of(document: dict[str, Any]) -> RelayPosition:
         # Compatibility: earlier versions kept no counts by listener.
         counts = {} if tally is None else {name: (forwarded, expired) for name, (forwarded, expired) in tally.items()}
         optional = {name: document.get(name, "") for name in ("listener", "host", "to")}
-        optional |= {"rows": document.get("rows", 0), "cursor": document.get("cursor")}
+        optional |= {name: document.get(name, 0) for name in ("rows", "stored_us")} | {"cursor": document.get("cursor")}
         further = tuple(FurtherRange(*fields) for fields in document.get("further", ()))
         position = RelayPosition(**required, **optional, tally=None if tally is None else counts, further=further)
     except KeyError as error:
         raise BadRelayPosition(f"no position of a relay: {error} is missing") from None
     except (AttributeError, TypeError, ValueError):
         raise BadRelayPosition("no position of a relay: the counts by listener are wrong") from None
-    numbers = [position.sequence, position.begin, position.end, position.sent, position.rows]
+    numbers = [position.sequence, position.begin, position.end, position.sent, position.rows, position.stored_us]
     numbers += [] if position.cursor is None else [position.cursor]
     numbers += [count for pair in counts.values() for count in pair]
     numbers += [number for each in further for number in (each.end, each.rows)]

@@ -204,8 +204,11 @@ class TopicRelay:
             raise
 
     def _relay_range(self) -> bool:
-        reader = self._reader = self._reader or TopicReader(self._folder)
-        if reader.ends_before(self._pending[-1].end if self._pending else self._next):
+        had_reader, reader = self._reader is not None, self._reader or TopicReader(self._folder)
+        self._reader = reader
+        is_shorter = reader.ends_before(self._pending[-1].end if self._pending else self._next)
+        # Without a reader the last attempt failed, as while there was no folder.
+        if is_shorter or (not had_reader and self._is_another_topic(reader)):
             # The folder was replaced while this process ran.
             self._next = -1
             return self._resume()
@@ -223,7 +226,7 @@ class TopicRelay:
             self._next = begin
         if not ranges:
             return False
-        self._enter(ranges)
+        self._enter(reader, ranges)
         return self._send(reader, self._pending[0], ranges[0]) if len(ranges) == 1 else self._send_all(reader, ranges)
 
     def _resume(self) -> bool:
@@ -244,9 +247,11 @@ class TopicRelay:
             self._producer, self._sequence = self._entered[-1].producer, self._entered[-1].sequence
         reader = self._reader = TopicReader(self._folder)
         relayed = max([start, *(each.end for each in self._entered)])
-        if has_restarted := reader.ends_before(relayed):
+        is_shorter = reader.ends_before(relayed)
+        if has_restarted := is_shorter or self._is_another_topic(reader):
             start = min(cursor or 0, reader.end)
-            self._drop_entered(reader.end, relayed, start)
+            ends = f"ends at {reader.end}, and {relayed} were relayed"
+            self._drop_entered(ends if is_shorter else "is not the one that was relayed", start)
         self._resume_tally(reader, position, start)
         if cursor is None or has_restarted:
             # With retention_policy "keep" retention waits for this reader from now on.
@@ -255,13 +260,20 @@ class TopicRelay:
         self._next, self._committed = start, start if cursor is None else cursor
         return True
 
-    def _drop_entered(self, end: int, relayed: int, start: int) -> None:
-        """Begin again with a topic that ends before what was relayed: other entries may have the same offsets."""
+    def _is_another_topic(self, reader: TopicReader) -> bool:
+        """Report whether another entry has the offset of the last one that was entered."""
+        if not self._entered or not self._entered[-1].stored_us:
+            return False
+        # Limit: an entry that is gone shows nothing, as that of a topic that was deleted: its offsets continue.
+        return _time_of(reader, self._entered[-1].end - 1) not in (0, self._entered[-1].stored_us)
+
+    def _drop_entered(self, fault: str, start: int) -> None:
+        """Begin again with a topic whose offsets now name other entries."""
         text = (
-            "topic %s ends at %d, and %d were relayed: its folder was removed, or comes from an older copy; it is "
-            "relayed from offset %d on, as another producer: entries may be stored twice"
+            "topic %s %s: its folder was removed, or comes from an older copy; it is relayed from offset %d on, as "
+            "another producer: entries may be stored twice"
         )
-        _LOGGER.warning(text, self._topic, end, relayed, start)
+        _LOGGER.warning(text, self._topic, fault, start)
         # Limit: the ranges that were entered last are not counted. The other side counts what has arrived of them.
         self._entered, self._pending, self._may_be_stored = [], [], False
         self._renew_producer()
@@ -310,9 +322,9 @@ class TopicRelay:
             _LOGGER.error(text, self._topic, reason, cursor)
         return position
 
-    def _enter(self, ranges: Sequence[Range]) -> None:
+    def _enter(self, reader: TopicReader, ranges: Sequence[Range]) -> None:
         """Enter ranges that are sent under the next numbers."""
-        tally, sent = self._tally.stored(), int(time.time())
+        tally, sent, stored_us = self._tally.stored(), int(time.time()), _time_of(reader, ranges[-1].end - 1)
         entered = [
             RelayPosition(
                 self._producer,
@@ -326,6 +338,7 @@ class TopicRelay:
                 self._host,
                 self._to,
                 self._committed,
+                stored_us=stored_us,
             )
             for sequence, batches in enumerate(ranges, self._sequence + 1)
         ]
@@ -481,6 +494,14 @@ class StatisticsPage:
             "topics": {topic.name: asdict(topic.statistics) for topic in topics[:MAX_REPORTED_TOPICS]},
         }
         self._page.write(STATISTICS, document | self._heartbeat.beat())
+
+
+def _time_of(reader: TopicReader, offset: int) -> int:
+    """Return when an entry was stored (us); 0 if it is gone or damaged."""
+    with contextlib.suppress(CorruptBatch):
+        for stored in reader.read(offset, end=offset + 1):
+            return stored.last
+    return 0
 
 
 def _entered_rows(pending: RelayPosition) -> int:

@@ -167,7 +167,7 @@ def test_append_that_was_entered_and_not_made_is_made(pair: Pair) -> None:
     pair.store(b"c")
     entered = pair.file.read()
     assert entered is not None
-    pair.file.write(replace(entered, sequence=entered.sequence + 1, begin=2, end=3))
+    pair.file.write(replace(entered, sequence=entered.sequence + 1, begin=2, end=3, stored_us=0))
     relay_all(pair.relay())
     assert (pair.arrived, pair.cursor()) == ([b"a", b"b", b"c"], 3)
 
@@ -682,7 +682,7 @@ def test_unknown_number_is_sent_as_another_producer(pair: Pair, caplog: pytest.L
     pair.store(b"b")
     entered = pair.file.read()
     assert entered is not None
-    pair.file.write(replace(entered, sequence=9, begin=1, end=2))
+    pair.file.write(replace(entered, sequence=9, begin=1, end=2, stored_us=0))
     relay_all(pair.relay())
     assert (pair.arrived, pair.cursor()) == ([b"a", b"b"], 2)
     assert [line for line in caplog.messages if "another producer, and may be stored twice" in line]
@@ -932,6 +932,39 @@ def test_topic_whose_folder_was_removed_is_relayed_again(
         assert each.count()[0] == {"events-udp": ListenerReport(accepted=2, forwarded=2)}
     text = (
         "topic t ends at 1, and 3 were relayed: its folder was removed, or comes from an older copy; it is relayed "
+        "from offset 0 on, as another producer: entries may be stored twice"
+    )
+    assert lines(caplog) == [text]
+
+
+@pytest.mark.parametrize("starts", ["again", "without the folder", "after an interrupted append"])
+def test_topic_whose_folder_was_removed_and_that_has_grown_since_is_relayed_from_its_begin(
+    pair: Pair, caplog: pytest.LogCaptureFixture, starts: str
+) -> None:
+    pair.store(b"a", b"b")
+    relay = pair.relay()
+    relay_all(relay)
+    if starts == "after an interrupted append":
+        pair.store(b"c")
+        relay._remote.close()
+        assert not relay.relay_once()
+        caplog.clear()
+
+    def remove(folder: Path) -> None:
+        shutil.rmtree(folder)
+        if starts == "without the folder":
+            assert not relay.relay_once()
+
+    replace_folder(pair, remove)
+    pair.store(b"d", b"e", b"f", b"g")
+    relay._local = pair.local
+    relay_all(relay if starts == "without the folder" else pair.relay())
+    assert (pair.arrived, pair.cursor()) == ([b"a", b"b", b"d", b"e", b"f", b"g"], 4)
+    pair.store(b"h")
+    relay_all(pair.relay())
+    assert pair.arrived == [b"a", b"b", b"d", b"e", b"f", b"g", b"h"]
+    text = (
+        "topic t is not the one that was relayed: its folder was removed, or comes from an older copy; it is relayed "
         "from offset 0 on, as another producer: entries may be stored twice"
     )
     assert lines(caplog) == [text]
