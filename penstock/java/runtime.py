@@ -7,6 +7,7 @@ script drops the option before it starts the real ``java``.
 from __future__ import annotations
 
 import codecs
+import contextlib
 import hashlib
 import locale
 import os
@@ -121,12 +122,18 @@ def write_wrapper(real: Path, cache: Path) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder, or one below the temporary folder when the home is not writable."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    try:
+    """Return the user's cache folder, or one below the temporary folder when the home is missing or not writable.
+
+    Raises PermissionError.
+    """
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         base.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        base = Path(tempfile.gettempdir())
-    if not os.access(base, os.W_OK):
-        base = Path(tempfile.gettempdir())
-    return base / "penstock"
+        if os.access(base, os.W_OK):
+            return base / "penstock"
+    # Invariant: the cache contains code, and other users may write to the temporary folder, too.
+    folder = Path(tempfile.gettempdir()) / f"penstock-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user: set XDG_CACHE_HOME to a folder of your own")
+    return folder

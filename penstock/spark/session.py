@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -219,8 +220,8 @@ def _java_options(user_options: str, scratch: Path | None, archive_options: Sequ
         options.append("-XX:+UseParallelGC")  # a quarter less CPU than the default for the landing query
     if "New" not in user_options:
         options.append(f"-XX:MaxNewSize={YOUNG_GENERATION}")
-    if scratch:
-        options.append(f"-Djava.io.tmpdir={scratch}")
+    # Java reads no TMPDIR, and fails where /tmp cannot be written.
+    options.append(f"-Djava.io.tmpdir={scratch or tempfile.gettempdir()}")
     return " ".join([*(shlex.quote(option) for option in options), user_options]).strip()
 
 

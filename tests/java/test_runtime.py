@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,22 @@ def test_java_finds_folders_that_the_locale_cannot_write(name: str) -> None:
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     assert "sun.jnu.encoding = UTF-8" in answer.stderr
+
+
+@pytest.mark.parametrize("home", ["/proc", "/dev/null", ""])
+def test_cache_without_a_writable_home_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", home)
+    if not home:  # as for a user id without a name
+        monkeypatch.setattr(Path, "home", lambda: Path("~unknown-user").expanduser())
+    folder = runtime.cache_folder()
+    assert folder == tmp_path / f"penstock-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert runtime.cache_folder() == folder
+    # The folder of another user, as this process now sees its own.
+    uid = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: uid)
+    (tmp_path / f"penstock-{uid}").mkdir()
+    with pytest.raises(PermissionError, match="belongs to another user: set XDG_CACHE_HOME"):
+        runtime.cache_folder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pyspark
@@ -32,6 +33,11 @@ def test_jvm_memory_options_of_the_user_are_kept() -> None:
     assert "-XX:+UseParallelGC -XX:MaxNewSize=128m" in _java_options("", None)
     assert "MaxNewSize" not in _java_options("-XX:NewRatio=3", None)
     assert "ParallelGC" not in _java_options("-XX:+UseZGC", None)
+
+
+def test_jvm_uses_the_temporary_folder_of_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert f"-Djava.io.tmpdir={tmp_path} " in _java_options("", None) + " "
 
 
 def test_home_without_archives_exists_behind_a_link_to_the_environment(
