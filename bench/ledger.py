@@ -42,7 +42,7 @@ def _starts(folder: Path) -> dict[str, Any]:
     for number in range(BATCHES):
         counts = Counts(dict.fromkeys(COUNTS, 1))
         topic.append(row, Origin("bench", first + number // 100 * 60, 0, 0, counts=counts)).result()
-    topic.settle()
+    topic.wait_until_idle()
     keeping = _timed(Ledger(log, folder, []).write_checkpoint)
     kept = _timed(lambda: Ledger(log, folder, []))
     size = (folder / "topics" / FILE).stat().st_size

@@ -1,4 +1,4 @@
-"""Columns of a table with the Kafka offset, partition and topic of a row: by option, or by names of connectors."""
+"""Finds the columns of a table that hold a row's Kafka offset, partition and topic, named by the user or as usual."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NoOffsets(PenstockError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class OffsetColumns:
-    """Names of the columns, dotted for nested fields; ``partition`` and ``topic`` are empty if there is none."""
+    """Names of the columns, dotted for nested fields; ``partition`` and ``topic`` are empty without such a column."""
 
     offset: str
     partition: str = ""
@@ -60,7 +60,7 @@ class OffsetColumns:
 
     @property
     def dictionaries(self) -> list[str]:
-        """The columns with few distinct strings, which Parquet need not decode row by row."""
+        """The columns with few distinct strings, which a reader of Parquet need not decode row by row."""
         return [self.topic] if self.topic and not is_json_field(self.topic) else []
 
 

@@ -21,7 +21,7 @@ OTHER_GROUPS = (
     *("alarms", "buffer", "console", "export", "listener", "otel"),
     *("pipeline", "relay", "shutdown_time", "sql", "topic", "transactions"),
 )
-"""Groups whose variables are not validated here: that takes four times as long as the request itself."""
+"""Groups whose variables are not validated here: a command would spend four times as long on it as on its request."""
 PATHS = ("data_dir", "security.tls_cert", "security.tls_key", "security.client_ca")
 
 
@@ -44,7 +44,7 @@ class SecurityKeys:
 
     @property
     def is_complete(self) -> bool:
-        """Keys that depend on each other are all present."""
+        """Whether each key is there that another one needs."""
         if self.tls_cert is None:
             return self.tls_key is None and self.client_ca is None
         return self.tls_key is not None

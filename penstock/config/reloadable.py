@@ -50,7 +50,7 @@ COMMANDS = {
 }
 """Commands whose process reads keys and groups, if `penstock up` does not run it; `penstock serve` reads the others."""
 APART = sorted({*COMMANDS.values()})
-"""Commands that `penstock serve` alone does not run."""
+"""Commands that do not run if `penstock serve` was started without `penstock up`."""
 SHARED = ("pipeline.tables", "pipeline.storage_options")
 """Keys of other commands that the log daemon reads at its start, too."""
 FOLLOWED = ("retention", "merge_files_every", "typed")
@@ -108,7 +108,7 @@ def restart_reason(key: str) -> str:
 
 
 def restart_step(key: str, apart: Collection[str]) -> str:
-    """Return the next step after which a changed key takes effect; ``apart`` are commands that run by themselves."""
+    """Return the next step after which a changed key takes effect; ``apart``: commands that were started separately."""
     restart = "`penstock restart`"
     command = next((command for path, command in COMMANDS.items() if f"{key}.".startswith(f"{path}.")), "")
     if command not in apart:

@@ -40,8 +40,8 @@ class Connection:
     the remaining ones are decoded.
 
     ``in_handshake``: its TLS handshake is not complete; ``name``: the name in its certificate; ``credentials``:
-    process, user and group of a local sender, whose ``address`` is empty. ``began_waiting``: time since when some of
-    its bytes may be a complete message. ``has_left``: whether the sender has disconnected.
+    process, user and group of a local sender, whose ``address`` is empty. ``began_waiting``: monotonic time since
+    which it holds bytes that may be a complete message. ``has_left``: whether the sender has disconnected.
     ``has_cut_reply``: whether only a part of a reply found room, so that none may follow.
     """
 
@@ -74,7 +74,7 @@ class Connection:
 
     @property
     def unfinished(self) -> int:
-        """Bytes that may not be complete."""
+        """Number of bytes held that do not make a complete message yet."""
         return self.splitter.unfinished + (self.joiner.held_bytes if self.joiner else 0)
 
     @property
@@ -84,7 +84,7 @@ class Connection:
 
     @property
     def has_work(self) -> bool:
-        """Whether received messages wait for their turn; until then nothing more is read."""
+        """Whether received messages wait for their turn; nothing more is read before they are decoded."""
         return len(self._remaining) > 0 or (self.dialogue is not None and self.dialogue.has_work)
 
     @property
@@ -94,7 +94,7 @@ class Connection:
 
     @property
     def waits(self) -> bool:
-        """Whether it holds lines that a pause would complete."""
+        """Whether it holds bytes that count as complete lines if the sender pauses (``settle``)."""
         return self.splitter.waits or bool(self.joiner and self.joiner.held_lines)
 
     def reply(self, reply: bytes) -> None:
@@ -116,7 +116,7 @@ class Connection:
         return replace(lines, lines=lines.lines[:LINES_PER_TURN]) if len(self._remaining) else lines
 
     def settle(self, now: float, silence_s: float) -> Lines:
-        """Return messages completed by a pause; joined lines need ``silence_s`` seconds without a byte."""
+        """Return the lines that a pause has completed; joined lines need ``silence_s`` seconds without a byte."""
         if len(self._remaining):
             return Lines(NO_LINES)
         lines = self._joined(self.splitter.settle()) if self._splitter_is_due(now) else Lines(NO_LINES)
@@ -130,7 +130,7 @@ class Connection:
         return now - (self.began_waiting if splitter.is_undecided else self.last_heard_s) >= splitter.patience_s
 
     def settled_lines(self) -> Lines:
-        """Return the lines that seem complete now, though more bytes might show otherwise."""
+        """Return the lines that a pause would complete now, without waiting for one."""
         return self._after_remaining(self._joined(self.splitter.settle()))
 
     def finish(self) -> Lines:
@@ -210,7 +210,7 @@ class Connections:
         return [connection for connection in self._all if connection.last_heard_s <= time]
 
     def waiting(self) -> list[Connection]:
-        """Return connections that hold lines which a pause would complete."""
+        """Return the connections of which ``waits`` is true."""
         return list(self._waiting)
 
     def stalled_handshakes(self, time: float) -> list[Connection]:

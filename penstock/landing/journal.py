@@ -155,7 +155,7 @@ class Journal:
             version = max((part.version for part in parts), default=-1)
             written_at = max((int(part.description.get("landed_at", 0)) for part in parts), default=0)
             commit = Commit(
-                batch, end, plan.end, plan.landed_at, plan.watermark, names, version=version, written_at=written_at
+                batch, end, plan.end, plan.batch_time_ms, plan.watermark, names, version=version, written_at=written_at
             )
             for part in parts:
                 commit.sums.absorb(RowSums.from_document(part.description.get("sums", ())))

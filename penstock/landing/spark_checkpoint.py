@@ -44,12 +44,15 @@ _NO_OFFSETS = "-"
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A micro-batch as Spark recorded it before running it: the end of each topic or Kafka partition (``events/0``),
-    the batch's time and watermark in milliseconds, and the settings that its query keeps.
+    """A micro-batch as Spark recorded it before running it.
+
+    ``end``: the end offset of each topic, Kafka partition (``events/0``) or backfill request. ``batch_time_ms``:
+    the time at which Spark planned the batch. ``watermark``: Spark's watermark, in milliseconds. ``settings``: the
+    settings that a restarted query keeps.
     """
 
     end: dict[str, int]
-    landed_at: int
+    batch_time_ms: int
     watermark: int
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -67,7 +70,7 @@ def parse_plan(content: bytes) -> Planned:
 
 def format_plan(plan: Planned) -> bytes:
     """Return the content of a plan's file."""
-    times = {"batchWatermarkMs": plan.watermark, "batchTimestampMs": plan.landed_at}
+    times = {"batchWatermarkMs": plan.watermark, "batchTimestampMs": plan.batch_time_ms}
     documents = {**times, "conf": dict(plan.settings)}, nested_offsets(plan.end)
     return "\n".join([_FORMAT, *(json.dumps(document, separators=(",", ":")) for document in documents)]).encode()
 
@@ -105,7 +108,7 @@ def find_plan(checkpoint: Path, batch: int) -> Planned | None:
 
 
 def planned_ranges(checkpoint: Path, batch: int) -> dict[str, OffsetRange]:
-    """Return the planned offsets of a batch by topic and request; none if Spark's plans are gone or damaged."""
+    """Return the planned offsets of a batch by topic, partition or backfill request; none without a readable plan."""
     plan = find_plan(checkpoint, batch)
     previous = find_plan(checkpoint, batch - 1) if batch else Planned({}, 0, 0)
     if plan is None or previous is None:
@@ -182,12 +185,12 @@ def _batches(folder: Path) -> list[int]:
 
 
 def _read_entry(path: Path, parse: Callable[[bytes], object]) -> bytes:
-    """Return the content of an entry. Raises UnknownFormat; a torn or damaged version is not another one."""
+    """Return the content of an entry. Raises UnknownFormat for another format, not for a damaged version line."""
     content = path.read_bytes()
     version, end_of_line, rest = content.partition(b"\n")
     if end_of_line and version != _FORMAT.encode() and re.fullmatch(rb"v[0-9]+", version):
         if _can_be_parsed(b"%s\n%s" % (_FORMAT.encode(), rest), parse) and _differs_from_checksum(path, content):
-            # A flipped bit has made another version of it.
+            # The entry has format v1, with a flipped bit in its version: the checksum and the rest show it.
             return content
         raise UnknownFormat(
             f"{path} has Spark's format {version.decode()[:20]}, and only {_FORMAT} is known: run the pipeline "
@@ -216,7 +219,7 @@ def _is_of_several_sources(content: bytes) -> bool:
 
 
 def _differs_from_checksum(path: Path, content: bytes) -> bool:
-    """Report whether an entry differs from its checksum: Hadoop's CRC-32 of each part of it, whose size is in front."""
+    """Report whether an entry differs from its checksum file: ``crc\\0``, a part's size, the CRC-32 of each part."""
     try:
         stored = path.with_name(f".{path.name}.crc").read_bytes()
     except FileNotFoundError:

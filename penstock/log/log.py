@@ -300,7 +300,7 @@ class Log:
         """
         topic = self.topic(name)
         topic.close(UnknownTopic(f"there is no topic {name!r}"))
-        topic.settle()
+        topic.wait_until_idle()
         try:
             # Order: appends are refused and the queue is empty first, so that no row arrives behind the gap.
             topic.remove()
@@ -407,7 +407,7 @@ class Log:
         for topic in topics:
             topic.close()
         for topic in topics:
-            topic.settle()
+            topic.wait_until_idle()
         # Order: every topic has refused new appends and emptied its queue before the threads end.
         self._shared.committers.close()
         for topic in topics:

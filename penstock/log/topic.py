@@ -38,7 +38,7 @@ from penstock.records import BadBatch
 
 T = TypeVar("T")
 NO_START = sys.maxsize
-"""The start of an epoch of which it is not known."""
+"""The start of an epoch whose total at its beginning is unknown."""
 __all__ = ["Appended", "StoredBatch", "Topic"]
 _LOGGER = logging.getLogger(__name__)
 _NULL_ROW = records.body([None])
@@ -125,10 +125,10 @@ class Topic:
         return self.writer.recovered_positions.get(buffer, 0)
 
     def stored_total(self, buffer: str, begin: int, start: int = NO_START, part: str = "") -> int:
-        """Return the total of a listener's messages that are stored before the frame at ``begin``; 0 without any.
+        """Return how many messages of a listener are stored from before the frame at ``begin`` of ``buffer``.
 
-        They are in this log buffer, or in another epoch of its series of totals; ``start`` is the total at which the
-        epoch of ``buffer`` began. Only buffers whose names end with ``part`` count.
+        This is the largest total stored for ``buffer`` before ``begin`` or for another epoch of its series of totals.
+        ``start`` is the total at which the epoch of ``buffer`` began. Only buffers whose names end with ``part`` count.
         """
         positions, series, largest = self.writer.positions.copy(), series_of(buffer), 0
         for key, number in positions.items():
@@ -140,7 +140,10 @@ class Topic:
         return largest
 
     def subscribe(self, callback: Callable[[StoredBatch], None]) -> None:
-        """Call ``callback`` for every batch once it is synced, in order, on the committing thread: never block."""
+        """Call ``callback`` for every batch once it is synced, in order, on the committing thread.
+
+        ``callback`` must not block, because the next commit waits for it.
+        """
         with self._queue_lock:
             self._subscribers = (*self._subscribers, callback)
 
@@ -170,17 +173,17 @@ class Topic:
                 return self._append_nothing(origin, future)
             body = _NULL_ROW
         size = _size(body)
-        if (limit := exceeded(self.name, self.settings, body, size)) is not None:
+        if (limit := size_error(self.name, self.settings, body, size)) is not None:
             future.set_exception(limit)
             return future
         self._enqueue(QueuedAppend(body, origin, size, future, producer))
         return future
 
     def find_append(self, producer: ProducerSequence) -> Future[Appended]:
-        """Queue the question for the append that is stored under a producer's number; it is answered with its offsets.
+        """Return the answer to the append that is stored under a producer's number, without storing anything.
 
-        The answer has no rows if nothing is stored under the number, which is not used up. The future fails with
-        OutOfSequence or as in ``append``.
+        The answer has no rows if nothing is stored under the number; an append may still use it. The future fails
+        with OutOfSequence, or like that of ``append``.
         """
         future: Future[Appended] = Future()
         # Order: queued like an append, so that appends that wait before it are part of the answer.
@@ -256,10 +259,10 @@ class Topic:
         """
         for batch in self.writer.take_published():
             m = batch.message
-            event = StoredBatch(m.base, m.rows, m.first, m.last, m.origin, m.length, batch.load)
+            stored_batch = StoredBatch(m.base, m.rows, m.first, m.last, m.origin, m.length, batch.load)
             for callback in self._subscribers:
                 try:
-                    callback(event)
+                    callback(stored_batch)
                 except Exception:
                     _LOGGER.exception("a subscriber of topic %s failed", self.name)
 
@@ -341,7 +344,7 @@ class Topic:
         if self._closed_reason is not None:
             raise self._closed_reason
 
-    def settle(self) -> None:
+    def wait_until_idle(self) -> None:
         """Wait until no append is waiting or being committed."""
         with self._idle:
             self._idle.wait_for(lambda: not self._scheduled)
@@ -355,11 +358,11 @@ class Topic:
 def _size(body: records.Body) -> int:
     if isinstance(body, records.Rows):
         return body.size
-    size = body.get_total_buffer_size()  # five times faster than nbytes, which knows of slices
+    size = body.get_total_buffer_size()  # five times faster than nbytes, which subtracts what slices leave out
     return size if size <= SMALL_BODY_BYTES else body.nbytes
 
 
-def exceeded(name: str, settings: TopicSettings, body: records.Body, size: int) -> MessageTooLarge | None:
+def size_error(name: str, settings: TopicSettings, body: records.Body, size: int) -> MessageTooLarge | None:
     """Return the error for a ``body`` of ``size`` bytes that exceeds a limit; None if it does not."""
     limit = settings.message_size_limit
     if size > MAX_BATCH_BYTES:

@@ -1,4 +1,4 @@
-"""Proofs and their file format: a line for each recent batch; older batches are rolled up (``rollup``)."""
+"""Proofs and their file format: a line for each recent batch; ``proof.rollup`` merges the lines of older ones."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Proof:
         self.counts_by.setdefault(origin, Counts())[name] += count
 
     def absorb(self, following: Proof) -> None:
-        """Add the proof of the offsets that follow; an empty range adds its counts only."""
+        """Add the proof of the range that follows this one; from a proof of an empty range, take the counts only."""
         if following.begin < following.end:
             self.begin, self.end = (
                 (self.begin, following.end) if self.begin < self.end else (following.begin, following.end)
@@ -62,8 +62,8 @@ class Proof:
         self.unexpected += following.unexpected
         self.sums.absorb(following.sums)
 
-    def enter(self, rows: pa.Table) -> None:
-        """Count rows (``evidence.ROWS``) of the table."""
+    def count_rows(self, rows: pa.Table) -> None:
+        """Count rows of the table (schema ``evidence.ROWS``) by fate, and sum their uuids."""
         # Imports the engines of tables, which readers of proofs do without.
         from penstock.proof.evidence import fate, tally
         from penstock.proof.uuid_sums import of_events
@@ -76,7 +76,7 @@ class Proof:
         self.uuids = of_events(rows)
 
     def total(self, prefix: str = "") -> int:
-        """Return the sum of all counts whose name begins with ``prefix``; without a prefix, of offsets."""
+        """Return the number of offsets with a fate; with ``prefix``, the sum of counts whose names begin with it."""
         return sum(counts.total(prefix) if prefix else counts.rows() for counts in self.counts_by.values())
 
     @property
@@ -114,9 +114,9 @@ class Proof:
 
 @dataclass(slots=True)
 class BackfillProof:
-    """The fate of the offsets of a backfill request: ``rows`` landed.
+    """The fate of the offsets of a backfill request (in files: a refill), of which ``rows`` landed.
 
-    ``ahead``: offsets that the topic's own turn skips.
+    ``ahead``: offsets beyond the end of the topic's landing, which skips them when it gets there.
     """
 
     number: int
@@ -151,13 +151,13 @@ class ProvedBatch:
         return cls(int(document["batch"]), [Proof.from_document(fields) for fields in document["proofs"]], refills)
 
     @property
-    def settled(self) -> list[Proof]:
-        """All proofs of the batch."""
+    def all_proofs(self) -> list[Proof]:
+        """The proofs of the batch's topics and backfill requests."""
         return [*self.proofs, *(refill.proof for refill in self.refills)]
 
     def totals(self) -> dict[str, int]:
         """Return the number of rows by fate (``history.TOTALS``)."""
-        proofs = self.settled
+        proofs = self.all_proofs
         return {
             "rows": sum(proof.rows for proof in proofs),
             "quarantined": sum(proof.total("quarantined.") for proof in proofs),

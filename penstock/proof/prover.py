@@ -153,7 +153,7 @@ class Prover:
         owed = set(request.owed) if unproved is None else unproved.get(request.topic, set())
         # Of a request for lost offsets, rows that an earlier proof counted must not be counted again.
         counted_rows = rows.filter(pa.array(np.isin(rows["offset"].to_numpy(), list(owed)))) if request.lost else rows
-        proof.enter(counted_rows)
+        proof.count_rows(counted_rows)
         if self._summed:
             proof.sums = row_sums(counted_rows)
         landed = runs_of(np.unique(rows["offset"].to_numpy()))
@@ -169,7 +169,7 @@ class Prover:
         for request in requests_for_topic(self._layout, proof.topic, lost=False):
             # Invariant: an offset that a request landed ahead of its turn is counted with the request, never here.
             missing = difference(missing, request.runs)
-        proof.enter(rows)
+        proof.count_rows(rows)
         missing, deleted = self._without_deleted(proof.topic, missing)
         if len(missing):
             self._explain(proof, missing, earlier, deleted)

@@ -42,11 +42,11 @@ class TopicStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of the pipeline. ``last_batch`` is -1 and its age None before the first batch.
+    """The state of the pipeline. ``last_batch`` is -1 and ``last_batch_age`` (seconds) None before the first batch.
 
-    ``problem``: why the pipeline cannot continue, why Kafka gives no ends of its partitions, without which ``topics``
-    is empty, or which selected topics Kafka does not show; else empty. ``rate``: rows per second over the batches of
-    the last minute. The sums are over all proved batches.
+    ``rate``: landed rows per second, over the last minute. ``rows`` to ``unaccounted`` are sums over all proved
+    batches. ``problem`` is empty, or says that the pipeline cannot continue, that Kafka does not answer (``topics`` is
+    empty then), or that selected topics are missing in Kafka.
     """
 
     running: bool
@@ -84,7 +84,8 @@ class StatusSource(Protocol):
 
     def views(self, patterns: Sequence[str]) -> Mapping[str, View]: ...
 
-    def waiting_since(self, topic: str, offset: int) -> int | None: ...
+    def waiting_since(self, topic: str, offset: int) -> int | None:
+        """Return the time (microseconds) at which the first row from ``offset`` on was stored; None if unknown."""
 
 
 def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str], now: float | None = None) -> Status:
@@ -103,38 +104,40 @@ def status(topics: Path | StatusSource, layout: Layout, patterns: Sequence[str],
     problem, views, leaderless = "", dict[str, View](), ()
     try:
         views = dict(store.views(patterns))
-        # Only partitions of Kafka have them.
+        # Only a source of Kafka has these two.
         problem, leaderless = str(getattr(store, "problem", "")), getattr(store, "leaderless", ())
     except KafkaAway as error:
         problem = str(error)
-    lost_batch = -1 if last or rolled.batch >= 0 else _newest_of_lost_position(layout)
+    unknown_position = -1 if last or rolled.batch >= 0 else _newest_batch_without_position(layout)
     return Status(
         running=is_running(layout),
-        last_batch=last.batch if last else lost_batch,
+        last_batch=last.batch if last else unknown_position,
         last_batch_age=round(max(now - last.landed_at / 1000, 0.0), 3) if last else None,
         rate=_rate(commits, now),
         **{name: totals[name] for name in TOTALS},
         damaged_files=len(damaged_files(layout)),
         topics=[
             # What is proved has landed, also if the journal is lost.
-            _topic(store, name, view.end, max(landed.get(name, 0), proved.get(name, 0)), proved.get(name, 0), now)
+            _topic_status(
+                store, name, view.end, max(landed.get(name, 0), proved.get(name, 0)), proved.get(name, 0), now
+            )
             for name, view in views.items()
         ],
-        problem=_lost_position(layout, lost_batch) if lost_batch >= 0 else problem,
+        problem=_describe_lost_position(layout, unknown_position) if unknown_position >= 0 else problem,
         stopped_pid=pid if (pid := landing_process(layout)) and has_stopped(pid) else 0,
         failure=failure.document() if (failure := read_landing_failure(layout.failure)) else None,
         leaderless=leaderless,
     )
 
 
-def _newest_of_lost_position(layout: Layout) -> int:
-    """Return the newest batch of a table of which both checkpoint and journal are lost; -1 if one is there."""
+def _newest_batch_without_position(layout: Layout) -> int:
+    """Return the newest batch of a table whose checkpoint and journal are both lost; -1 if one of them exists."""
     if layout.journal.exists() or planned_batches(layout.checkpoint) or not has_landed_table(layout):
         return -1
     return table_of(layout).newest()
 
 
-def _lost_position(layout: Layout, newest: int) -> str:
+def _describe_lost_position(layout: Layout, newest: int) -> str:
     return (
         f"cannot continue: {layout.landed} has batches up to {newest}, but {layout.checkpoint} and {layout.journal}, "
         "which say what has landed, are lost: put one of them back, or choose another folder of tables"
@@ -157,7 +160,7 @@ def _rate(commits: Sequence[Commit], now: float) -> float:
     return round(rows / RATE_WINDOW_S, 1)
 
 
-def _topic(store: StatusSource, topic: str, end: int, landed: int, proved: int, now: float) -> TopicStatus:
+def _topic_status(store: StatusSource, topic: str, end: int, landed: int, proved: int, now: float) -> TopicStatus:
     first = store.waiting_since(topic, landed) if landed < end else None
     lag = max(now - first / 1e6, 0.0) if first is not None else 0.0
     return TopicStatus(topic, end, landed, proved, end - landed, round(lag, 3))

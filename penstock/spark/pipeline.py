@@ -199,14 +199,14 @@ def _background_work(
         landing.layout,
         upkeep,
         clock,
-        lambda: proof_worker.settled,
+        lambda: proof_worker.all_proved,
         _local_topics(landing),
         follow,
         landing.row_sources(),
     )
     iceberg = landing.iceberg
-    mirror = IcebergMirror(landing.layout, iceberg, clock.settled_now) if iceberg.catalog else None
-    exporters = Exporters(landing.layout, landing.exports, clock.settled_now)
+    mirror = IcebergMirror(landing.layout, iceberg, clock.now_if_steady) if iceberg.catalog else None
+    exporters = Exporters(landing.layout, landing.exports, clock.now_if_steady)
     proof_worker.start()
     maintenance.start()
     exporters.start()

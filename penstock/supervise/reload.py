@@ -67,7 +67,7 @@ class Outcome:
     ``error`` has a line for each bad key, and then nothing has changed; ``applied`` are the changes in words;
     ``waiting`` are the keys that take effect at the next start. ``replaced`` and ``running`` are the installations
     before and after a restart, in words. ``remaining``: the processes after a failed restart, in words. ``apart``:
-    commands that `penstock restart` does not restart.
+    commands that neither `penstock serve` nor `penstock up` runs, so that `penstock restart` does not restart them.
     """
 
     began: int
@@ -147,8 +147,7 @@ def _has_terminal() -> bool:
 class Reloader:
     """Reloads the configuration of a supervisor. ``read`` reads the settings again, or raises ConfigError.
 
-    ``has_parent``: ``penstock up`` follows a restart, and then reports its outcome. ``apart``: commands that run apart
-    from this penstock.
+    ``has_parent``: ``penstock up`` follows a restart, and then reports its outcome. ``apart``: see ``Outcome``.
     """
 
     def __init__(

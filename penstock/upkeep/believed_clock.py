@@ -49,8 +49,8 @@ class BelievedClock:
         self._doubted = self._clock.monotonic()
         return None
 
-    def settled_now(self, hours: float) -> float | None:
-        """Return the time if the clock has been believed for ``hours``, or since the start of this process.
+    def now_if_steady(self, hours: float) -> float | None:
+        """Return the time if the clock has been believed for ``hours`` (or since this process started); otherwise None.
 
         For files whose age is the difference of two readings of the clock: the first may be from before a correction.
         """

@@ -68,7 +68,7 @@ class Follow:
 
 
 class Maintenance:
-    """The maintenance thread of one table. ``settled`` reports whether every committed batch is proved.
+    """The maintenance thread of one table. ``all_proved`` reports whether every committed batch is proved.
 
     Order: a proof reads rows from the table again, so a row that is deleted before its proof would look like a loss.
     """
@@ -78,7 +78,7 @@ class Maintenance:
         layout: Layout,
         upkeep: Upkeep,
         clock: BelievedClock,
-        settled: Callable[[], bool] = lambda: True,
+        all_proved: Callable[[], bool] = lambda: True,
         topics: Path | None = None,
         follow: Follow | None = None,
         sources: RowSources | None = None,
@@ -94,7 +94,7 @@ class Maintenance:
         self._refused: Sequence[TypedTable] | None = None
         self._repair_is_due = False
         self._scrub, self._scrub_at = Scrub(layout, topics, sources), time.monotonic() + SCRUB_INTERVAL_S
-        self._layout, self._upkeep, self._clock, self._settled = layout, upkeep, clock, settled
+        self._layout, self._upkeep, self._clock, self._all_proved = layout, upkeep, clock, all_proved
         self._expire_at = time.monotonic()
         self._merge_at = time.monotonic() + upkeep.merge_every
         self._sweep_at = time.monotonic() + FIRST_SWEEP_DELAY_S
@@ -197,7 +197,7 @@ class Maintenance:
             repair_entries(self._layout)
             self._repair_is_due = False
         # Order: the proofs first, see the class.
-        if self._has_open_requests() and self._settled():
+        if self._has_open_requests() and self._all_proved():
             executed = execute_deletions(self._layout, self._upkeep.window, self._clock.expected_micros())
             if executed:
                 _LOGGER.info("maintenance: executed %d deletion requests", executed)
@@ -215,7 +215,7 @@ class Maintenance:
         if now >= self._sweep_at:
             self._sweep_at = now + SWEEP_INTERVAL_S
             # delta-rs compares its own reading of the clock with times that were written when a file was replaced.
-            if self._clock.settled_now(KEEP_HOURS) is not None:
+            if self._clock.now_if_steady(KEEP_HOURS) is not None:
                 remove_old(self._layout)
         if self._upkeep.merge_every and now >= self._merge_at:
             self._merge_at = now + self._upkeep.merge_every
@@ -224,7 +224,7 @@ class Maintenance:
     def _check_file(self) -> None:
         """Check one file of the tables. A proof reads the files of its batch, so only once all are proved."""
         now = time.monotonic()
-        if now >= self._scrub_at and self._settled():
+        if now >= self._scrub_at and self._all_proved():
             self._scrub_at = now + SCRUB_INTERVAL_S
             self._scrub.check_next(self._upkeep.typed)
 

@@ -77,7 +77,7 @@ def test_observers_see_batches_of_existing_and_new_topics(log):
     fill(old, [b"a"])
     fill(log.topic("new", create=True), [b"a", b"b"])
     for name in ("old", "new"):
-        log.topic(name).settle()
+        log.topic(name).wait_until_idle()
     assert sorted(seen) == [("new", 2), ("old", 1)]
 
 

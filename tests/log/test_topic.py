@@ -185,10 +185,10 @@ def test_subscribers_see_synced_batches_until_they_unsubscribe(tmp_path):
         topic.subscribe(callback := lambda stored: seen.append((stored.base, stored.batch.num_rows, topic.end)))
         topic.subscribe(lambda stored: 1 / 0)
         fill(topic, [b"a", b"b"], [b"c"])
-        topic.settle()
+        topic.wait_until_idle()
         topic.unsubscribe(callback)
         fill(topic, [b"d"])
-        topic.settle()
+        topic.wait_until_idle()
     assert seen == [(0, 2, 2), (2, 1, 3)]
 
 
@@ -198,7 +198,7 @@ def test_cancelled_waiting_append_is_not_stored(tmp_path):
             topic.append(rows(b"a"), origin())
             second = topic.append(rows(b"b"), origin())
             cancelled = second.cancel()
-        topic.settle()
+        topic.wait_until_idle()
         assert payloads(topic) == ([b"a"] if cancelled else [b"a", b"b"])
 
 
@@ -379,11 +379,11 @@ def test_written_append_is_answered_before_and_visible_after_the_sync(tmp_path):
         fs.failures["sync"] = 5
         answer = topic.append(rows(b"a"), origin()).result(10)
         assert (answer.first, answer.durability) == (0, "written")
-        topic.settle()
+        topic.wait_until_idle()
         assert (payloads(topic), topic.end) == ([], 0)
         fs.failures.clear()
         assert topic.append(rows(b"b"), origin()).result(10).first == 1
-        topic.settle()
+        topic.wait_until_idle()
         assert payloads(topic) == [b"a", b"b"]
 
 
@@ -405,15 +405,15 @@ def test_rows_whose_sync_failed_are_written_again_before_readers_see_them(tmp_pa
     fs = CrashingFileSystem(tmp_path, seed)
     with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
         fill(topic, [b"first"])
-        topic.settle()
+        topic.wait_until_idle()
         fs.failures["sync"] = 5
         fill(topic, [b"a" * 2000, b"b" * 2000])
-        topic.settle()
+        topic.wait_until_idle()
         assert payloads(topic) == [b"first"]
         if not killed:
             fs.failures.clear()
             fill(topic, [b"c"])
-            topic.settle()
+            topic.wait_until_idle()
     fs.failures.clear()
     expected = [b"first", b"a" * 2000, b"b" * 2000, *([] if killed else [b"c"])]
     with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
@@ -428,12 +428,12 @@ def test_rows_are_refused_while_the_disk_fails_so_that_memory_is_bounded(tmp_pat
     with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
         fs.failures["sync"] = 5
         fill(topic, [b"a"])
-        topic.settle()
+        topic.wait_until_idle()
         with pytest.raises(WriteFailed):
             fill(topic, [b"refused"])
         fs.failures.clear()
         fill(topic, [b"b"])
-        topic.settle()
+        topic.wait_until_idle()
         assert payloads(topic) == [b"a", b"b"]
 
 
@@ -442,7 +442,7 @@ def test_sweep_retries_a_failed_sync(tmp_path):
     with opened(tmp_path, fs=fs, settings=WRITTEN) as topic:
         fs.failures["sync"] = 5
         fill(topic, [b"a"])
-        topic.settle()
+        topic.wait_until_idle()
         fs.failures.clear()
         topic.sweep()
         assert payloads(topic) == [b"a"]

@@ -114,12 +114,12 @@ def test_clock_that_an_operator_accepted_is_believed_at_once(
 
 def test_age_of_files_counts_only_hours_after_a_doubt(layout: Layout, clock: FakeClock, daemon: DaemonAnswers) -> None:
     believed = BelievedClock(layout, daemon, clock)
-    assert believed.settled_now(6) == START
+    assert believed.now_if_steady(6) == START
     clock.jump(-DAY)
     believed.watch()
     clock.jump(DAY)
     let_pass(believed, clock, STEADY_AFTER_S + 600)
     assert believed.now() == clock.now
-    assert believed.settled_now(6) is None
+    assert believed.now_if_steady(6) is None
     let_pass(believed, clock, 6 * 3600)
-    assert believed.settled_now(6) == clock.now
+    assert believed.now_if_steady(6) == clock.now

@@ -118,16 +118,19 @@ def run(
     lines: list[str],
     program: Program,
     verbose: bool = False,
-    up: int = 0,
+    up_pid: int = 0,
     apart: Collection[str] = APART,
 ) -> None:
     """Supervise until SIGTERM or SIGINT; on SIGHUP apply the configuration that ``read`` returns.
 
-    ``lines`` are logged once everything has started. On SIGUSR2 this process becomes ``program``. ``up`` is the process
-    id of ``penstock up``, if that is the parent. ``apart`` are commands that run by themselves.
+    ``lines`` are logged once everything has started. On SIGUSR2 this process becomes ``program``. ``up_pid`` is the
+    process id of ``penstock up``, 0 without it. ``apart``: commands that neither this process nor ``penstock up`` runs,
+    so that a changed key of theirs waits for their own restart.
+
+    In a rehearsal (``succession``) this only checks that the program could start.
     """
     inheritance = take_inheritance()
-    signals = Signals(inheritance, has_parent=bool(up))
+    signals = Signals(inheritance, has_parent=bool(up_pid))
     try:
         settings.security.check_files()
         if is_rehearsal():
@@ -137,7 +140,7 @@ def run(
             report_rehearsal()
             return
         # Order: the files of TLS and tokens are checked before a port is opened.
-        supervisor = Supervisor(settings, inheritance, up)
+        supervisor = Supervisor(settings, inheritance, up_pid)
         if inheritance is None:
             # Crash: a request that no process has followed must not decide a later restart.
             discard_request(settings.data_dir)
@@ -148,15 +151,15 @@ def run(
         _LOGGER.info(line)
     if verbose:
         _describe(settings)
-    # systemd hears of the start only when the log daemon answers, and of life only as long as it does.
+    # systemd gets READY=1 once the log daemon answers; its watchdog observes this loop, which restarts the others.
     service = Service(lambda: listens(split_address(reachable(settings.log.http))))
 
     def read_checked() -> Settings:
         new = read()
-        check_typed(supervisor.settings, new, service.alive)
+        check_typed_tables(supervisor.settings, new, service.alive)
         return new
 
-    reloader = Reloader(supervisor, read_checked, settings.data_dir, service, has_parent=bool(up), apart=apart)
+    reloader = Reloader(supervisor, read_checked, settings.data_dir, service, has_parent=bool(up_pid), apart=apart)
 
     def is_stopping() -> bool:
         nonlocal inheritance
@@ -171,16 +174,16 @@ def run(
         return signals.stop
 
     supervisor.run(is_stopping)
-    # Order: systemd hears of the stop first, as the processes may take `shutdown_time` to end.
+    # Order: systemd gets STOPPING=1 first, as the processes may take `shutdown_time` to end.
     service.stopping()
     reloader.close()
     supervisor.stop()
 
 
-def check_typed(current: Settings, new: Settings, tick: Callable[[], None]) -> None:
+def check_typed_tables(current: Settings, new: Settings, tick: Callable[[], None]) -> None:
     """Raise ConfigError if ``new`` changes typed tables to columns that existing ones cannot have; calls ``tick``.
 
-    Crash: a pipeline that dies after the reload starts with the new columns, and would not start.
+    Crash: a pipeline that dies after the reload is started again with the new columns, and would fail at its start.
     """
     if new.pipeline.typed != current.pipeline.typed:
         reloaded, _ = in_force(current, new)
@@ -206,7 +209,7 @@ def main() -> None:
     settings = Settings.model_validate(task["settings"]) if task["settings"] else read()
     program = Program.of_child(__spec__.name, {**task, "settings": None})
     apart = task.get("apart", ())
-    run(settings, read, notices(settings, file, overrides), program, up=os.getppid(), apart=apart)
+    run(settings, read, notices(settings, file, overrides), program, up_pid=os.getppid(), apart=apart)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import typer
 
 from penstock.cli.common import active_config_file, fail
 from penstock.cli.progress import Progress
-from penstock.cli.run.serve import check_typed
+from penstock.cli.run.serve import check_typed_tables
 from penstock.config import ConfigError, Settings, load
 from penstock.config.daemon_access import Access
 from penstock.config.reloadable import in_force
@@ -225,7 +225,7 @@ class Up:
             report_step(data_dir, "trying the new version of all processes")
             program.rehearse_succession(unless_stopping(self._watchdog.tick, lambda: self._signals.stop), requested)
             settings = load(self._file, self._overrides)
-            check_typed(self._settings, settings, self._watchdog.tick)
+            check_typed_tables(self._settings, settings, self._watchdog.tick)
             check_succession(self._settings, settings)
             for key, address in settings.sql.addresses.items():
                 if address != self._settings.sql.addresses.get(key):

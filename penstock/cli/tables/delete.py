@@ -147,7 +147,7 @@ def _delete_here(settings: Settings, layout: Layout) -> None:
     worker = ProofWorker(landing, ledger, clock)
     worker.stop(0)
     # Order: the proof first. It re-reads rows, and a row deleted before it would look like a loss.
-    if not worker.settled:
+    if not worker.all_proved:
         fail("some batches are not proved yet; `penstock pipeline run --once` proves them, then deletes the rows")
     execute_deletions(layout, landing.window, clock.expected_micros())
     worker.stop(0)

@@ -37,7 +37,7 @@ class ArrowReading(ClientPart):
         Unavailable; KeyError for a column that does not exist.
         """
         schema_of(columns)
-        pages = _Pages(topic, await self._caller.settled(topic, offset), end, filter)
+        pages = _Pages(topic, await self._caller.resolve_latest(topic, offset), end, filter)
         if self._caller.link.flight and pages.more and not isinstance(pages.next, AtCursor):
             # Flight's client blocks, so only `Log` is ever given a Flight address.
             for batch in self._over_flight(pages, columns or SCHEMA.names):

@@ -83,7 +83,7 @@ class Log(Blocking[Operations]):
     def follow_pages(self, topic: str, offset: Start = "latest", *, filter: str | None = None) -> Iterator[Page]:
         """Iterate like ``follow``, page by page; with a filter some pages are empty."""
         calls.logs_request(topic, offset)  # an invalid start raises here, not at the first entry
-        start = run(self._caller.settled(topic, offset))
+        start = run(self._caller.resolve_latest(topic, offset))
         return iterate(self._core.follow_pages(topic, start, filter=filter))
 
     def batcher(self, topic: str, *, max_entries: int = 1000, linger: float = 0.05) -> Batcher:

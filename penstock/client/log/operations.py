@@ -148,7 +148,7 @@ class Operations(Administration, ArrowReading):
 
     async def pages(self, topic: str, offset: Start = "earliest", *, filter: str | None = None) -> AsyncGenerator[Page]:
         """Yield the entries from ``offset`` to the end of the topic, page by page. Raises as ``read``."""
-        start = await self._caller.settled(topic, offset)
+        start = await self._caller.resolve_latest(topic, offset)
         while (page := await self._caller.do(calls.get(topic, start, PAGE, filter))) is not None:
             yield page
             start = page.next
@@ -168,7 +168,7 @@ class Operations(Administration, ArrowReading):
         self, topic: str, offset: Start = "latest", *, filter: str | None = None
     ) -> AsyncGenerator[Page]:
         """Yield pages like ``follow`` yields entries; with a filter some pages are empty."""
-        start, patience = await self._caller.settled(topic, offset), self._caller.patience()
+        start, patience = await self._caller.resolve_latest(topic, offset), self._caller.patience()
         while True:
             request = calls.logs_request(topic, start, filter=filter)
             async with aclosing(self._caller.stream("StreamLogs", request, patience)) as responses:

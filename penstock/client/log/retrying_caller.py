@@ -81,7 +81,7 @@ class RetryingCaller:
     def _typed(self, error: grpc.RpcError, call: Call[Any] | None = None) -> ClientError:
         return calls.failure(error.code(), error.details() or "", self.link.address, call)
 
-    async def settled(self, topic: str, offset: Start) -> Start:
+    async def resolve_latest(self, topic: str, offset: Start) -> Start:
         """Return the offset that ``latest`` is now; other starts unchanged.
 
         A reconnect must not resolve ``latest`` a second time: it would skip the entries appended in between.

@@ -19,7 +19,7 @@ _KINDS = {stat.S_IFDIR: "directory", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socke
 
 
 class OnceLogger:
-    """Warns once about each subject, until ``clear`` says that its trouble is over: polls meet the same trouble."""
+    """Logs a warning about a subject once, although each poll reports it; again after ``clear`` or with a new text."""
 
     def __init__(self) -> None:
         self._texts: dict[object, str] = {}
@@ -37,7 +37,7 @@ class OnceLogger:
 
 
 class Discovery:
-    """The files that ``patterns`` match, by real names: links to one file, and two patterns for it, are one file."""
+    """Finds the files that ``patterns`` match; a file is listed once, also if links or several patterns lead to it."""
 
     def __init__(self, patterns: Sequence[str], warnings: OnceLogger) -> None:
         self._patterns, self._warnings = patterns, warnings
@@ -92,9 +92,9 @@ def find_by_inode(position: FilePosition) -> str | None:
 
 
 def is_mounted(position: FilePosition) -> bool:
-    """Whether the file system of a file is there, so that a file that is not there was removed.
+    """Whether the file system of a file is mounted. Only then does a missing file mean that it was removed.
 
-    Without it (a share that is mounted later) the position has to stay: else all lines would be appended again.
+    The position of a file on an absent share must stay; otherwise all of its lines would be appended again.
     """
     folder = os.path.dirname(position.path)
     while True:

@@ -31,6 +31,7 @@ from penstock.console.wording import exact
 READERS_INTERVAL_S = 5.0
 HISTOGRAM_INTERVAL_S = 15.0
 MATCH_INTERVALS = 30
+"""Bars of the histogram of a search, each of at least a minute."""
 LINES, COLUMNS = "lines", "columns"
 TABS = ("JSON", "fields", "hex", "headers")
 EMIT_OFFSET = """e => {
@@ -55,7 +56,7 @@ class PageAddress:
 
 
 def build(daemon: Daemon, name: str, address: PageAddress) -> None:
-    """Build the page; ``start_at`` (an offset or a time) is opened."""
+    """Build the page of topic ``name``; the message at ``address.start_at`` (an offset or a time) is opened."""
     with frame("/topics", daemon, f"Topic {name}"):
         _MessagesPanel(daemon, name, address)
         with panel("Readers", "named cursors of this topic, and how far each was behind within the last hour"):
@@ -71,10 +72,10 @@ def build(daemon: Daemon, name: str, address: PageAddress) -> None:
             readers.show(cursors([]))
             return
         readers.show(cursors([described]))
-        lines = daemon.latest.lags.of_topic(name)
-        chart.set_visibility(bool(lines))
-        if lines:
-            chart.show(lag_chart(lines, daemon.answered_s, daemon.events, daemon.latest.answered_unix_s))
+        lags = daemon.latest.lags.of_topic(name)
+        chart.set_visibility(bool(lags))
+        if lags:
+            chart.show(lag_chart(lags, daemon.answered_s, daemon.events, daemon.latest.answered_unix_s))
 
     ui.timer(READERS_INTERVAL_S, refresh)
 
@@ -226,12 +227,12 @@ class _MessagesPanel:
         await self._show_matches()
 
     async def _draw_histogram(self) -> None:
-        """Show when messages were appended: all of the last hour, or the ones that match."""
+        """Show when messages were appended: all of the last hour, or, for a search, the matches on the page."""
         if not self._client.has_socket_connection:
             return
         if self._reading.is_search:
             self._chart.set_visibility(True)
-            self._chart.show(histogram(count_by_minute(self._reading.entries)))
+            self._chart.show(histogram(count_by_interval(self._reading.entries)))
             return
         try:
             self._chart.show(
@@ -341,8 +342,8 @@ class _MessagesPanel:
         ui.run_javascript(f"getHtmlElement({self._detail_panel.id}).scrollIntoView({{block: 'nearest'}})")
 
 
-def count_by_minute(entries: Sequence[dict[str, Any]]) -> list[tuple[datetime, int]]:
-    """Return the start of each interval between the first and the last message, and the messages in it."""
+def count_by_interval(entries: Sequence[dict[str, Any]]) -> list[tuple[datetime, int]]:
+    """Divide the time from the first to the last message; return the start of each interval and its messages."""
     if not entries:
         return []
     times = [datetime.fromisoformat(entry["timestamp"]).timestamp() for entry in entries]

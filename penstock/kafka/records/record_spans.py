@@ -16,11 +16,12 @@ from penstock.kafka.records.varints import MAX_BYTES_32, Bytes, Ints, read_one, 
 
 MIN_RECORD_BYTES = 6
 """Bytes of the smallest record without its length: attributes, two deltas, two sizes, number of headers."""
-CANDIDATES = 16
-"""Zero bytes per record, on average, up to which the fast path is faster."""
-ROUNDS = 4
-FEW, LARGE = 200, 500
-"""Up to this number of records, or from this size of a record, following the chain is faster."""
+MAX_ZEROS_PER_RECORD = 16
+"""Average up to which the fast path is faster."""
+MAX_ROUNDS = 4
+"""Limit: passes that drop candidates; batches that need more are followed record by record."""
+FEW_RECORDS, LARGE_RECORD_BYTES = 200, 500
+"""Up to this number of records, or from this average size on, following the chain is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,10 @@ def find_records(data: Bytes, count: int) -> RecordSpans:
     """Return the spans of the ``count`` records that fill ``data``. Raises BadRecords."""
     if not 0 <= count * (MIN_RECORD_BYTES + 1) <= len(data):
         raise BadRecords(f"{count} records in {len(data)} bytes")
-    if count <= FEW or len(data) > LARGE * count:
+    if count <= FEW_RECORDS or len(data) > LARGE_RECORD_BYTES * count:
         return _follow(data, count)
     zeros = np.flatnonzero(data == 0)
-    spans = _chain(data, zeros, count) if len(zeros) <= CANDIDATES * count else None
+    spans = _chain(data, zeros, count) if len(zeros) <= MAX_ZEROS_PER_RECORD * count else None
     return spans or _follow(data, count)
 
 
@@ -46,7 +47,7 @@ def _chain(data: Bytes, zeros: Ints, count: int) -> RecordSpans | None:
     """Return the only chain of candidates from start to end, or None if there is no such chain."""
     starts, begins, ends = _candidates(data, zeros)
     is_start, is_end = np.zeros((2, len(data) + 1), np.bool_)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         # A candidate stays if it starts where another one ends, and ends where another one starts.
         is_start[starts], is_end[ends] = True, True
         is_start[-1] = is_end[0] = True

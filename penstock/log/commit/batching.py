@@ -19,7 +19,7 @@ from penstock.counts import Origin, summed
 from penstock.files.file_system import Bytes
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Durability
 from penstock.log.store import row_format
-from penstock.log.store.batch_format import Message, document, frame
+from penstock.log.store.batch_format import IpcMessage, document, frame
 from penstock.log.store.producers import ProducerEntry, ProducerSequence, StoredAppend
 
 Timestamps = npt.NDArray[np.int64]
@@ -128,7 +128,7 @@ class PreparedBatch:
 
     appends: list[QueuedAppend]
     timestamps: Timestamps
-    message: Message
+    message: IpcMessage
     parts: tuple[Bytes, ...]
     load: Callable[[], pa.RecordBatch]
     """Returns the rows with SCHEMA, for subscribers; decoded only if one asks."""
@@ -149,7 +149,7 @@ def prepare(appends: list[QueuedAppend], base: int, time: int, position: int) ->
     else:
         parts, crc = frame(batch := _build_batch(appends, base, timestamps), described)
         load = partial(_return_batch, batch)
-    message = Message(position, sum(map(len, parts)), base, count, *span, crc, origin, producers)
+    message = IpcMessage(position, sum(map(len, parts)), base, count, *span, crc, origin, producers)
     return PreparedBatch(appends, timestamps, message, parts, load)
 
 

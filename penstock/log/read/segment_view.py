@@ -16,7 +16,7 @@ from penstock.counts import Origin
 from penstock.files.file_system import map_file
 from penstock.log.errors import CorruptBatch
 from penstock.log.store import batch_format, index, segment_files
-from penstock.log.store.batch_format import Message
+from penstock.log.store.batch_format import IpcMessage
 from penstock.log.store.scan import scan
 from penstock.log.store.segment_files import SegmentFiles
 from penstock.log.store.visibility import ReaderGate
@@ -196,7 +196,7 @@ class SegmentView:
     def end(self) -> int:
         return index.end_of(self.records, self.first, 0)[0]
 
-    def message(self, record: np.void) -> Message | None:
+    def message(self, record: np.void) -> IpcMessage | None:
         """Return the batch of an index record, its checksum verified; None if it is damaged. Raises UnknownFormat."""
         try:
             message = batch_format.parse(self._data, int(record["position"]))
@@ -257,7 +257,7 @@ def timestamps(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
     return times
 
 
-def _stored_batch(data: pa.Buffer, message: Message) -> StoredBatch:
+def _stored_batch(data: pa.Buffer, message: IpcMessage) -> StoredBatch:
     def load() -> pa.RecordBatch:
         try:
             return batch_format.load(data, message)

@@ -24,7 +24,7 @@ from penstock.log.read.segment_view import SegmentView
 from penstock.log.retention.dropping import size_of, view_of
 from penstock.log.settings import MERGE_BYTES, MERGE_ROWS, Compression
 from penstock.log.store import batch_format, index
-from penstock.log.store.batch_format import Message
+from penstock.log.store.batch_format import IpcMessage
 from penstock.log.store.gaps import Gap, uncovered
 from penstock.log.store.segment_files import SegmentFiles
 from penstock.records import concatenated
@@ -90,18 +90,18 @@ def _replace_files(fs: FileSystem, files: SegmentFiles, data: Path, records: Pat
 class _Run:
     """Consecutive batches that become a single batch."""
 
-    messages: list[Message] = field(default_factory=list)
+    messages: list[IpcMessage] = field(default_factory=list)
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0
 
-    def accepts(self, message: Message, batch: pa.RecordBatch) -> bool:
+    def accepts(self, message: IpcMessage, batch: pa.RecordBatch) -> bool:
         """Report whether a batch has the same origin and fits."""
         first_origin, origin = self.messages[0].origin, message.origin
         fits = self.rows + message.rows <= MERGE_ROWS and self.size + batch.nbytes <= MERGE_BYTES
         return fits and (first_origin.shared, first_origin.buffer) == (origin.shared, origin.buffer)
 
-    def add(self, message: Message, batch: pa.RecordBatch) -> None:
+    def add(self, message: IpcMessage, batch: pa.RecordBatch) -> None:
         self.messages.append(message)
         self.batches.append(batch)
         self.rows += message.rows
@@ -140,7 +140,7 @@ class _Rewriting:
         document = batch_format.document(origin, base, run.rows, times, self.position, producers)
         parts, crc = batch_format.frame(batch, document, self.compression)
         length = sum(map(len, parts))
-        message = Message(self.position, length, base, run.rows, *times, crc, origin, producers)
+        message = IpcMessage(self.position, length, base, run.rows, *times, crc, origin, producers)
         self.records.append(index.record(message))
         self._write(parts)
 

@@ -35,7 +35,7 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealedSegment:
     """A sealed segment: offsets [first, end), ``size`` in bytes on the disk."""
 
     files: SegmentFiles
@@ -47,13 +47,13 @@ class Sealed:
         return int(view_of(self.files).records["last"].max(initial=0))
 
 
-def sealed_segments(fs: FileSystem, directory: Path) -> list[Sealed]:
+def sealed_segments(fs: FileSystem, directory: Path) -> list[SealedSegment]:
     """Return the sealed segments, oldest first."""
     firsts = segment_files.first_offsets(fs.names(directory))
     segments = []
     for first, following in pairwise(firsts):
         files = SegmentFiles(directory, first)
-        segments.append(Sealed(files, following, size_of(files)))
+        segments.append(SealedSegment(files, following, size_of(files)))
     return segments
 
 
@@ -69,7 +69,9 @@ def view_of(files: SegmentFiles, is_sealed: bool = True) -> SegmentView:
     return view
 
 
-def expired_segments(segments: Sequence[Sealed], settings: TopicSettings, active_size: int, now: int) -> list[Sealed]:
+def expired_segments(
+    segments: Sequence[SealedSegment], settings: TopicSettings, active_size: int, now: int
+) -> list[SealedSegment]:
     """Return the segments that exceed the age or size limit; ``now`` in microseconds."""
     oldest = now - settings.stale_after * 1e6
     size = active_size + sum(candidate.size for candidate in segments)
@@ -83,7 +85,7 @@ def expired_segments(segments: Sequence[Sealed], settings: TopicSettings, active
     return due
 
 
-def _newest_plausible(segments: Sequence[Sealed], index: int, now: int) -> int:
+def _newest_plausible(segments: Sequence[SealedSegment], index: int, now: int) -> int:
     """Return the timestamp of a segment's newest entry.
 
     If a wrong clock dated that entry in the future, return the timestamp of the next segment that is not in the
@@ -96,7 +98,7 @@ def _newest_plausible(segments: Sequence[Sealed], index: int, now: int) -> int:
 
 
 def drop(
-    fs: FileSystem, name: str, gaps: Gaps, due: Sequence[Sealed], settings: TopicSettings, cursors: Sequence[int]
+    fs: FileSystem, name: str, gaps: Gaps, due: Sequence[SealedSegment], settings: TopicSettings, cursors: Sequence[int]
 ) -> Iterator[Swept]:
     """Drop segments as far as the policy allows. Raises OSError.
 
@@ -142,7 +144,7 @@ class _Tally:
     rows: dict[str, dict[int, int]] = field(default_factory=dict)
     received: dict[str, dict[int, Counts]] = field(default_factory=dict)
 
-    def add(self, message: batch_format.Message, rows: int, with_counts: bool) -> None:
+    def add(self, message: batch_format.IpcMessage, rows: int, with_counts: bool) -> None:
         origin = message.origin
         of_source = self.rows.setdefault(origin.source, {})
         of_source[origin.bucket] = of_source.get(origin.bucket, 0) + rows
@@ -175,7 +177,7 @@ def _clip(gap: Gap, begin: int, end: int) -> Gap:
     return Gap(begin, end, CORRUPT, counts)
 
 
-def _make_gap(messages: Iterable[batch_format.Message], begin: int, end: int, reason: str) -> Gap:
+def _make_gap(messages: Iterable[batch_format.IpcMessage], begin: int, end: int, reason: str) -> Gap:
     tally = _Tally()
     for message in messages:
         if (rows := min(end, message.end) - max(begin, message.base)) > 0:

@@ -15,7 +15,7 @@ from penstock.log.errors import write_error
 from penstock.log.resources import SharedResources
 from penstock.log.retention.compaction import compact, is_compacted
 from penstock.log.retention.dropping import (
-    Sealed,
+    SealedSegment,
     Swept,
     account_for_rows,
     drop,
@@ -79,7 +79,7 @@ class Maintenance:
                 before, after = before + sizes[0], after + sizes[1]
         return before, after
 
-    def _compact(self, segment: Sealed) -> tuple[int, int]:
+    def _compact(self, segment: SealedSegment) -> tuple[int, int]:
         fs, compression = self._shared.fs, self._writer.settings.compression
         key = (segment.files.first, compression)
         sizes = (0, 0)
@@ -88,7 +88,7 @@ class Maintenance:
             self._verify(segment.files.first, segment.end)
             sizes = compact(fs, segment.files, compression, self._gaps.sorted())
             self._shared.budget.add(sizes[1] - sizes[0])
-        # A cache: is_compacted reads the index from the disk.
+        # A cache: without it, each sweep would read the index of each segment.
         self._compacted.add(key)
         return sizes
 

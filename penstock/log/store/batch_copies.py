@@ -22,7 +22,7 @@ from penstock.counts import Counts, Origin, by_bucket
 from penstock.files.checked_lines import encode_line, read_lines_from
 from penstock.files.file_system import Bytes, FileSystem, replace_durably
 from penstock.log.errors import UnknownFormat
-from penstock.log.store.batch_format import Message
+from penstock.log.store.batch_format import IpcMessage
 from penstock.log.store.gaps import Gap
 from penstock.log.store.index import IndexRecords
 from penstock.log.store.segment_files import SegmentFiles
@@ -54,7 +54,7 @@ class Journal:
     length: int = -1
 
 
-def line(files: SegmentFiles, message: Message, parts: Iterable[Bytes]) -> bytes:
+def line(files: SegmentFiles, message: IpcMessage, parts: Iterable[Bytes]) -> bytes:
     """Return the journal line of a batch; ``parts`` are its bytes."""
     m = message
     document = {"segment": files.fingerprint, "base": m.base, "rows": m.rows, "crc": f"{m.crc:08x}", "at": m.position}
@@ -104,7 +104,7 @@ def _is_intact(data: pa.Buffer, copy: BatchCopy) -> bool:
 
 
 def rebuild(
-    fs: FileSystem, files: SegmentFiles, data: pa.Buffer, messages: Sequence[Message], bad: IndexRecords
+    fs: FileSystem, files: SegmentFiles, data: pa.Buffer, messages: Sequence[IpcMessage], bad: IndexRecords
 ) -> int:
     """Rewrite the journal if it differs from ``messages`` and the old lines of ``bad``; return its length.
 

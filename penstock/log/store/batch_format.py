@@ -38,8 +38,11 @@ _FAILURES = (pa.ArrowException, OSError, EOFError, ValueError, TypeError, KeyErr
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A message of a segment with a verified checksum: bytes [position, position + length), rows [base, end)."""
+class IpcMessage:
+    """The Arrow IPC message of one stored batch, with a verified checksum; ``first`` and ``last`` are microseconds.
+
+    It is in bytes [position, position + length) of its segment, and has rows [base, end).
+    """
 
     position: int
     length: int
@@ -77,7 +80,7 @@ def frame(
     return parts, crc
 
 
-def parse(data: pa.Buffer, position: int) -> Message:
+def parse(data: pa.Buffer, position: int) -> IpcMessage:
     """Return the message at ``position`` of a segment's bytes.
 
     Raises BadBatch if checksum or position is wrong, UnknownFormat for another format version.
@@ -88,7 +91,7 @@ def parse(data: pa.Buffer, position: int) -> Message:
         raise BadBatch(f"no batch at {position}: {error}") from None
 
 
-def _parse(data: pa.Buffer, position: int) -> Message:
+def _parse(data: pa.Buffer, position: int) -> IpcMessage:
     view = memoryview(data)[position:]
     continuation, size = struct.unpack_from("<Ii", view)
     if continuation != records.CONTINUATION or not 0 < size <= len(view) - PREFIX:
@@ -109,7 +112,7 @@ def _parse(data: pa.Buffer, position: int) -> Message:
         raise UnknownFormat(f"a batch has format version {described['v']}, this version of Penstock reads {VERSION}")
     first, last = map(int, described["ts"])
     base, rows = int(described["base"]), int(described["rows"])
-    return Message(
+    return IpcMessage(
         position, length, base, rows, first, last, crc, Origin.from_document(described), _producers(described)
     )
 
@@ -128,7 +131,7 @@ def _checksum(view: memoryview, crc_position: int) -> int:
     return crc
 
 
-def load(data: pa.Buffer, message: Message) -> pa.RecordBatch:
+def load(data: pa.Buffer, message: IpcMessage) -> pa.RecordBatch:
     """Return the batch of a parsed message, zero-copy on ``data``. Raises BadBatch."""
     try:
         encoded = pa.ipc.read_message(data.slice(message.position, message.length))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.log.store.batch_format import Message
+from penstock.log.store.batch_format import IpcMessage
 
 MAGIC = b"PENSTIDX"
 VERSION = 1
@@ -86,7 +86,7 @@ class Record(NamedTuple):
         return data[: 4 * _CHECK_WORD] + check.to_bytes(4, "little") + data[4 * _CHECK_WORD + 4 :]
 
 
-def record(message: Message) -> Record:
+def record(message: IpcMessage) -> Record:
     """Return the index record of a message."""
     m = message
     source = m.origin.source.encode()[:32]

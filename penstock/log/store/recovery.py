@@ -21,7 +21,7 @@ from penstock.counts import advance_positions
 from penstock.files.file_system import FileSystem, replace_durably
 from penstock.log.store import batch_copies, batch_format, index, segment, segment_files
 from penstock.log.store.batch_copies import BatchCopy
-from penstock.log.store.batch_format import Message
+from penstock.log.store.batch_format import IpcMessage
 from penstock.log.store.gaps import CORRUPT, DELETED, Gap, Gaps, uncovered
 from penstock.log.store.producers import Producers
 from penstock.log.store.scan import Scan, scan
@@ -128,7 +128,7 @@ class Recovery:
             files = SegmentFiles(self._directory, first)
             self._apply_messages(_messages(self._fs.map(files.data), self._index(files)))
 
-    def _apply_messages(self, messages: Iterable[Message]) -> None:
+    def _apply_messages(self, messages: Iterable[IpcMessage]) -> None:
         for message in messages:
             advance_positions(self._positions, message.origin)
             self._producers.enter_all(message.producers)
@@ -258,7 +258,7 @@ class Recovery:
         self._gaps.add(gaps_for_lost_rows(begin, end, self._gaps.sorted(), DELETED))
 
 
-def _messages(data: pa.Buffer, records: index.IndexRecords) -> Iterator[Message]:
+def _messages(data: pa.Buffer, records: index.IndexRecords) -> Iterator[IpcMessage]:
     for position in records["position"].tolist():
         with contextlib.suppress(BadBatch):
             yield batch_format.parse(data, position)

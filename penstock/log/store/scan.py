@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.log.store import batch_format, index
-from penstock.log.store.batch_format import Message
+from penstock.log.store.batch_format import IpcMessage
 from penstock.records import CONTINUATION, BadBatch
 
 
@@ -34,7 +34,7 @@ class Scan:
     last: int
     records: index.IndexRecords = field(default_factory=lambda: index.EMPTY)
     bad: list[int] = field(default_factory=list)
-    messages: list[Message] = field(default_factory=list)
+    messages: list[IpcMessage] = field(default_factory=list)
 
     @property
     def lost(self) -> int:
@@ -71,7 +71,7 @@ class _Walk:
         self._length = self.position
         self._records: list[tuple[Any, ...]] = []
         self._bad: list[int] = []
-        self._messages: list[Message] = []
+        self._messages: list[IpcMessage] = []
 
     def _first_position(self) -> int:
         try:
@@ -129,7 +129,7 @@ class _Walk:
         packed = index.pack(self._records)
         return Scan(self.preamble, self.size, self._length, self._end, self._time, packed, self._bad, self._messages)
 
-    def _message(self, position: int) -> Message | None:
+    def _message(self, position: int) -> IpcMessage | None:
         try:
             message = batch_format.parse(self.data, position)
         except BadBatch:
@@ -150,7 +150,7 @@ class _Walk:
         self._bad.append(len(self._records))
         self._records.append(record)
 
-    def _readable_messages(self, begin: int, limit: int) -> Iterator[Message]:
+    def _readable_messages(self, begin: int, limit: int) -> Iterator[IpcMessage]:
         """Yield the readable messages that start in [begin, limit)."""
         for position in _candidates(self.data, begin, limit):
             if (message := self._message(position)) is not None:

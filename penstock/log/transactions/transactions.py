@@ -23,7 +23,7 @@ from penstock.log.resources import PRODUCER_MEMORY_S
 from penstock.log.settings import TopicSettings
 from penstock.log.store.producers import ProducerSequence
 from penstock.log.store.visibility import CommitBarrier
-from penstock.log.topic import Topic, exceeded
+from penstock.log.topic import Topic, size_error
 from penstock.log.transactions import atomic_commit, staging
 from penstock.log.transactions.atomic_commit import AtomicCommit
 from penstock.log.transactions.staging import Staged
@@ -148,7 +148,7 @@ class Transactions:
         if not body.schema.equals(records.BODY):
             raise ValueError(f"a body has the columns of records.BODY, not {body.schema}")
         self._topics.check_writable(topic)
-        if (limit := exceeded(topic, self._topics.settings(topic), body, body.nbytes)) is not None:
+        if (limit := size_error(topic, self._topics.settings(topic), body, body.nbytes)) is not None:
             raise limit
         with self._exclusive(transaction, owner) as staged:
             staged.add(self._fs, topic, body, origin, producer)

@@ -16,13 +16,13 @@ _NO_FLAGS = 0
 
 
 def address_of(peer: bytes | str) -> str:
-    """Return the address in gRPC's name of a peer, such as ``ipv4:127.0.0.1:40000`` or ``ipv6:%5B::1%5D:40000``."""
+    """Return the host in gRPC's name of a peer, such as ``ipv4:127.0.0.1:40000`` or ``ipv6:%5B::1%5D:40000``."""
     text = peer.decode() if isinstance(peer, bytes) else peer
     return unquote(text).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 def port_of(peer: bytes | str) -> int:
-    """Return the port in gRPC's name of a peer; 0 if it has none, as a Unix socket."""
+    """Return the port in gRPC's name of a peer; 0 for a Unix socket, which has none."""
     port = (peer.decode() if isinstance(peer, bytes) else peer).rpartition(":")[2]
     return int(port) if port.isdecimal() else 0
 
@@ -79,11 +79,11 @@ class Call:
 
     def answer(self, data: bytes) -> None:
         """Send the answer and the status OK."""
-        self._end(status(OK, ""), cygrpc.SendMessageOperation(data, _NO_FLAGS))
+        self._end(status_operation(OK, ""), cygrpc.SendMessageOperation(data, _NO_FLAGS))
 
     def refuse(self, code: int, text: str, trailers: tuple[tuple[str, bytes], ...] | None = None) -> None:
         """Send an error."""
-        self._end(status(code, text, trailers))
+        self._end(status_operation(code, text, trailers))
 
     def _end(self, end: Any, *message: Any) -> None:
         self.on_answered(self.raw)
@@ -115,16 +115,16 @@ class StreamCall(Call):
 
     @property
     def unsent(self) -> int:
-        """The number of answers that wait for a client that does not read them."""
+        """The number of answers that grpc has not sent yet, for example because the client does not read them."""
         return len(self._operations) + self._is_sending
 
     def send(self, data: bytes) -> None:
-        """Send an answer after the earlier ones; nothing once the call is over. ``on_sent`` is called afterwards."""
+        """Send an answer after the earlier ones, then call ``on_sent``; do nothing once the call is over."""
         self._add(cygrpc.SendMessageOperation(data, _NO_FLAGS))
 
     def end(self, code: int, text: str) -> None:
         """Send a status after all answers; nothing follows it."""
-        self._add(status(code, text))
+        self._add(status_operation(code, text))
         self._is_over = True
 
     def _add(self, operation: Any) -> None:
@@ -148,6 +148,6 @@ class StreamCall(Call):
             self._operations.clear()
 
 
-def status(code: int, text: str, trailers: tuple[tuple[str, bytes], ...] | None = None) -> Any:
-    """Return the operation that ends a call."""
+def status_operation(code: int, text: str, trailers: tuple[tuple[str, bytes], ...] | None = None) -> Any:
+    """Return the operation that sends a call's status and ends the call."""
     return cygrpc.SendStatusFromServerOperation(trailers, int(code), text.encode(errors="replace"), _NO_FLAGS)

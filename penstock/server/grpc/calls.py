@@ -13,7 +13,7 @@ import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.errors import PenstockError
-from penstock.process.servers.calls import OK, address_of, status
+from penstock.process.servers.calls import OK, address_of, status_operation
 from penstock.server.event_loop import LoopCalls
 
 UNKNOWN = int(grpc.StatusCode.UNKNOWN.value[0])
@@ -157,7 +157,7 @@ class LoopCall:
     async def end(self, code: int, text: str, *message: Any) -> None:
         """Send ``message``, if any, and the status. Raises CallEnded."""
         self.unanswered, self.last_message_s = 0, time.monotonic()
-        await self._send(*message, status(code, text))
+        await self._send(*message, status_operation(code, text))
         self._has_ended = True
 
     async def _send(self, *operations: Any) -> None:

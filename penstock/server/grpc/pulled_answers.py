@@ -13,7 +13,7 @@ from typing import Any
 from grpc._cython import cygrpc  # type: ignore[attr-defined]  # the stubs know public names
 
 from penstock.process.servers.bounded_calls import BoundedCalls
-from penstock.process.servers.calls import OK, status
+from penstock.process.servers.calls import OK, status_operation
 
 _NO_FLAGS = 0
 PAUSE = b""
@@ -61,9 +61,9 @@ class PulledAnswers:
             return
         try:
             answer = next(self._answers, None)
-            operation = status(OK, "") if answer is None else cygrpc.SendMessageOperation(answer, _NO_FLAGS)
+            operation = status_operation(OK, "") if answer is None else cygrpc.SendMessageOperation(answer, _NO_FLAGS)
         except Exception as error:  # noqa: BLE001 - every call ends with a code
-            answer, operation = None, status(*self._status_of(error))
+            answer, operation = None, status_operation(*self._status_of(error))
         if answer == PAUSE:
             self._make_next()
             return

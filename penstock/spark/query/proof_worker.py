@@ -300,7 +300,7 @@ class ProofWorker:
             self._post_refill(ledger, refill)
 
     @property
-    def settled(self) -> bool:
+    def all_proved(self) -> bool:
         """Report whether every batch of the table is proved; only then may rows be deleted."""
         return not self._unproved and self.progress.batch >= table_of(self._layout).newest()
 

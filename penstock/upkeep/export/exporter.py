@@ -83,9 +83,9 @@ class AppliedDeletions:
 class Exporter:
     """A running export. Owned by the pipeline; all work happens in its thread, or in ``step``."""
 
-    def __init__(self, layout: Layout, config: ExportConfig, settled_now: Callable[[float], float | None]) -> None:
-        """``settled_now``: see ``BelievedClock``; replaced files are removed only at a time that it returns."""
-        self._layout, self._config, self._settled_now = layout, config, settled_now
+    def __init__(self, layout: Layout, config: ExportConfig, now_if_steady: Callable[[float], float | None]) -> None:
+        """``now_if_steady``: see ``BelievedClock``; replaced files are removed only at a time that it returns."""
+        self._layout, self._config, self._now_if_steady = layout, config, now_if_steady
         self._failure, self._batch, self._upkeep_at = "", -1, time.monotonic() + UPKEEP_INTERVAL_S
         self._deletion = 0
         self._applied = AppliedDeletions.load(layout, config.name)
@@ -215,7 +215,7 @@ class Exporter:
         target.merge()
         # Deleted rows are in replaced files until then.
         limit_s = time.time() - KEEP_HOURS * 3600
-        if self._settled_now(KEEP_HOURS) is not None and target.vacuum(KEEP_HOURS):
+        if self._now_if_steady(KEEP_HOURS) is not None and target.vacuum(KEEP_HOURS):
             applied.erase(limit_s)
 
     def _store(self) -> None:
@@ -238,9 +238,9 @@ class Exporters:
     """All exports of a pipeline."""
 
     def __init__(
-        self, layout: Layout, configs: Sequence[ExportConfig], settled_now: Callable[[float], float | None]
+        self, layout: Layout, configs: Sequence[ExportConfig], now_if_steady: Callable[[float], float | None]
     ) -> None:
-        self._exporters = [Exporter(layout, config, settled_now) for config in configs]
+        self._exporters = [Exporter(layout, config, now_if_steady) for config in configs]
         # Those that are no longer configured are not late.
         names = {f"{config.name}.json" for config in configs}
         for path in layout.exports.glob("*.json"):

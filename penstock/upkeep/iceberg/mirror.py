@@ -45,9 +45,9 @@ _LOGGER = logging.getLogger(__name__)
 class IcebergMirror:
     """The mirror of the tables of a layout. Owned by the pipeline; all work happens in its thread, or in ``step``."""
 
-    def __init__(self, layout: Layout, config: IcebergConfig, settled_now: Callable[[float], float | None]) -> None:
-        """``settled_now``: see ``BelievedClock``; snapshots expire only at a time that it returns."""
-        self._layout, self._config, self._settled_now = layout, config, settled_now
+    def __init__(self, layout: Layout, config: IcebergConfig, now_if_steady: Callable[[float], float | None]) -> None:
+        """``now_if_steady``: see ``BelievedClock``; snapshots expire only at a time that it returns."""
+        self._layout, self._config, self._now_if_steady = layout, config, now_if_steady
         self._expire_at, self._failure = 0.0, ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="iceberg", daemon=True)
@@ -101,7 +101,7 @@ class IcebergMirror:
         started_at, deletion, changed = time.time(), table_of(self._layout).last_deletion(), 0
         catalog = load_catalog(self._config.catalog, **catalog_properties(self._layout, self._config))
         is_expiring = time.monotonic() >= self._expire_at
-        believed_s = self._settled_now(SNAPSHOT_HOURS) if is_expiring else None
+        believed_s = self._now_if_steady(SNAPSHOT_HOURS) if is_expiring else None
         for list_snapshot in _tables(self._layout):
             snapshot = list_snapshot()
             name = snapshot.table.folder.name.rpartition("/")[2]

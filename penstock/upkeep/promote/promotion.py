@@ -186,7 +186,7 @@ def move_pipeline(layout: Layout, kafka: Mapping[str, str]) -> dict[str, Move]:
     for topic, end in landed.items():
         if topic not in maps or maps[topic].end < end:
             raise CannotMove(f"the pipeline also reads {topic}: run `penstock promote {topic} --to kafka` first")
-    bucket = read_plan(layout.checkpoint, last_batch).landed_at // 1000 // BUCKET_SECONDS * BUCKET_SECONDS
+    bucket = read_plan(layout.checkpoint, last_batch).batch_time_ms // 1000 // BUCKET_SECONDS * BUCKET_SECONDS
     moves = {topic: Move(end, maps[topic].kafka_ends_before(end), bucket) for topic, end in landed.items()}
     continuity = KafkaContinuity(kafka, ["*"], layout.continuity)
     _check_copies([maps[topic] for topic in moves], continuity)
@@ -228,7 +228,7 @@ def _write_position(layout: Layout, batch: int, moves: Mapping[str, Move], maps:
     }
     ranges = {name: [offset, offset] for name, offset in position.items()}
     planned = read_plan(layout.checkpoint, batch)
-    entry = {"batch": batch, "landed_at": planned.landed_at, "watermark": planned.watermark}
+    entry = {"batch": batch, "landed_at": planned.batch_time_ms, "watermark": planned.watermark}
     # Order: the journal first. Its ranges of Kafka are harmless while the checkpoint still has the log's position.
     append_lines(layout.journal, [{**entry, "ranges": ranges, "files": [], "moved": True}])
     write_plan(layout.checkpoint, batch, replace(planned, end=position))

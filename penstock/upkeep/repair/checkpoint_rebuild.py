@@ -75,7 +75,7 @@ def _plan_of(layout: Layout, table: DeltaTable, newest: int) -> Planned:
     for batch in range(newest - 1, last, -1):
         if (plan := find_plan(layout.checkpoint, batch)) is not None:
             ends.update(plan.end)
-            last, landed_at = batch, plan.landed_at
+            last, landed_at = batch, plan.batch_time_ms
             break
     if last < 0 and not layout.journal.exists():
         raise CheckpointLost(_advice(layout, newest, f"{layout.journal} is missing too"))

@@ -1,4 +1,4 @@
-"""Begin and end of records are the same for each way to find them."""
+"""Both ways to find records, at once and one by one, return the same spans."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.kafka.records.varints import read_one
 
 
 def length(size: int) -> bytes:
-    """``size`` as it stands before a record."""
-    raw, found = size << 1 ^ size >> 63, bytearray()
+    """Return the length of a record, as a zigzag varint."""
+    raw, octets = size << 1 ^ size >> 63, bytearray()
     while raw >= 0x80:
-        found.append(raw & 0x7F | 0x80)
+        octets.append(raw & 0x7F | 0x80)
         raw >>= 7
-    return bytes([*found, raw])
+    return bytes([*octets, raw])
 
 
 def spans_by_loop(data: bytes, count: int) -> list[tuple[int, int]] | None:
@@ -49,17 +49,17 @@ SIZES = st.lists(st.one_of(st.integers(-3, 300), st.sampled_from([8191, 8192, 70
 
 
 @given(SIZES, st.integers(-1, 1), st.booleans())
-def test_places_are_those_that_the_lengths_tell(sizes: list[int], more: int, at_once: bool) -> None:
+def test_spans_follow_the_lengths(sizes: list[int], more: int, at_once: bool) -> None:
     data = b"".join(length(size) + bytes(max(size, 0)) for size in sizes)
     with pytest.MonkeyPatch.context() as patch:
         if at_once:
-            patch.setattr(record_spans, "FEW", 0)
-            patch.setattr(record_spans, "LARGE", 1 << 20)
+            patch.setattr(record_spans, "FEW_RECORDS", 0)
+            patch.setattr(record_spans, "LARGE_RECORD_BYTES", 1 << 20)
         assert described(data, len(sizes) + more) == spans_by_loop(data, len(sizes) + more)
 
 
 @given(st.binary(max_size=120), st.integers(-5, 20))
 @example(b"\xff\xff\xff\xff\x0f" + bytes(9), 1)
 @example(b"\xff" * 40, 1)
-def test_any_bytes_have_the_places_that_they_tell_or_none(data: bytes, count: int) -> None:
+def test_any_bytes_have_the_spans_of_their_lengths_or_none(data: bytes, count: int) -> None:
     assert described(data, count) == spans_by_loop(data, count)

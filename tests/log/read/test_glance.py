@@ -39,7 +39,7 @@ def make_topic(directory: Path) -> Path:
         fill(topic, [b"c", b"d"])
         topic.sweep()
         fill(topic, [b"e", b"f"])
-        topic.settle()
+        topic.wait_until_idle()
     return directory / "t"
 
 

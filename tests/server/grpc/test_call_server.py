@@ -122,7 +122,7 @@ def test_receiving_thread_commits_and_answers(
     call, names = channel.unary_unary(SERVICE + "AppendLogs"), set[str]()
     call(append(), timeout=20)
     topic = running.log.topic("t")
-    topic.settle()
+    topic.wait_until_idle()
     topic.subscribe(lambda _: names.add(threading.current_thread().name))
     for _ in range(20):
         call(append(), timeout=20)
@@ -136,7 +136,7 @@ def test_committers_take_over_after_a_slow_commit(
     call, names = channel.unary_unary(SERVICE + "AppendLogs"), list[str]()
     call(append(), timeout=20)
     topic = running.log.topic("t")
-    topic.settle()
+    topic.wait_until_idle()
     topic.subscribe(lambda _: names.append(threading.current_thread().name))
     with topic.writer.lock:
         slow = call.future(append(), timeout=60)
@@ -146,7 +146,7 @@ def test_committers_take_over_after_a_slow_commit(
             time.sleep(0.1)
     slow.result()
     # The thread that answered may still be in its commit, and would take the next append with it.
-    topic.settle()
+    topic.wait_until_idle()
     for _ in range(5):
         call(append(), timeout=20)
     assert all(name.startswith("committer-") for name in names[1:])

@@ -603,7 +603,7 @@ def test_maintenance_deletes_expired_rows_while_clock_is_trusted(
         proof_worker = worker(topics, table, running)
         upkeep = Upkeep(0.0, WINDOW, {"quarantine": 30.0 * DAY})
         clock = believed(table.layout, 40 * DAY)
-        Maintenance(table.layout, upkeep, clock, lambda: proof_worker.settled).step()
+        Maintenance(table.layout, upkeep, clock, lambda: proof_worker.all_proved).step()
         assert proof_worker.step()
         assert fates(running) == {"landed.event": 6, "landed.message": 1, "duplicate": 1, "deleted.retention": 1}
         assert ledger_sums(running) == rebuilt_sums(topics, table.layout)

@@ -20,10 +20,12 @@ BEFORE, AFTER = "before", "after"
 DEAD = 9
 
 
-def mirror_of(folder: Path, settled_now: Callable[[float], float | None] = lambda hours: time.time()) -> IcebergMirror:
+def mirror_of(
+    folder: Path, now_if_steady: Callable[[float], float | None] = lambda hours: time.time()
+) -> IcebergMirror:
     """Return the mirror of a folder of tables, with a catalog in a file next to it."""
     options = {"type": "sql", "uri": f"sqlite:///{folder}.db"}
-    return IcebergMirror(Layout.for_tables(folder), IcebergConfig(catalog="lake", options=options), settled_now)
+    return IcebergMirror(Layout.for_tables(folder), IcebergConfig(catalog="lake", options=options), now_if_steady)
 
 
 def die_at_pointer(is_committed: bool) -> None:

@@ -63,7 +63,7 @@ class Answers:
             await self._room_waiter
 
     def add(self, request: Request, request_bytes: RequestBytes, answer: Answer) -> None:
-        """Add the answer to the next request; ``request_bytes`` are released once it is built."""
+        """Add the answer to ``request``, behind all earlier ones; ``request_bytes`` are released once it is built."""
         self._pending.append(pending := _Pending(request, request_bytes, answer))
         if isinstance(answer, AnswerOnceStored):
             pending.unstored = len(answer.stored)

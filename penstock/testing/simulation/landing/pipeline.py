@@ -122,7 +122,7 @@ class Pipeline:
         shutil.rmtree(layout.scratch, ignore_errors=True)
         layout.scratch.mkdir()
         self.maintenance = Maintenance(
-            layout, self._upkeep, clock, lambda: self.worker.settled, landing.topics, None, landing.row_sources()
+            layout, self._upkeep, clock, lambda: self.worker.all_proved, landing.topics, None, landing.row_sources()
         )
         self._session = self._new_session()
         self._running = start_landing(
@@ -166,7 +166,7 @@ class Pipeline:
     @property
     def is_settled(self) -> bool:
         """Report whether all that is committed is proved and posted."""
-        return not self._running.is_committing and self.worker.settled and not self.worker.progress.away
+        return not self._running.is_committing and self.worker.all_proved and not self.worker.progress.away
 
     def stop(self) -> str:
         """End as by SIGTERM."""
