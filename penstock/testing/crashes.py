@@ -211,11 +211,14 @@ class CrashingFileSystem:
 
     def sync_directory(self, path: Path) -> None:
         self.check(self._era, "sync_directory")
+        others: list[Entry] = []
         for changed, node in self._entries:
             # fsync of a folder makes only its own entries durable, not those of its subfolders.
             if changed.parent == path:
                 _set_entry(self._on_disk, changed, node)
-        self._entries = [entry for entry in self._entries if entry[0].parent != path]
+            else:
+                others.append((changed, node))
+        self._entries = others
 
     def lock(self, path: Path) -> Callable[[], None]:
         if path in self._locks:
