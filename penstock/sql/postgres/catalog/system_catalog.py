@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import zlib
+import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -337,7 +339,9 @@ class SystemCatalog:
             yield {"schemaname": relation.schema, "tablename": relation.name, "tableowner": OWNER}
 
     def _rows_of_pg_timezone_names(self) -> Iterator[dict[str, Any]]:
-        yield {"name": "UTC", "abbrev": "UTC"}
+        for name in sorted(zoneinfo.available_timezones()):
+            now = datetime.now(zoneinfo.ZoneInfo(name))
+            yield {"name": name, "abbrev": now.tzname(), "utc_offset": now.utcoffset(), "is_dst": bool(now.dst())}
 
     def _rows_of_schemata(self) -> Iterator[dict[str, Any]]:
         for name in _SCHEMAS:

@@ -110,7 +110,6 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
         """THEN replace(x[2:-2], '""', '"') ELSE lower(x) END)""",
     ),
     "array_remove": (("a, x",), "list_filter(a, lambda v: v IS DISTINCT FROM x)"),
-    "quote_literal": (("a",), "'''' || replace(CAST(a AS VARCHAR), '''', '''''') || ''''"),
 }
 CAST_TYPES = {
     **dict.fromkeys((*OBJECT_TYPES, "regrole", "xid", "cid"), "UINTEGER"),

@@ -1,12 +1,15 @@
 """Casts and literals that DuckDB reads as other values, without an error.
 
-These are casts to numeric, float and bytea, texts with escapes of Unicode, and integers in other bases than ten.
+These are casts to numeric, float and bytea, texts that are no integer or number as PostgreSQL reads them, texts with
+escapes of Unicode, and integers in other bases than ten.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 
 from penstock.sql.postgres.parameters import BadParameter, bytes_of_text, quoted
@@ -17,6 +20,19 @@ MAX_DIGITS = 38
 _ANY_NUMERIC = "DECIMAL(38,12)"
 """A numeric without a precision, which has any number of digits in PostgreSQL and is ``DECIMAL(18,3)`` in DuckDB."""
 _NUMERIC_NAMES = ("numeric", "decimal", "dec")
+_INTEGERS = {
+    **dict.fromkeys(("int2", "smallint"), "smallint"),
+    **dict.fromkeys(("int", "int4", "integer"), "integer"),
+    **dict.fromkeys(("int8", "bigint"), "bigint"),
+}
+_FLOATS = {
+    **dict.fromkeys(("float", "float8", "double"), ("double precision", sys.float_info.max, sys.float_info.min)),
+    **dict.fromkeys(("float4", "real"), ("real", 3.4028235e38, 1.17549435e-38)),
+}
+"""PostgreSQL's name of each type, its largest number and its least one of all digits."""
+_FRACTION = re.compile(r"\s*[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?\s*", re.IGNORECASE)
+"""A number that DuckDB rounds to an integer."""
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _DOUBLED_BACKSLASH = re.compile(r"[eE]'((?:[^\\']|\\\\)*)'")
 """A text with escapes that has no other one than ``\\\\``, as clients write bytes."""
 _ESCAPE = re.compile(
@@ -68,6 +84,35 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
             yield index, numeric if is_call else f"VARCHAR::{numeric}"
         elif is_bare:
             yield index, _ANY_NUMERIC
+
+
+def typed_texts(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+    """Yield the index of each text that is cast to a boolean, and its text for DuckDB, which reads fewer ones.
+
+    Raises BadParameter for a text that DuckDB would round to an integer, or take for infinite or zero.
+    """
+    for index, token in enumerate(tokens):
+        name = token.identifier
+        if name not in (*_INTEGERS, *_FLOATS, "bool", "boolean") or token_at(tokens, index + 1).text == "[":
+            continue
+        is_call = token_at(tokens, index - 1).is_word("as") and token_at(tokens, index - 4).is_word("cast")
+        is_operand = is_call or token_at(tokens, index - 1).kind == "cast"
+        literal_index = index - 2 if is_operand else index + 1
+        content = text_value(token_at(tokens, literal_index))
+        if content is None or token_at(tokens, literal_index - 1).kind == "text":
+            continue
+        if name in _INTEGERS and _FRACTION.fullmatch(content):
+            raise BadParameter(f'invalid input syntax for type {_INTEGERS[name]}: "{content[:60]}"')
+        if name in _FLOATS:
+            kind, largest, least = _FLOATS[name]
+            with suppress(InvalidOperation):
+                number = abs(Decimal(content.strip()))
+                if number.is_finite() and number and not least <= number <= largest:
+                    raise BadParameter(f'"{content[:60]}" is out of range for type {kind}')
+        if name in ("bool", "boolean") and (text := content.strip().lower()):
+            truths = {truth for word, truth in _BOOLEANS.items() if word.startswith(text)}
+            if len(truths) == 1:
+                yield literal_index, f"'{str(truths.pop()).lower()}'"
 
 
 def _exact_type(operand: Token) -> str | None:

@@ -8,11 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from penstock.sql.postgres.parameters import BadParameter
 from penstock.sql.postgres.statements.tokens import Token
 
 FORMATTED = {"to_char": "time_text", "to_timestamp": "time_of_text", "to_date": "date_of_text"}
 """Functions whose last argument is a format, and their names for one of ``strftime``."""
+STARTS = {"hour": "start_of_hour", **dict.fromkeys(("century", "millennium"), "start_of_years")}
+"""Functions in place of ``date_trunc`` for units that DuckDB begins at another time."""
+_FORMAT_PLACE = re.compile(r"%(?:%|(?:(\d{1,4})\$)?(-?(?:[1-9]\d*|\*)(?:\d+\$)?)?([sIL]))")
+"""A place in a format of PostgreSQL: position, width and type. DuckDB's function of this name has ``{}``."""
 _TYPE_OF_JSON = [
     (
         "a",
@@ -22,8 +28,29 @@ _TYPE_OF_JSON = [
 ]
 
 
+class FormatPlaces(NamedTuple):
+    """A format without positions, and the numbers of its arguments in the order of its places."""
+
+    text: str
+    arguments: list[int]
+
+
+def format_places(text: str) -> FormatPlaces | None:
+    """Return the places of a format; None if it has none. Raises BadParameter for a place with a width."""
+    places, pieces, arguments, position = [*_FORMAT_PLACE.finditer(text)], list[str](), list[int](), 0
+    for place in places:
+        if place[2]:
+            raise BadParameter(f"format has no equivalent of the width in {place[0]!r}: use lpad or rpad")
+        pieces += [text[position : place.start()], f"%{place[3] or '%'}"]
+        position = place.end()
+        if place[3]:
+            # Without a position: the argument behind the one before.
+            arguments.append(int(place[1]) if place[1] else (arguments[-1] if arguments else 0) + 1)
+    return FormatPlaces("".join((*pieces, text[position:])), arguments) if places else None
+
+
 def _formatted() -> str:
-    """Return the expression of ``format`` (PostgreSQL, 9.4.1), without positions and widths."""
+    """Return the expression of ``format`` (PostgreSQL, 9.4.1) for the text and arguments of ``FormatPlaces``."""
     places, texts = "regexp_extract_all(f, '%[sIL%]')", "string_split_regex(f, '%[sIL%]')"
     text = f"a[len(list_filter({places}[1:i], lambda x: x <> '%%'))]"
     return (
@@ -43,6 +70,11 @@ _SUBSTRING = [
         "if(s < 1, if(CAST(s AS BIGINT) + n < 1, 0, CAST(s AS BIGINT) + n - 1), n)))",
     ),
 ]
+_QUOTED = (
+    r"if(contains(CAST(a AS VARCHAR), '\'), 'E', '') || '''' || "
+    r"replace(replace(CAST(a AS VARCHAR), '''', ''''''), '\', '\\') || ''''"
+)
+"""The expression of a literal for a value ``a``."""
 _PARTS = "CASE WHEN a = '' THEN [] WHEN d = '' THEN [a] ELSE system.main.string_to_array(a, coalesce(d, '')) END"
 """The expression of the parts of a text ``a`` between the delimiters ``d``."""
 _ABBREVIATIONS = {
@@ -92,7 +124,17 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
     "date_bin": [("i, a, o", "time_bucket(CAST(i AS INTERVAL), a, o)")],
     "json_typeof": _TYPE_OF_JSON,
     "jsonb_typeof": _TYPE_OF_JSON,
-    "to_hex": [("a", "lower(system.main.to_hex(a))")],
+    "to_hex": [("a", "right(lower(system.main.to_hex(a)), if(typeof(a) IN ('INTEGER', 'SMALLINT'), 8, 16))")],
+    "output_text": [("a", "if(typeof(a) = 'BOOLEAN', CAST(a AS VARCHAR)[1], CAST(a AS VARCHAR))")],
+    "split_part": [
+        (
+            "a, d, n",
+            "CASE WHEN n = 0 THEN error('field position must not be zero') WHEN d = '' THEN if(abs(n) = 1, a, '') "
+            "ELSE system.main.split_part(a, d, n) END",
+        )
+    ],
+    "quote_literal": [("a", _QUOTED)],
+    "quote_nullable": [("a", f"coalesce({_QUOTED}, 'NULL')")],
     "array_length": [
         ("a", "system.main.array_length(a)"),
         ("a, d", "nullif(system.main.array_length(a, d), 0)"),
@@ -105,6 +147,8 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
             "system.main.date_trunc('minute', t) - to_minutes(CAST(coalesce(date_part('minute', t), 0) AS BIGINT))",
         )
     ],
+    # A century ends with the year of two zeros, with which it begins for DuckDB.
+    "start_of_years": [("u, t", "system.main.date_trunc(u, t - INTERVAL 1 YEAR) + INTERVAL 1 YEAR")],
     "substring": _SUBSTRING,
     "substr": _SUBSTRING,
     "string_to_array": [

@@ -14,15 +14,26 @@ from itertools import pairwise
 
 from penstock.sql.postgres.parameters import BadParameter, quoted
 from penstock.sql.postgres.statements.arrays import ARRAY_TABLES, array_literal, array_table, json_path
-from penstock.sql.postgres.statements.casts import casts, literals_of_postgresql
-from penstock.sql.postgres.statements.parentheses import argument_commas, closing_parentheses, commas_of_clauses
+from penstock.sql.postgres.statements.casts import casts, literals_of_postgresql, typed_texts
+from penstock.sql.postgres.statements.parentheses import (
+    MAX_CALL_TOKENS,
+    argument_commas,
+    closing_parentheses,
+    commas_of_clauses,
+)
 from penstock.sql.postgres.statements.patterns import (
     ESCAPE_CLAUSE,
     escaped_patterns,
     regular_expressions,
     similar_patterns,
 )
-from penstock.sql.postgres.statements.query_functions import FORMATTED, duckdb_format, fractional_seconds
+from penstock.sql.postgres.statements.query_functions import (
+    FORMATTED,
+    STARTS,
+    duckdb_format,
+    format_places,
+    fractional_seconds,
+)
 from penstock.sql.postgres.statements.row_values import compare_columns
 from penstock.sql.postgres.statements.statement import BLANK, Statement
 from penstock.sql.postgres.statements.tokens import Token, token_at
@@ -50,8 +61,6 @@ _FUNCTIONS_AS_TABLES = ("current_schema", "current_database", "version", "now")
 """Functions without arguments that clients write as tables, as ``SELECT * FROM current_schema()``."""
 _GROUP = re.compile(r"(?<!\\)\((?!\?)")
 """A group of a regular expression."""
-_FORMAT_PLACE = re.compile("%[sIL%]")
-"""A place in a format of PostgreSQL; DuckDB's function of this name has ``{}``."""
 _USER_WORDS = ("current_user", "session_user", "current_role")
 
 
@@ -184,18 +193,26 @@ def _replacements(
             has_group = _GROUP.search(tokens[closing[second_index] - 1].text)
             yield index, "group_of_pattern" if has_group else "text_of_pattern"
             yield closing[second_index] - 2, ","
-        elif token.is_word("format") and second_index in closing and _FORMAT_PLACE.search(third.content or ""):
+        elif token.is_word("format") and second_index in closing and (places := format_places(third.content or "")):
             if commas := argument_commas(tokens, second_index, closing[second_index]):
                 yield index, "text_of_format"
-                yield commas[0], ", [CAST("
+                yield third_index, quoted(places.text)
+                yield commas[0], ", list_select([output_text("
                 for comma in commas[1:]:
-                    yield comma, " AS VARCHAR), CAST("
-                yield closing[second_index], " AS VARCHAR)])"
+                    yield comma, "), output_text("
+                yield closing[second_index], f")], {places.arguments}))"
             elif closing[second_index] == third_index + 1:
                 yield index, "text_of_format"
                 yield closing[second_index], ", CAST([] AS VARCHAR[]))"
-        elif token.is_word("date_trunc") and second.text == "(" and (third.content or "").lower() == "hour":
-            yield index, "start_of_hour"
+        elif token.is_word("concat", "concat_ws") and closing.get(second_index, 0) > third_index:
+            # The limit of argument_commas: without the commas all arguments would be one.
+            if closing[second_index] - second_index <= MAX_CALL_TOKENS:
+                yield second_index, "(output_text("
+                for comma in argument_commas(tokens, second_index, closing[second_index]):
+                    yield comma, "), output_text("
+                yield closing[second_index], "))"
+        elif token.is_word("date_trunc") and second.text == "(" and (third.content or "").lower() in STARTS:
+            yield index, STARTS[(third.content or "").lower()]
         elif token.identifier in _FUNCTION_COLUMNS and second.text in "!<" and third.text in "=>":
             zero_index, zero = follow(third_index)
             if zero.text == "0":
@@ -233,6 +250,7 @@ def _replacements(
         elif token.is_word("any", "all") and second.text == "(" and (elements := array_literal(third)):
             yield third_index, elements
     yield from casts(tokens, closing)
+    yield from typed_texts(tokens)
     yield from similar_patterns(tokens)
     yield from literals_of_postgresql(tokens)
     yield from regular_expressions(tokens, closing)

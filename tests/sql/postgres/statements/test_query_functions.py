@@ -43,6 +43,21 @@ EXPRESSIONS = [
     *(f"encode(decode(repeat('61', {count}), 'hex'), 'base64')" for count in (56, 57, 58, 100, 114)),
     "date_bin('1 day', timestamp '2026-01-01 05:00', timestamp '2026-01-01')",
     "clock_timestamp() >= now() - interval '1 day'",
+    "concat(true), concat('a', lower('B'), concat('c', 1 = 2)), concat(null), concat(1, null, 2.5), concat()",
+    "concat_ws('-', b, null, 'x'), concat_ws(null, b), concat_ws(',', b, 1) from (values (true)) v(b)",
+    "to_hex(-1), to_hex(255), to_hex(-1::bigint), to_hex(x), to_hex(null::int) from (values (-2)) v(x)",
+    "format('%1$s %1$s %2$s', 'a', 'b'), format('%2$s %s', 'a', 'b', 'c'), format('%2$L, %1$I', 'A b', 'c''d')",
+    "format('%s %s', true, 1), format('%% %s', 5), format('%s:%s', 'a', format('%s', false))",
+    r"quote_literal('a''b'), quote_literal('a\b'), quote_literal(null), quote_nullable(null), quote_nullable(true)",
+    "split_part('a,b', ',', -1), split_part('a,b', '', 1), split_part('a', '', 2), split_part('a', null, 1)",
+    *(
+        f"date_trunc('century', {time}), date_trunc('Millennium', {time})"
+        for time in (TIME, "timestamp '2000-12-31 23:59:59'", "timestamp '2001-01-01'", "timestamp '2000-02-29'")
+    ),
+    "count(*) > 400 from pg_timezone_names",
+    "* from pg_timezone_names where name in ('UTC', 'Europe/Berlin', 'Asia/Kolkata', 'America/Lima') order by name",
+    "' 12 '::int, '-7'::bigint, int '+5', '0'::real, 'inf'::float8, '0e400'::float8, cast('1e3' as float8)",
+    "'on'::bool, 'off'::bool, ' TRUE '::bool, 'tr'::boolean, bool 'yes', cast('of' as bool), 'n'::bool, '1'::bool",
 ]
 
 
@@ -53,6 +68,27 @@ def test_answer_is_postgresqls(
     postgres.execute("set timezone to 'UTC'")
     query = f"select {expression}".encode()
     assert connection.execute(query).fetchall() == postgres.execute(query).fetchall()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("'12.7'::int", "'1e3'::integer", "int8 '12.0'", "cast('.5' as smallint)", "E'12.'::int4", "'abc'::int"),
+        *("'1e400'::float8", "'1e-400'::double precision", "'1e39'::real", "'o'::bool", "''::bool", "'maybe'::bool"),
+        "split_part('a,b', ',', 0)",
+    ],
+)
+def test_text_that_postgresql_refuses_is_refused(
+    connection: psycopg.Connection[Any], postgres: psycopg.Connection[Any], expression: str
+) -> None:
+    for peer in (postgres, connection):
+        with pytest.raises(psycopg.Error):
+            peer.execute(f"select {expression}".encode())
+
+
+def test_width_of_a_place_in_a_format_is_refused(connection: psycopg.Connection[Any]) -> None:
+    with pytest.raises(psycopg.Error, match="no equivalent of the width in '%-5s'"):
+        connection.execute("select format('%-5s|', 'a')")
 
 
 def test_another_encoding_than_utf8_is_refused(connection: psycopg.Connection[Any]) -> None:
