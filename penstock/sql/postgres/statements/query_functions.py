@@ -28,29 +28,29 @@ _TYPE_OF_JSON = [
 ]
 
 
-class FormatPlaces(NamedTuple):
+class FormatText(NamedTuple):
     """A format without positions, and the numbers of its arguments in the order of its places."""
 
     text: str
     arguments: list[int]
 
 
-def format_places(text: str) -> FormatPlaces | None:
+def parse_format(text: str) -> FormatText | None:
     """Return the places of a format; None if it has none. Raises BadParameter for a place with a width."""
-    places, pieces, arguments, position = [*_FORMAT_PLACE.finditer(text)], list[str](), list[int](), 0
-    for place in places:
-        if place[2]:
-            raise BadParameter(f"format has no equivalent of the width in {place[0]!r}: use lpad or rpad")
-        pieces += [text[position : place.start()], f"%{place[3] or '%'}"]
-        position = place.end()
-        if place[3]:
+    matches, pieces, arguments, position = [*_FORMAT_PLACE.finditer(text)], list[str](), list[int](), 0
+    for match in matches:
+        if match[2]:
+            raise BadParameter(f"format has no equivalent of the width in {match[0]!r}: use lpad or rpad")
+        pieces += [text[position : match.start()], f"%{match[3] or '%'}"]
+        position = match.end()
+        if match[3]:
             # Without a position: the argument behind the one before.
-            arguments.append(int(place[1]) if place[1] else (arguments[-1] if arguments else 0) + 1)
-    return FormatPlaces("".join((*pieces, text[position:])), arguments) if places else None
+            arguments.append(int(match[1]) if match[1] else (arguments[-1] if arguments else 0) + 1)
+    return FormatText("".join((*pieces, text[position:])), arguments) if matches else None
 
 
 def _formatted() -> str:
-    """Return the expression of ``format`` (PostgreSQL, 9.4.1) for the text and arguments of ``FormatPlaces``."""
+    """Return the expression of ``format`` (PostgreSQL, 9.4.1) for the text and arguments of ``FormatText``."""
     places, texts = "regexp_extract_all(f, '%[sIL%]')", "string_split_regex(f, '%[sIL%]')"
     text = f"a[len(list_filter({places}[1:i], lambda x: x <> '%%'))]"
     return (

@@ -31,8 +31,8 @@ from penstock.sql.postgres.statements.query_functions import (
     FORMATTED,
     STARTS,
     duckdb_format,
-    format_places,
     fractional_seconds,
+    parse_format,
 )
 from penstock.sql.postgres.statements.row_values import compare_columns
 from penstock.sql.postgres.statements.statement import BLANK, Statement
@@ -193,14 +193,14 @@ def _replacements(
             has_group = _GROUP.search(tokens[closing[second_index] - 1].text)
             yield index, "group_of_pattern" if has_group else "text_of_pattern"
             yield closing[second_index] - 2, ","
-        elif token.is_word("format") and second_index in closing and (places := format_places(third.content or "")):
+        elif token.is_word("format") and second_index in closing and (parsed := parse_format(third.content or "")):
             if commas := argument_commas(tokens, second_index, closing[second_index]):
                 yield index, "text_of_format"
-                yield third_index, quoted(places.text)
+                yield third_index, quoted(parsed.text)
                 yield commas[0], ", list_select([output_text("
                 for comma in commas[1:]:
                     yield comma, "), output_text("
-                yield closing[second_index], f")], {places.arguments}))"
+                yield closing[second_index], f")], {parsed.arguments}))"
             elif closing[second_index] == third_index + 1:
                 yield index, "text_of_format"
                 yield closing[second_index], ", CAST([] AS VARCHAR[]))"

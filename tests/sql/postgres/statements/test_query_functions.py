@@ -43,7 +43,7 @@ EXPRESSIONS = [
     *(f"encode(decode(repeat('61', {count}), 'hex'), 'base64')" for count in (56, 57, 58, 100, 114)),
     "date_bin('1 day', timestamp '2026-01-01 05:00', timestamp '2026-01-01')",
     "clock_timestamp() >= now() - interval '1 day'",
-    "concat(true), concat('a', lower('B'), concat('c', 1 = 2)), concat(null), concat(1, null, 2.5), concat()",
+    "concat(true), concat('a', lower('B'), concat('c', 1 = 2)), concat(null), concat(1, null, 2.5)",
     "concat_ws('-', b, null, 'x'), concat_ws(null, b), concat_ws(',', b, 1) from (values (true)) v(b)",
     "to_hex(-1), to_hex(255), to_hex(-1::bigint), to_hex(x), to_hex(null::int) from (values (-2)) v(x)",
     "format('%1$s %1$s %2$s', 'a', 'b'), format('%2$s %s', 'a', 'b', 'c'), format('%2$L, %1$I', 'A b', 'c''d')",
