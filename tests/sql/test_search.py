@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,14 @@ def tables(topics: Path, tmp_path: Path) -> Tables:
 )
 def test_search_matches_any_text(text: str, offsets: list[int], tables: Tables) -> None:
     assert [matches.position for matches in containing(tables, text, 9)] == [f"t:{offset}" for offset in offsets]
+
+
+@pytest.mark.parametrize("text", ["größe's", '<a b="x">'])
+def test_search_matches_a_text_with_escapes_of_json(text: str, topics: Path, tmp_path: Path) -> None:
+    payload = json.dumps({"m": text}).replace("'", r"\u0027").replace("<", r"\u003c").replace(">", r"\u003e")
+    append(topics, "t", [payload.replace("=", r"\u003d").encode(), event(7, data={"note": text}), b"other"])
+    tables = Tables(Layout.for_tables(tmp_path / "tables"), FolderStore(topics))
+    assert [match.position for match in containing(tables, text, 9)] == ["t:1", "t:0"]
 
 
 def test_newest_matches_come_first_up_to_the_limit(tables: Tables) -> None:

@@ -24,8 +24,14 @@ Mask = npt.NDArray[np.bool_]
 _LITERAL_PATTERN = re.compile(r"(?:[^\\^$.|?*+()\[\]{}]|\\[^\w\s])*", re.ASCII)
 """Patterns that match exactly one text; a backslash before ASCII punctuation only escapes it."""
 _ESCAPE = re.compile(r"\\(.)")
-_HTML_ESCAPES = str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in "<>&"})
-"""Signs of HTML that Go's writers escape, as Gson; PHP's writers escape slashes."""
+_SIGN_ESCAPES = [
+    str.maketrans({"/": r"\/"}),
+    *(str.maketrans({sign: f"\\u{ord(sign):04x}" for sign in signs}) for signs in ("<>&", "<>&='")),
+]
+"""Signs that the writers of PHP, of Go, and Gson escape in addition."""
+_DOTNET_ESCAPES = {r"\"": r"\u0022", **{sign: f"\\u{ord(sign):04X}" for sign in "<>&'+`\x7f"}}
+"""Signs that .NET's writer escapes in addition to all that is not ASCII."""
+_DOTNET_SIGN = re.compile(r"\\.|[<>&'+`\x7f]")
 _UNICODE_ESCAPE = re.compile(r"\\u[0-9a-f]{4}")
 
 
@@ -61,12 +67,12 @@ def contains_text(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
     """
     pairs = _Pairs(batch)
     mask = pairs.rows_with_match(_contains(pairs.keys, text) | _contains(pairs.values, text))
-    for written in _written_forms(text):
+    for written in written_forms(text):
         mask = mask | _contains(batch.column("payload"), written)
     return pa.array(mask)
 
 
-def _written_forms(text: str) -> set[str]:
+def written_forms(text: str) -> set[str]:
     """Return a text as payloads may have it: unchanged, and in JSON, whose writers escape letters in two cases or not.
 
     Most texts have one form, so that they are searched once.
@@ -74,7 +80,8 @@ def _written_forms(text: str) -> set[str]:
     escaped = json.dumps(text)[1:-1]
     upper = _UNICODE_ESCAPE.sub(lambda match: match[0][:2] + match[0][2:].upper(), escaped)
     forms = {text, json.dumps(text, ensure_ascii=False)[1:-1], escaped, upper}
-    return forms | {form.replace("/", r"\/") for form in forms} | {form.translate(_HTML_ESCAPES) for form in forms}
+    with_signs = {form.translate(signs) for signs in _SIGN_ESCAPES for form in forms}
+    return forms | with_signs | {_DOTNET_SIGN.sub(lambda match: _DOTNET_ESCAPES.get(match[0], match[0]), upper)}
 
 
 def _contains(texts: pa.Array[pa.StringScalar] | pa.Array[pa.BinaryScalar], text: str) -> Mask:

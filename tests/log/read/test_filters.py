@@ -282,6 +282,21 @@ def test_text_is_found_however_json_writes_it(text: str) -> None:
     assert contains_text(rows, text).to_pylist() == [True] * 4 + [False] * 3
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        r"it\u0027s \u003ca b\u003d\"x\"\u003e \u0026 1+`2` ä\\u",  # Gson 2.13
+        r"it\u0027s \u003Ca b=\u0022x\u0022\u003E \u0026 1\u002B\u00602\u0060 \u00E4\\u",  # .NET's System.Text.Json
+        r"it's \u003ca b=\"x\"\u003e \u0026 1+`2` ä\\u",  # Go's encoding/json
+    ],
+)
+def test_text_is_found_with_signs_as_writers_escape_them(written: str) -> None:
+    text = 'it\'s <a b="x"> & 1+`2` ä\\u'
+    assert json.loads(f'"{written}"') == text
+    rows = records.body([f'{{"m":"{written}"}}'.encode(), b"it's"])
+    assert contains_text(rows, text).to_pylist() == [True, False]
+
+
 @pytest.mark.parametrize("written", [r"https:\/\/a\/gr\u00f6\u00dfe?b&c", r"https://a/größe?b\u0026c"])
 def test_text_is_found_with_escaped_slashes_and_signs_of_html(written: str) -> None:
     """PHP's and Go's writers, in the addresses that they log."""
