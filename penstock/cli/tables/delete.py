@@ -63,10 +63,11 @@ def delete(
         rows = record.rows(number)
         if certificate is not None:
             certificate.write_text(json.dumps(certify(layout, number), indent=2) + "\n")
-    not_landed = _count_not_landed(settings, layout)
+    not_landed, problem = _count_not_landed(settings, layout)
     if as_json:
         document = {"rows": rows, "files": files, "deleted": yes, "not_landed": not_landed}
-        print(json.dumps({**document, **({"deletion": number} if number else {})}))
+        optional = {"deletion": number, "problem": problem}
+        print(json.dumps(document | {name: value for name, value in optional.items() if value}))
         return
     if not (rows or number):
         console.print("no row of the tables matches")
@@ -80,17 +81,24 @@ def delete(
         # Their rows would come into the tables after this deletion.
         step = "repeat this command once `penstock pipeline status` shows no rows behind"
         console.print(f"{counted(not_landed, 'message')} not landed yet: {step}", soft_wrap=True)
+    if problem:
+        text = f"some messages cannot be counted that may land later: {problem}; then repeat this command"
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
-def _count_not_landed(settings: Settings, layout: Layout) -> int:
-    """Return the number of messages that wait for the pipeline; 0 also if they cannot be read."""
+def _count_not_landed(settings: Settings, layout: Layout) -> tuple[int, str]:
+    """Return the number of messages that wait for the pipeline, and why Kafka does not show all of them.
+
+    It is 0 also if the log cannot be read.
+    """
     from penstock.proof.kafka_records import kafka_partitions
     from penstock.proof.status import status
 
     with contextlib.suppress(PenstockError, OSError):
         source = kafka_partitions(settings) or settings.topics
-        return sum(topic.lag_rows for topic in status(source, layout, settings.pipeline.topics).topics)
-    return 0
+        report = status(source, layout, settings.pipeline.topics)
+        return sum(topic.lag_rows for topic in report.topics), report.problem
+    return 0, ""
 
 
 def certificate(

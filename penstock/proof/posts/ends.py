@@ -43,6 +43,7 @@ class EndsPosts:
         self._partitions, self._patterns, self._id_file = KafkaPartitions(kafka), patterns, id_file
         self._due_at = 0.0
         self._refusal = ""
+        self._leaderless: tuple[str, ...] = ()
 
     def post_if_due(self, ledger: Ledger) -> None:
         """Read the ends and post them if the interval is over. Raises LedgerAway and OSError."""
@@ -55,7 +56,18 @@ class EndsPosts:
             age_ms = math.ceil((time.monotonic() - began_at) * 1000) + 1
             document = {"tier": ENDS_TIER, "pipeline": pipeline_id(self._id_file), "ends": ends, "age_ms": age_ms}
             is_awaited = self._post(ledger, document)
+        self._log_leaderless()
         self._due_at = time.monotonic() + (POST_INTERVAL_S if is_awaited else IDLE_INTERVAL_S)
+
+    def _log_leaderless(self) -> None:
+        """Name the partitions without a leader when they change: their records do not land, and the others do."""
+        if self._partitions.leaderless == self._leaderless:
+            return
+        self._leaderless = self._partitions.leaderless
+        if self._leaderless:
+            _LOGGER.warning("%s; the other partitions land", self._partitions.problem)
+        else:
+            _LOGGER.info("Kafka: each partition has a leader again")
 
     def _post(self, ledger: Ledger, document: Mapping[str, Any]) -> bool:
         try:

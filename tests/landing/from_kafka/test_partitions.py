@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from penstock.kafka.broker import Broker
 from penstock.kafka.errors import KafkaAway
 from penstock.landing.from_kafka.partitions import KafkaPartitions
 from penstock.landing.journal import Journal
+from penstock.proof.posts.ends import EndsPosts
+from penstock.proof.posts.ledger_client import LedgerClient
 from penstock.proof.status import status
 from penstock.spark.source.interfaces import ReadAllAvailable
 from penstock.spark.source.kafka_ranges import KafkaRangeReader
@@ -170,7 +173,11 @@ def leaderless(tmp_path: Path) -> Iterator[tuple[Broker, Broker, str]]:
 
 
 def test_partition_without_a_leader_is_named_and_hides_no_other(
-    leaderless: tuple[Broker, Broker, str], table: HandWritten, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    leaderless: tuple[Broker, Broker, str],
+    table: HandWritten,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("penstock.landing.from_kafka.partitions.ANSWER_TIMEOUT_S", 3.0)
     broker, other, topic = leaderless
@@ -185,6 +192,16 @@ def test_partition_without_a_leader_is_named_and_hides_no_other(
     (tmp_path / "penstock-data").mkdir()
     shown = run("pipeline", "status", *options, folder=tmp_path)
     assert (shown.status, problem in shown.output, f"{topic}/0" in shown.output) == (1, True, True), shown.text
+    # A deletion cannot say how many messages will land behind it.
+    for arguments in (["--where", "host = 'x'"], ["--where", "topic = 'x'", "--json"]):
+        shown = run("tables", "delete", *arguments, *options, folder=tmp_path)
+        assert (shown.status, problem in shown.output) == (0, True), shown.text
+    with caplog.at_level(logging.INFO, "penstock.proof"):
+        posts = EndsPosts(kafka, [topic], tmp_path / "pipeline.json")
+        for _ in range(2):
+            posts._due_at = 0.0
+            posts.post_if_due(LedgerClient("127.0.0.1:1"))
+    assert caplog.messages == [f"{problem}; the other partitions land"]
     with pytest.raises(KafkaAway, match=f"^{problem}$"):
         KafkaPartitions(kafka).views([topic])
     # What is planned continues without the partition; a landing of all that is available may not end without it.
