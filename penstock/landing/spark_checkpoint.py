@@ -176,6 +176,11 @@ def ensure_query_id(checkpoint: Path) -> None:
     _write(path, json.dumps({"id": str(uuid.uuid4())}).encode())
 
 
+def has_query_id_file(checkpoint: Path) -> bool:
+    """Report whether there is a file for the query's id, which Spark writes before the first plan."""
+    return (checkpoint / _ID).exists()
+
+
 def _batches(folder: Path) -> list[int]:
     try:
         names = os.listdir(folder)

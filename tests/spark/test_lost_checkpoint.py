@@ -25,8 +25,9 @@ def test_lost_checkpoint_is_made_again_and_each_message_lands_once(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     layout = Layout.for_tables(tmp_path / "tables")
+    layout.checkpoint.mkdir(parents=True)
     harms: list[Callable[[], object]] = [
-        lambda: None,
+        (layout.checkpoint / "metadata").touch,  # as a power cut leaves it at the first start
         lambda: shutil.rmtree(layout.checkpoint),
         lambda: (layout.checkpoint / "metadata").write_bytes(b"\0" * 45),
     ]
@@ -36,7 +37,7 @@ def test_lost_checkpoint_is_made_again_and_each_message_lands_once(
             append(running, 1000 * start_number, 100)
             caplog.clear()
             assert run_once(spark, tmp_path, running.http) == 0, caplog.text
-            assert ("is lost or damaged" in caplog.text) == (start_number > 0), caplog.text
+            assert "is lost or damaged" in caplog.text
         landed, balance = running.ledger.landed()["t"], running.ledger.balance()
     rows = read_rows(layout.landed, as_written(name for commit in read_journal(layout) for name in commit.files))
     duplicates = {103 * n + last for n in range(len(harms)) for last in (100, 101)}

@@ -21,6 +21,7 @@ from penstock.landing.spark_checkpoint import (
     Planned,
     ensure_query_id,
     find_plan,
+    has_query_id_file,
     newest_plan,
     planned_batches,
     read_plan,
@@ -61,7 +62,8 @@ def rebuild_checkpoint(layout: Layout) -> None:
         # Order: the commit last. Crash: in between, the next start finds the plan and Spark does the batch again, which
         # the table passes over.
         write_commit(checkpoint, newest)
-    if newest_plan(checkpoint) >= 0:
+    # Crash: a power cut may leave an empty file before the first plan, too, with which Spark would not start.
+    if newest_plan(checkpoint) >= 0 or has_query_id_file(checkpoint):
         ensure_query_id(checkpoint)
 
 

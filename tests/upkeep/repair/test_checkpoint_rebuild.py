@@ -75,11 +75,22 @@ def test_lost_plans_are_made_again_from_table_and_journal(three: HandWritten, ha
     assert last.last == 2
 
 
+def test_empty_id_of_a_query_without_a_plan_is_replaced(table: HandWritten) -> None:
+    """Without it Spark refuses to start, as after a power cut at the first start."""
+    shutil.rmtree(table.layout.checkpoint, ignore_errors=True)
+    rebuild_checkpoint(table.layout)
+    assert not table.layout.checkpoint.exists()
+    table.layout.checkpoint.mkdir(parents=True)
+    (table.layout.checkpoint / "metadata").touch()
+    rebuild_checkpoint(table.layout)
+    assert json.loads((table.layout.checkpoint / "metadata").read_text())["id"]
+
+
 def test_time_of_a_rebuilt_plan_is_that_of_the_batch(three: HandWritten) -> None:
     Journal(three.layout).update()
     shutil.rmtree(three.layout.checkpoint)
     rebuild_checkpoint(three.layout)
-    assert read_plan(three.layout.checkpoint, 2).landed_at == LANDED_AT + 2000
+    assert read_plan(three.layout.checkpoint, 2).batch_time_ms == LANDED_AT + 2000
 
 
 def test_plan_behind_a_lost_one_is_removed(three: HandWritten) -> None:
