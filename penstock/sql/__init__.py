@@ -5,7 +5,7 @@ views of DuckDB). ``cut`` takes the table as of one batch, ``log_tail`` adds the
 ``search`` and ``quarantined`` with ``quarantine_states`` are built on queries, ``answers`` formats results, and
 ``configured`` starts from settings, ``error_text`` words errors. ``servers`` is a process that serves queries to
 clients of PostgreSQL (``postgres``) and of Arrow Flight SQL (``flight_sql``). Imports
-``landing``, ``proof``, ``upkeep``, ``tables``, ``process`` and ``config``.
+``log``, ``landing``, ``proof``, ``upkeep``, ``tables``, ``process`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
