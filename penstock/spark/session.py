@@ -10,11 +10,13 @@ import logging
 import os
 import re
 import shlex
+import signal
 import sys
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import current_thread, main_thread
 
 import pyspark
 from pyspark import SparkConf, SparkContext
@@ -125,9 +127,10 @@ def build_session(
     """Return a session with the settings of this module, then ``settings`` (``master`` and any key of Spark) over
     them.
 
-    A second call in one process returns the running session. ``inherit``: files that the JVM keeps open, so that a
-    lock on them is held as long as it lives. ``stderr``: file for the JVM's standard error, None for this process's.
-    ``scratch``: an existing folder for temporary files, which a killed JVM leaves behind.
+    A second call in one process returns the running session. A caller's own handler of SIGINT stays.
+    ``inherit``: files that the JVM keeps open, so that a lock on them is held as long as it lives. ``stderr``: file
+    for the JVM's standard error, None for this process's. ``scratch``: an existing folder for temporary files, which a
+    killed JVM leaves behind.
 
     Executors of a cluster receive this package. Their Python is ``pyspark.python``, PYSPARK_PYTHON, or this one's
     path.
@@ -168,6 +171,11 @@ def build_session(
     # Spark raises for a bad statement; without this the log has the stack trace, too.
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
+    interrupt_handler = signal.getsignal(signal.SIGINT)
+    SparkContext.getOrCreate(SparkConf().setAll(list(options.items())))
+    if interrupt_handler not in (signal.default_int_handler, None) and current_thread() is main_thread():
+        # PySpark's handler calls the JVM while another call waits for its answer; the caller's own one stays instead.
+        signal.signal(signal.SIGINT, interrupt_handler)
     builder = SparkSession.builder
     for key, value in options.items():
         builder = builder.config(key, value)

@@ -6,11 +6,13 @@ import contextlib
 import importlib.util
 import os
 import pwd
+import signal
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from penstock.cli.common import fail
+from penstock.cli.common import errors, fail
+from penstock.process.process_end import INTERRUPTED, end_process
 from penstock.spark.versions import UnknownSpark, check_version
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ def tables_session(settings: Settings) -> Iterator[SparkSession]:
 
     # Order: tables that cannot be read are an error at once, and not after five seconds in which Spark starts.
     existing_typed_tables(Layout.for_tables(settings.tables))
+    # An exception in the midst of a call into the JVM would print tracebacks of PySpark.
+    signal.signal(signal.SIGINT, _end_at_once)
     with tempfile.TemporaryFile() as jvm_output:
         try:
             session = build_session(settings.pipeline.spark, stderr=jvm_output.fileno())
@@ -73,6 +77,12 @@ def tables_session(settings: Settings) -> Iterator[SparkSession]:
             yield session
         finally:
             session.stop()
+
+
+def _end_at_once(*_: object) -> NoReturn:
+    """End this command; its JVM ends, too, as their connection closes."""
+    errors.show_cursor()
+    end_process(INTERRUPTED)
 
 
 def _last_lines(text: str) -> list[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -19,10 +20,11 @@ from penstock.cli.tables.spark_session import tables_session
 from penstock.config import Settings
 from penstock.config.keys.pipeline import PipelineConfig
 from penstock.errors import PenstockError
+from penstock.process.kernel import descendants
 from penstock.spark import session
 from penstock.spark.query.landing_query import Landing
 from penstock.spark.query.proof_worker import ProofWorker
-from penstock.testing.pipe import wait_until
+from penstock.testing.pipe import alive, wait_until
 from tests.cli.command_line import run
 from tests.small_disk import small_file_system
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event, landed_message
@@ -92,6 +94,28 @@ def test_syntax_error_of_query_is_one_error_line(tmp_path: Path) -> None:
     assert "\x1b[2K" not in after, "the line is wiped away"
     assert after.count("\n") == 1
     assert not re.search("WARN|incubator", printed + after)
+
+
+@pytest.mark.spark
+def test_interrupt_ends_a_running_query_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "penstock-data").mkdir()
+    query = "select sum(id % 7) from range(1000000000000)"
+    with subprocess.Popen([*QUERY, query], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+
+        def is_running() -> bool:
+            folders = [Path(f"/proc/{child}/task") for child in descendants(process.pid)]
+            threads = [name.read_text() for folder in folders for name in folder.glob("*/comm")]
+            return any(thread.startswith("Executor task") for thread in threads)
+
+        try:
+            wait_until(is_running, 120, "a task runs")
+            children = descendants(process.pid)
+            process.send_signal(signal.SIGINT)
+            _, printed = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, printed.strip()) == (130, "")
+    wait_until(lambda: not any(map(alive, children)), what="the JVM ends")
 
 
 @pytest.mark.spark
