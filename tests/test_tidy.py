@@ -582,6 +582,13 @@ def test_functions_are_named_by_verb_and_object(room: str) -> None:
 
 
 @pytest.mark.parametrize("room", REWRITTEN)
+def test_names_of_tests_begin_with_a_subject(room: str) -> None:
+    opening = re.compile(r"test_(?:what|who|where|when|which|how|it|of|those)_")
+    defined = [(path, name) for path in test_files(room) for name, _ in texts_of(path).functions]
+    assert not [f"{relative(path)} {name}" for path, name in defined if opening.match(name)]
+
+
+@pytest.mark.parametrize("room", REWRITTEN)
 def test_docstrings_are_plain_sentences(room: str) -> None:
     wrong = []
     for path in [*modules(room), *test_files(room)]:

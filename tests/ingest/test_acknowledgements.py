@@ -72,7 +72,7 @@ def test_a_sender_is_told_once_what_it_sent_is_stored_and_not_before(here: Recei
     assert here.life.totals()["accepted"] == 0, "all of it is behind the reader's position"
 
 
-def test_who_asks_for_nothing_is_told_nothing(here: Receiving) -> None:
+def test_sender_without_a_chunk_id_gets_no_answer(here: Receiving) -> None:
     here.send(["t", 1, {"n": 1}])
     assert [row["payload"] for row in here.life.rows()] == [b'{"n":1}']
     here.stored()
@@ -80,7 +80,7 @@ def test_who_asks_for_nothing_is_told_nothing(here: Receiving) -> None:
         here.answers()
 
 
-def test_who_sent_what_the_log_missed_is_closed_and_not_told(here: Receiving) -> None:
+def test_sender_of_skipped_frames_is_closed_without_an_answer(here: Receiving) -> None:
     here.send(["t", [[1, {"n": 1}]], {"chunk": "a"}])
     here.life.publisher.on_skip("log", 0, here.life.publisher.position)
     here.rounds()

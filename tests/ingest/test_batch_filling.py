@@ -112,7 +112,7 @@ def test_more_than_can_be_taken_is_read_without_delay() -> None:
     assert sock.now - before == pytest.approx(ROUND + 1024 * EACH, abs=MIN_PAUSE_S)
 
 
-def test_where_little_comes_it_is_read_at_once() -> None:
+def test_few_datagrams_are_read_at_once() -> None:
     sock = Socket(LARGE, 300)
     assert sock.run() == 1
     assert sock.filling.pause(sock.now) == 0
@@ -127,7 +127,7 @@ def test_after_a_silence_the_first_datagram_does_not_wait() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1024), st.floats(0, 1)), max_size=20), st.integers(0, 8 << 20))
-def test_it_never_waits_longer_than_a_batch_may_fill(rounds: list[tuple[int, float]], granted: int) -> None:
+def test_pause_is_never_longer_than_a_batch_may_fill(rounds: list[tuple[int, float]], granted: int) -> None:
     filling, now = ReceivePacer(1024, granted // DATAGRAM_COST_BYTES), 5.0
     for received, passed in rounds:
         filling.received(received, now)

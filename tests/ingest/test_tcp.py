@@ -226,7 +226,7 @@ def test_more_than_a_frame_holds_becomes_several_frames(tmp_path: Path, sock: so
         assert receipt.origin.counts.get("accepted", 0) == len(payloads)
 
 
-def test_what_is_left_is_published_in_the_end(tmp_path: Path, sock: socket.socket) -> None:
+def test_unfinished_line_is_published_at_the_end(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock)
     with connect(sock) as connection:
         connection.sendall(b"one\ntwo")

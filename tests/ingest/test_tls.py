@@ -138,9 +138,7 @@ def test_a_sender_that_never_reads_has_nothing_to_read(
     assert here.life.payloads() == [b"<14>one"]
 
 
-def test_who_speaks_no_tls_is_turned_away_and_counted(
-    tmp_path: Path, sock: socket.socket, pairs: dict[str, Pair]
-) -> None:
+def test_sender_without_tls_is_refused_and_counted(tmp_path: Path, sock: socket.socket, pairs: dict[str, Pair]) -> None:
     here = receiving(tmp_path, sock, pairs)
     with socket.create_connection(sock.getsockname()) as plain:
         plain.sendall(b"<14>in clear\n")

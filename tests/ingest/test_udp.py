@@ -76,9 +76,7 @@ def test_datagrams_of_which_nothing_is_put_together_need_no_room_for_it(tmp_path
     assert len(receiving.life.frames()) == 1
 
 
-def test_what_unpacks_to_more_than_a_frame_holds_is_several_each_with_its_own_counts(
-    tmp_path: Path, sock: socket.socket
-) -> None:
+def test_round_larger_than_a_frame_becomes_frames_with_their_own_counts(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, codec="gelf")
     large = [zlib.compress(json.dumps({"_n": number, "_x": "x" * 16_000}).encode()) for number in range(40)]
     send(sock, b'{"_n":"a"}', *large, b'{"_n":"b"}')
@@ -177,7 +175,7 @@ def test_a_round_whose_frame_is_there_is_not_published_again(tmp_path: Path, soc
     assert second.slots.filled == 0
 
 
-def test_of_a_round_published_in_part_the_rest_is_published(tmp_path: Path, sock: socket.socket) -> None:
+def test_rest_of_a_partly_published_round_is_published(tmp_path: Path, sock: socket.socket) -> None:
     first = Receiving(tmp_path, sock)
     sent = [b"%d" % number + b"y" * 30_000 for number in range(12)]
     send(sock, *sent)
@@ -200,7 +198,7 @@ def test_of_a_round_published_in_part_the_rest_is_published(tmp_path: Path, sock
     assert open_books(second.life.totals()) == []
 
 
-def test_what_was_open_is_incomplete_by_crash(tmp_path: Path, sock: socket.socket) -> None:
+def test_open_messages_of_a_killed_receiver_are_incomplete_by_crash(tmp_path: Path, sock: socket.socket) -> None:
     first = Receiving(tmp_path, sock)
     send(sock, *PARTS[:2])
     first.receiver.receive(1)
@@ -294,7 +292,7 @@ def test_datagrams_from_other_networks_are_only_counted(tmp_path: Path, sock: so
     assert open_books(totals) == []
 
 
-def test_what_a_killed_receiver_left_is_judged_by_its_sender_as_well(tmp_path: Path, sock: socket.socket) -> None:
+def test_slots_of_a_killed_receiver_are_checked_for_allowed_networks(tmp_path: Path, sock: socket.socket) -> None:
     before = Receiving(tmp_path, sock, allow_from=("10.0.0.0/8",))
     send(sock, b"from elsewhere")
     assert before.slots.receive(sock, 0) == 1
@@ -331,7 +329,7 @@ def test_a_round_that_was_begun_to_be_emptied_is_never_filled_again(tmp_path: Pa
     assert third.life.payloads() == [b"one", b"two", b"three"]
 
 
-def test_what_the_kernel_dropped_while_nobody_received_is_counted(tmp_path: Path) -> None:
+def test_kernel_drops_between_two_receivers_are_counted(tmp_path: Path) -> None:
     small = LISTENER.model_copy(update={"so_rcvbuf": 8192})
     with open_socket(small) as sock:
         first = Receiving(tmp_path, sock)

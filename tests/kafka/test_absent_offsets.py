@@ -190,7 +190,7 @@ def test_classifies_what_compaction_removed(topics: Topics, codec: str) -> None:
     assert classified(topics, topic, [(10, 20), (95, 96)]) == [(10, 20, COMPACTED), (95, 96, PRESENT)]
 
 
-def test_what_lies_below_the_start_of_the_log_has_expired(topics: Topics) -> None:
+def test_offsets_below_the_start_of_the_log_have_expired(topics: Topics) -> None:
     topic = topics.new()
     topics.plain(topic, [b"%d" % number for number in range(10)])
     first = TopicPartition(topic, 0, 4)

@@ -54,7 +54,7 @@ def test_elements_and_members_are_found(values: list[Any]) -> None:
 
 
 @given(VALUES)
-def test_what_is_parsed_exactly_is_written_as_it_was(value: Any) -> None:
+def test_exactly_parsed_json_is_written_unchanged(value: Any) -> None:
     text = json.dumps([value], ensure_ascii=False)
     assert text_of_exact(exact(text.encode())) == without_blanks(text)
 
@@ -71,7 +71,7 @@ def test_texts_that_a_parser_would_change_are_json_and_told_apart(text: str) -> 
 
 
 @pytest.mark.parametrize("text", [b"", b" ", b"NaN", b"[Infinity]", b"1.", b"01", b"\xff", b"[1", b"1 2", b'"\n"'])
-def test_what_is_no_json_is_refused(text: bytes) -> None:
+def test_text_that_is_no_json_is_refused(text: bytes) -> None:
     assert not is_json(text)
 
 

@@ -25,7 +25,7 @@ def test_utf8_stays_as_it_is(value: str) -> None:
         (b"\xed\xa0b\xf0\x9f\x98", "\ufffdb\ufffd"),
     ],
 )
-def test_what_cannot_be_read_is_a_replacement_character_as_in_plog(data: bytes, read: str) -> None:
+def test_invalid_utf8_becomes_replacement_characters_as_in_plog(data: bytes, read: str) -> None:
     assert text(data) == read
 
 

@@ -72,11 +72,11 @@ def test_inflater_reports_a_missing_end_after_the_last_piece() -> None:
         inflater.finish()
 
 
-def test_what_stands_behind_the_first_is_given_back() -> None:
+def test_bytes_behind_the_first_stream_are_returned() -> None:
     assert first_unpacked(gzip.compress(b"one") + b"more", 3) == (b"one", b"more")
 
 
-def test_one_whose_end_is_missing_is_told_from_one_that_is_damaged() -> None:
+def test_truncated_stream_is_distinguished_from_a_damaged_one() -> None:
     packed = gzip.compress(b"one" * 100)
     with pytest.raises(CutShort):
         all_unpacked(packed[:-1], 1000)

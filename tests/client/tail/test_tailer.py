@@ -283,9 +283,7 @@ def _denied_to(denied: Path, real_open: Callable[..., int]) -> Callable[..., int
     return opened
 
 
-def test_what_matches_nothing_or_cannot_be_followed_is_reported_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_patterns_without_a_followable_file_are_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     os.mkfifo(tmp_path / "fifo.log")
     (tmp_path / "old.log.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0\n")
     here = Following(tmp_path, "nothing*.log", "fifo.log", "*.gz", ".")

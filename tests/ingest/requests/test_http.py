@@ -159,9 +159,7 @@ def test_nobody_is_answered_before_the_log_has_it(web: tuple[Requests, httpx.Cli
     sender.join()
 
 
-def test_where_the_log_does_not_come_senders_are_told_to_try_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_log_answers_503_with_retry_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_waits.StoredWaits.__init__, "__defaults__", (0.2, time.monotonic))
     with requests_to(tmp_path, "http") as (running, port):
         running.log_goes_on = False
@@ -171,7 +169,7 @@ def test_where_the_log_does_not_come_senders_are_told_to_try_again(
         wait_until(lambda: running.counts["request_refused.late"] == 1)
 
 
-def test_where_the_log_has_no_room_nothing_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_are_refused_while_the_log_buffer_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_waits.StoredWaits.__init__, "__defaults__", (0.2, time.monotonic))
     with requests_to(tmp_path, "http", 1 << 20, max_line="16KiB", max_body="512KiB") as (running, port):
         running.log_goes_on = False
@@ -223,7 +221,7 @@ def test_packed_bodies_are_unpacked(web: tuple[Requests, httpx.Client], encoding
         (b"nope", {}, 400, "syntax"),
     ],
 )
-def test_what_cannot_be_taken_is_told_and_counted_and_the_listener_goes_on(
+def test_bad_request_is_answered_and_counted_and_the_listener_continues(
     web: tuple[Requests, httpx.Client], body: bytes, headers: dict[str, str], status: int, reason: str
 ) -> None:
     running, client = web

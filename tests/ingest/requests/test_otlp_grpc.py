@@ -62,7 +62,7 @@ def test_refused_records_are_reported(otel: tuple[Requests, int]) -> None:
     assert (partial_success.rejected_log_records, len(running.rows)) == (1, 2)
 
 
-def test_what_is_too_large_unpacked_is_refused_and_counted(otel: tuple[Requests, int]) -> None:
+def test_request_too_large_after_decompression_is_refused_and_counted(otel: tuple[Requests, int]) -> None:
     running, port = otel
     with pytest.raises(grpc.RpcError) as refused:
         export(port, bytes(200 << 20), grpc.Compression.Gzip)
@@ -110,9 +110,7 @@ def test_bytes_that_are_no_request_are_refused_and_the_listener_goes_on(otel: tu
     assert len(running.rows) == 1
 
 
-def test_where_the_log_does_not_come_senders_are_told_when_to_try_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_log_answers_unavailable_with_a_retry_delay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stored_waits.StoredWaits.__init__, "__defaults__", (0.2, time.monotonic))
     with requests_to(tmp_path, "otlp_grpc") as (running, port):
         running.log_goes_on = False

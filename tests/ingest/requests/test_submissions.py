@@ -102,7 +102,7 @@ def test_requests_that_are_refused_are_counted_with_the_next_frame(tmp_path: Pat
     assert [receipt.origin.counts for _, receipt in life.frames()] == [{"request_refused.token": 1}]
 
 
-def test_what_has_no_room_is_refused_and_not_written(tmp_path: Path) -> None:
+def test_submission_without_room_is_refused_and_not_written(tmp_path: Path) -> None:
     life = live(tmp_path, LISTENER, 1 << 20)
 
     async def more() -> None:

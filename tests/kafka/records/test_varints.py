@@ -33,7 +33,7 @@ def test_rows_are_joined_from_the_varints_of_their_values(rows: list[tuple[int, 
 
 
 @given(st.lists(INT64, max_size=8))
-def test_what_is_joined_is_read_again(values: list[int]) -> None:
+def test_joined_varints_are_read_as_written(values: list[int]) -> None:
     data = b"".join(map(varint, values))
     sizes = varints.sizes(column(values))
     assert sizes.tolist() == [len(varint(value)) for value in values]

@@ -81,7 +81,7 @@ def test_truncated_file_is_refused(tmp_path: Path, count: int) -> None:
 
 
 def test_short_file_is_refused_without_checksum(tmp_path: Path) -> None:
-    """The end may be padding: a shorter file is refused, or it has all keys."""
+    """A file may end with padding, so a shorter file may be complete: it is refused, or all of its keys are found."""
     path, events = tmp_path / "run", random_events(20)
     HashRun.from_events(as_seen(events)).write(path)
     whole = path.read_bytes()

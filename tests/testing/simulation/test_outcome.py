@@ -17,7 +17,7 @@ from penstock.testing.simulation.promises import Broken
         (ValueError("odd"), "ValueError: odd, in test_outcome.py:"),
     ],
 )
-def test_what_ends_a_run_is_what_is_broken(error: BaseException, broken: str) -> None:
+def test_error_that_ends_a_run_is_its_outcome(error: BaseException, broken: str) -> None:
     outcome = Outcome(7)
     with outcome.ending():
         raise error

@@ -222,7 +222,7 @@ WINDOWS = (4, UNDECIDED_BYTES)
     max_line=st.integers(1, 40),
     window=st.sampled_from(WINDOWS),
 )
-def test_how_bytes_arrive_makes_no_difference(
+def test_lines_do_not_depend_on_the_sizes_of_reads(
     framing: str, data: bytes, sizes: list[int], max_line: int, window: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -420,7 +420,7 @@ def test_silence_ends_what_may_be_whole() -> None:
         assert splitter.feed(sent + sent).lines.to_pylist() == [b"<1>a", b"<1>a"]
 
 
-def test_what_ends_messages_is_known_after_a_limited_number_of_bytes() -> None:
+def test_framing_is_decided_after_a_limited_number_of_bytes() -> None:
     splitter = LineSplitter(1 << 20, "auto")
     line = b"<1>" + b"\n" * 20_000
     assert len(splitter.feed(line).lines) == 0

@@ -22,9 +22,9 @@ from tests.wire.sample_requests import (
 def test_documents_are_stored_unchanged_with_index_and_id_as_annotations() -> None:
     body = b'{"create":{"_index":"own","_id":"7"}}\n{"m": 1}\n{"index":{}}\n{"m":2}\n'
     received = BulkProtocol().receive(make_request("/logs/_bulk", body))
-    (first, said_of_it), second = rows(received)
-    assert len(said_of_it.pop("uuid")) == 32
-    assert [(first, said_of_it), second] == [
+    (first, annotations), second = rows(received)
+    assert len(annotations.pop("uuid")) == 32
+    assert [(first, annotations), second] == [
         (b'{"m": 1}', {"index": "own", "id": "7"}),
         (b'{"m":2}', {"index": "logs"}),
     ]
@@ -51,7 +51,9 @@ def test_repeated_document_has_the_same_uuid_and_others_differ() -> None:
     ]
     assert len({first, *different_uuids}) == 4
     assert uuid("/logs/_bulk", b'{"create":{}}', b'{"m":1}') is None
-    assert uuid("/logs/_bulk", b'{"index":{"_id":"7"}}', b'{"m":1}') is None, "it may become again what it was"
+    assert uuid("/logs/_bulk", b'{"index":{"_id":"7"}}', b'{"m":1}') is None, (
+        "an index action replaces a document, so the same one may come back later"
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,12 +98,12 @@ def test_refused_items_are_answered_one_by_one() -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"nope\n", b'{"index":{}}', b'{"index":{},"create":{}}\n{}', b'{"index":[]}\n{}']
 )
-def test_where_items_cannot_be_told_apart_the_request_is_refused(body: bytes) -> None:
+def test_body_without_separable_items_is_refused(body: bytes) -> None:
     answer = refusal_of(BulkProtocol(), make_request("/_bulk", body))
     assert (answer.status, answer_document(answer)["status"]) == (400, 400)
 
 
-def test_when_it_is_busy_clients_are_told_what_they_try_again_after() -> None:
+def test_busy_listener_answers_429_which_clients_retry() -> None:
     answer = BulkProtocol().refusal(Refused(503, "busy", "later"), make_request("/_bulk"))
     assert (answer.status, answer_document(answer)["error"]["type"]) == (429, "es_rejected_execution_exception")
 
@@ -193,7 +195,7 @@ def test_other_paths_are_not_taken(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/_license", "/_cluster/health"])
-def test_what_clients_ask_first_is_answered(path: str) -> None:
+def test_first_requests_of_clients_are_answered(path: str) -> None:
     protocol = BulkProtocol()
     assert protocol.takes("GET", path)
     assert protocol.takes("HEAD", path)

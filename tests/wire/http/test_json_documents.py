@@ -59,7 +59,7 @@ def test_lines_behind_a_first_one_that_is_cut_are_messages(line: bytes, cut: byt
         assert received.counts["refused.syntax"] == number_of_cuts
 
 
-def test_where_nothing_can_be_taken_the_request_is_refused() -> None:
+def test_request_without_an_acceptable_document_is_refused() -> None:
     assert refusal_of(JsonProtocol(), make_request("/", b"nope")).status == 400
     assert refusal_of(JsonProtocol(), make_request("/", b"[nope,")).status == 400
     assert refusal_of(JsonProtocol(), make_request("/", b'"' + b"x" * 100 + b'"', max_message_bytes=50)).status == 413
@@ -99,7 +99,7 @@ def test_a_bad_document_is_named_and_the_others_are_taken(bad: str) -> None:
         assert received.counts == {"seen": 3, "accepted": 2, "refused.syntax": 1}
 
 
-def test_what_follows_a_list_is_taken_or_refused() -> None:
+def test_documents_behind_a_list_are_accepted_or_refused() -> None:
     received = JsonProtocol().receive(make_request("/", b'[1]\n[{"a":1.10},2]'))
     assert [payload for payload, _ in rows(received)] == [b"1", b'{"a":1.10}', b"2"]
     assert answer_document(JsonProtocol().receive(make_request("/", b"[1] x")))["refused"] == 1

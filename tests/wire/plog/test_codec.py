@@ -115,7 +115,7 @@ def test_tags_that_are_no_utf8_do_not_stop_anything() -> None:
     assert decoded.body["annotations"].to_pylist() == [[("tags", "pk:\ufffd\ufffd")]]
 
 
-def test_of_tags_on_several_fragments_the_last_to_arrive_count() -> None:
+def test_tags_of_the_last_fragment_to_arrive_count() -> None:
     parts = fragment(LARGE, 1, fragment_size=100)
     tagged = zip(parts, (b"a", b"b", b"c"), strict=True)
     first, second, third = (part[:20] + b"\0\1\0\0" + tag + part[24:] for part, tag in tagged)
@@ -140,7 +140,7 @@ def test_a_bad_checksum_is_counted_wherever_it_is_found() -> None:
     assert decoded.body.num_rows == 0
 
 
-def test_what_waits_too_long_expires_by_itself() -> None:
+def test_incomplete_message_expires() -> None:
     decoder = PlogDecoder(PlogSettings(expire_time=5.0))
     parts = fragment(LARGE, 1, fragment_size=100)
     decode(parts[0], decoder=decoder)

@@ -18,7 +18,9 @@ TAGS = st.lists(st.text("abc:é", min_size=1, max_size=30), max_size=4)
 
 
 @given(st.binary(max_size=400), TAGS, st.integers(1, 120), st.integers(0, 2**33))
-def test_what_is_cut_is_put_together_again(payload: bytes, tags: list[str], size: int, number: int) -> None:
+def test_fragments_are_joined_to_the_message_that_was_cut(
+    payload: bytes, tags: list[str], size: int, number: int
+) -> None:
     datagrams = Datagrams.from_bytes(fragment(payload, number, tags=tags, fragment_size=size))
     headers, invalid = parse(datagrams, np.arange(len(datagrams)))
     room = len(payload) + len("\0".join(tags).encode())
@@ -41,6 +43,6 @@ def test_the_header_is_that_of_plog() -> None:
     [(b"x" * 65_536, (), 1), (b"", ("t" * MAX_DATAGRAM,), 1400), (b"x", (), 0), (b"x", (), MAX_DATAGRAM)],
     ids=["too many fragments", "tags too long", "no size", "size too large"],
 )
-def test_what_cannot_be_sent_is_refused(payload: bytes, tags: tuple[str, ...], size: int) -> None:
+def test_message_that_cannot_be_sent_is_refused(payload: bytes, tags: tuple[str, ...], size: int) -> None:
     with pytest.raises(ValueError, match=r"fit|fragment_size"):
         fragment(payload, 1, tags=tags, fragment_size=size)

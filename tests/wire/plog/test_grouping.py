@@ -43,7 +43,7 @@ def test_the_rows_of_a_group_are_where_it_began_and_was_completed() -> None:
     assert (groups.first_rows().tolist(), groups.last_rows().tolist()) == ([0], [3])
 
 
-def test_what_is_not_whole_is_left_in_order_of_arrival() -> None:
+def test_fragments_of_incomplete_messages_keep_their_order_of_arrival() -> None:
     groups, rest = grouped(shuffled(0))
     assert len(groups) == len(MESSAGES) - 1
     assert (np.diff(rest.rows) > 0).all()

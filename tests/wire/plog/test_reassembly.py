@@ -42,14 +42,14 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_a_message_comes_out_when_its_last_fragment_comes_in(bench: Bench) -> None:
+def test_message_is_complete_with_its_last_fragment(bench: Bench) -> None:
     payload = bytes(range(25))
     assert [bench.add(payload, index) for index in (2, 0, 1)] == [None, None, payload]
     assert bench.counts.pruned() == {"seen": 1, "accepted": 1, "fragment.used": 3}
     assert (bench.table.open_messages, bench.table.open_fragments, bench.table.held_bytes) == (0, 0, 0)
 
 
-def test_what_is_held_is_what_arrived_and_not_what_a_header_says() -> None:
+def test_held_bytes_count_arrived_bytes_only() -> None:
     bench = Bench(1 << 31)
     header = Header(65_535, 1, (1 << 31) - 1, 0)
     bench.table.add(KEY, header, 7, b"x", b"tag", 0.0, bench.counts)
@@ -100,7 +100,7 @@ def test_a_message_expires_a_while_after_it_was_touched_last(bench: Bench) -> No
     assert bench.table.held_bytes == 0
 
 
-def test_the_table_is_bounded_by_what_its_messages_are_to_become_and_the_oldest_goes(bench: Bench) -> None:
+def test_table_is_bounded_by_announced_sizes_and_evicts_the_oldest(bench: Bench) -> None:
     for number in (1, 2, 3):
         bench.add(b"%d" % number * 400, 0, number)
         bench.add(b"1" * 400, 1, 1)
@@ -140,7 +140,7 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(memory) == 0
 
 
-def test_of_a_fragment_that_comes_twice_the_last_one_counts_as_in_plog(bench: Bench) -> None:
+def test_second_copy_of_a_fragment_replaces_the_first_as_in_plog(bench: Bench) -> None:
     payload = b"x" * 25
     header = header_of(payload)
     for part, tags in ((b"y" * 10, b"a"), (b"x" * 10, b"b")):
@@ -177,7 +177,7 @@ def test_run_of_fragments_equals_single_fragments(before: tuple[int, ...], run: 
 
 
 @pytest.mark.parametrize("run", [(0, 0), (0, 1, 2, 3), (1, 2)], ids=["twice", "too many", "there already"])
-def test_what_is_no_plain_run_is_left_alone(bench: Bench, run: tuple[int, ...]) -> None:
+def test_fragments_that_are_no_plain_run_are_not_added(bench: Bench, run: tuple[int, ...]) -> None:
     payload = bytes(range(25))
     bench.add(payload, 2)
     before = (bench.counts.copy(), bench.statistics.as_dict())

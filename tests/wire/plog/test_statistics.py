@@ -50,7 +50,7 @@ def test_fragments_are_counted_by_index_and_by_their_message() -> None:
     assert answer["v0_invalid_checksum"][:2] == [1, 2]
 
 
-def test_what_never_came_of_a_message_is_counted_by_index() -> None:
+def test_missing_fragments_are_counted_by_index() -> None:
     statistics = Statistics()
     statistics.add_dropped(20, np.array([0, 2, 5, 19]))
     answer = statistics.as_dict()

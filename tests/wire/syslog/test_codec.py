@@ -151,7 +151,7 @@ def test_a_message_has_the_same_bytes_over_datagrams_and_lines(end: bytes) -> No
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\0", b"\r\n", b"\n\0"])
-def test_what_is_nothing_but_ends_is_no_message(end: bytes) -> None:
+def test_message_of_delimiters_alone_is_empty(end: bytes) -> None:
     decoded = SyslogDecoder().decode(Datagrams.from_bytes([end, b"<34>x" + end]), 0.0)
     assert (decoded.body["payload"].to_pylist(), decoded.rows.tolist()) == ([b"<34>x"], [1])
     assert decoded.counts.pruned() == {"taken": 2, "empty": 1, "unboxed": 1, "seen": 1, "accepted": 1}
@@ -211,7 +211,7 @@ def check(messages: list[bytes]) -> None:
 
 
 @given(messages_of(HOSTILE))
-def test_what_a_message_says_does_not_depend_on_its_neighbours(messages: list[bytes]) -> None:
+def test_message_is_parsed_independently_of_its_neighbours(messages: list[bytes]) -> None:
     assert parsed(*messages) == [parsed(message)[0] for message in messages]
 
 

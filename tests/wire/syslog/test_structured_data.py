@@ -61,7 +61,7 @@ def test_rows_without_structured_data_have_no_parameters() -> None:
     assert parameters(b"- text", b'[a k="v"]', b"[broken") == [{}, {"a.k": "v"}, {}]
 
 
-def test_what_would_grow_too_large_stays_one_text() -> None:
+def test_too_large_structured_data_stays_one_text() -> None:
     many = " ".join(f'k{number}="v"' for number in range(MAX_PARAMETERS + 1)).encode()
     long = b"[" + b"n" * 400 + b' a="" b="" c="" d="" e="" f=""]'
     assert parameters(b"[a " + many + b"]", long, b'[a k="v"]') == [None, None, {"a.k": "v"}]

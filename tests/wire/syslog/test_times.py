@@ -71,7 +71,7 @@ NO_TIMES = (
 
 
 @pytest.mark.parametrize("text", NO_TIMES)
-def test_what_is_no_time_is_none(text: bytes) -> None:
+def test_invalid_time_is_none(text: bytes) -> None:
     assert moments(text) == [None]
     assert moments(b"Oct 11 22:14:15", text) == ["2026-10-11T22:14:15+00:00", None]
 

@@ -119,7 +119,7 @@ REFUSED: dict[str, type[psycopg.Error]] = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_no_cursor_can_do_is_refused_by_its_code(connection: psycopg.Connection[Any], text: str) -> None:
+def test_cursor_refuses_impossible_commands_with_their_codes(connection: psycopg.Connection[Any], text: str) -> None:
     with pytest.raises(REFUSED[text]):
         simple(connection, text)
     assert simple(connection, "SELECT 1") == ("SELECT 1", [(1,)])
