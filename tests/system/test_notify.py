@@ -53,9 +53,7 @@ def serve_with(pipe: Pipe, names: list[str], numbers: list[int]) -> subprocess.P
 
 
 @pytest.mark.parametrize("stored_first", [False, True])
-def test_listener_takes_the_socket_of_its_address_among_two_with_its_name(
-    tmp_path: Path, stored_first: bool
-) -> None:
+def test_listener_takes_the_socket_of_its_address_among_two_with_its_name(tmp_path: Path, stored_first: bool) -> None:
     """A unit opened one, and systemd keeps the other since a reload gave the listener another port."""
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stored,
