@@ -25,7 +25,7 @@ from penstock.ledger.balance import balance
 from penstock.ledger.book.book_from_topics import recompute, usable
 from penstock.log import Limits, Log, ProducerSequence, TopicReader
 from penstock.proof.evidence import read_rows
-from penstock.proof.proofs import proved_refills, read_proofs
+from penstock.proof.proofs import proved_backfills, read_proofs
 from penstock.proof.prover import rebuild
 from penstock.records import body
 from penstock.testing.pipe import Pipe, wait_until
@@ -164,8 +164,8 @@ def test_tables_are_read_and_proved_again(golden: Golden) -> None:
         assert len(offsets) == len(set(offsets)) == table_rows > 0
     written = [proof for proofs in read_proofs(golden.layout) for proof in proofs]
     assert written
-    assert list(proved_refills(golden.layout))
-    assert list(rebuild(golden.topics, golden.layout)) == [*written, *proved_refills(golden.layout)]
+    assert list(proved_backfills(golden.layout))
+    assert list(rebuild(golden.topics, golden.layout)) == [*written, *proved_backfills(golden.layout)]
 
 
 @pytest.mark.survives("log buffer", "other format")

@@ -33,8 +33,9 @@ _LOGGER = logging.getLogger(__name__)
 class Stretch:
     """The batches ``first`` to ``batch`` of one day, merged.
 
-    ``commit``, ``proofs`` and ``refills`` are the merged ones of all batches; ``end`` is the end offset of
-    each topic or request afterwards, ``totals`` are numbers of rows by fate.
+    ``commit``, ``proofs`` and ``refills`` (proofs of backfill requests; the name in the file) are merged from all
+    batches. ``end`` is the end offset of each topic or backfill request afterwards, ``totals`` are numbers of rows by
+    fate.
     """
 
     first: int

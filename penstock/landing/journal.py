@@ -24,7 +24,7 @@ from penstock.landing.table_paths import Layout
 if TYPE_CHECKING:
     from penstock.landing.table.delta_table import DeltaTable
 
-REFILL_MARK = "@"
+BACKFILL_MARK = "@"
 """Separates a topic and the number of a request (``penstock.landing.requests.backfill_requests``)."""
 
 
@@ -32,8 +32,9 @@ REFILL_MARK = "@"
 class Commit:
     """A committed micro-batch: offsets [begin, end) by topic, and its files relative to the table's folder.
 
-    ``landed_at`` is the time of all its rows, ``watermark`` Spark's watermark of the batch (both in milliseconds). A
-    rolled-up commit covers the batches ``first`` to ``batch``; it names no files, and ``landed_at`` is of the last.
+    ``landed_at`` is the time at which Spark planned it, ``watermark`` Spark's watermark of the batch (both in
+    milliseconds). A rolled-up commit covers the batches ``first`` to ``batch``; it names no files, and ``landed_at`` is
+    of the last.
     ``version`` of the table, ``written_at`` (column ``landed_at`` of its rows, in microseconds), ``sums`` and
     ``violations`` (of typed tables' contracts, by rule) come from the table's commit; -1, 0 and empty if it does not
     say them.
@@ -53,11 +54,11 @@ class Commit:
 
     def ranges(self) -> dict[str, tuple[int, int]]:
         """Return the offsets [begin, end) of each topic that had any."""
-        return {topic: span for topic, span in self.spans().items() if REFILL_MARK not in topic}
+        return {topic: span for topic, span in self.spans().items() if BACKFILL_MARK not in topic}
 
-    def refills(self) -> dict[str, tuple[int, int]]:
+    def backfills(self) -> dict[str, tuple[int, int]]:
         """Return the landed positions [begin, end) of each request to land offsets out of turn (``events@3``)."""
-        return {name: span for name, span in self.spans().items() if REFILL_MARK in name}
+        return {name: span for name, span in self.spans().items() if BACKFILL_MARK in name}
 
     def spans(self) -> dict[str, tuple[int, int]]:
         """Return the ranges of topics and requests that had any."""

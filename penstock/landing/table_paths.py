@@ -176,8 +176,8 @@ class Layout:
         return self.tables / "_checkpoints" / "scratch"
 
     @property
-    def refills(self) -> Path:
-        """Requests to land offsets out of turn."""
+    def backfills(self) -> Path:
+        """Requests to land offsets out of turn. Files call them refills, as earlier versions did."""
         return self.tables / "_checkpoints" / "refills"
 
     @property

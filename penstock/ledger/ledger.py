@@ -249,7 +249,7 @@ class Ledger:
         if landed_through < post.after:
             raise LacksPosts(f"topic {post.topic!r} has landed up to {landed_through} here, and not {post.after}")
         rows = sum(counts.rows() for counts in post.counts.values())
-        if post.refill:
+        if post.backfill:
             if rows > end or any(stop > end for _, stop in post.ahead):
                 raise BadPost(f"topic {post.topic!r} has no such offsets: it ends at {end}")
             return

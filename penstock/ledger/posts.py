@@ -53,7 +53,7 @@ class LandedPost:
     """The fates of the offsets of a topic up to ``through`` (exclusive) that no earlier post covered.
 
     ``topic`` may be a partition of Kafka (``events/0``); then only the post knows its ``end``. ``uuids`` has by fate
-    the number of known uuids (``rows.FATE``) and the sum of their hashes (``sum.FATE``). With ``refill``, the number
+    the number of known uuids (``rows.FATE``) and the sum of their hashes (``sum.FATE``). With ``backfill``, the number
     of a backfill request, the post covers offsets that landed out of turn: the ranges ``ahead``. With ``deletion``,
     the number of a deletion, it moves rows that earlier posts counted: ``taken`` and ``taken_uuids`` are subtracted,
     ``counts`` and ``uuids`` are added. ``after`` is the offset up to which the caller has posted before; it is not
@@ -66,7 +66,7 @@ class LandedPost:
     counts: dict[SourceBucket, Counts]
     end: int = 0
     uuids: dict[SourceBucket, Counts] = field(default_factory=dict)
-    refill: int = 0
+    backfill: int = 0
     ahead: tuple[tuple[int, int], ...] = ()
     deletion: int = 0
     taken: dict[SourceBucket, Counts] = field(default_factory=dict)
@@ -229,12 +229,12 @@ def _parse_landed(document: Any) -> LandedPost:
         for name in ("uuids", "taken", "taken_uuids")
     )
     ahead = tuple(_range(bounds) for bounds in _list(document.get("ahead", [])))
-    refill, deletion, after = (_natural(document.get(name, 0)) for name in ("refill", "deletion", "after"))
+    backfill, deletion, after = (_natural(document.get(name, 0)) for name in ("refill", "deletion", "after"))
     topic, version, counts = _text(document["topic"]), _version(document), _counts_by_bucket(document)
     # Invariant: a deletion moves rows between fates. If it added or removed rows, the balance would not close.
     if deletion and any(counts[key].total() != taken.get(key, Counts()).total() for key in {*counts, *taken}):
         raise ValueError("a deletion takes as many rows from one count as it adds to another")
-    return LandedPost(topic, version, through, counts, end, uuids, refill, ahead, deletion, taken, taken_uuids, after)
+    return LandedPost(topic, version, through, counts, end, uuids, backfill, ahead, deletion, taken, taken_uuids, after)
 
 
 def _parse_audit(tier: Any, document: Any) -> AuditPost:
@@ -300,7 +300,7 @@ def dump(post: Post) -> bytes:
             "version": post.version,
             "through": post.through,
             **({"end": post.end} if post.end else {}),
-            **({"refill": post.refill, "ahead": post.ahead} if post.refill else {}),
+            **({"refill": post.backfill, "ahead": post.ahead} if post.backfill else {}),
             **({"deletion": post.deletion} if post.deletion else {}),
             "counts": _entries(post.counts, "source", post.uuids, taken=post.taken, taken_uuids=post.taken_uuids),
         }

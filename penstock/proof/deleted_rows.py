@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.counts import Counts, SourceBucket
-from penstock.landing.journal import REFILL_MARK, Commit, read_journal
+from penstock.landing.journal import BACKFILL_MARK, Commit, read_journal
 from penstock.landing.offset_runs import NO_RUNS, OffsetRange, Runs, as_runs, intersection, is_inside, joined, runs_of
 from penstock.landing.requests.backfill_requests import load_requests
 from penstock.landing.requests.deletions import Deletion, TopicDeletions
@@ -176,16 +176,16 @@ def landed_offsets(layout: Layout, table: TableReader, before_version: int | Non
         for batch in since.batches
         if before_version is None or batch.version < before_version
     ]
-    requests = load_requests(layout.refills)
-    ends, refilled = dict[str, OffsetRange](), dict[str, list[OffsetRange]]()
+    requests = load_requests(layout.backfills)
+    ends, backfilled = dict[str, OffsetRange](), dict[str, list[OffsetRange]]()
     for name, (begin, end) in (item for by_name in spans for item in by_name.items()):
-        if REFILL_MARK not in name:
+        if BACKFILL_MARK not in name:
             first, last = ends.get(name, (begin, end))
             ends[name] = min(first, begin), max(last, end)
         elif request := requests.get(name):
-            refilled.setdefault(request.topic, []).extend(request.part(begin, end))
+            backfilled.setdefault(request.topic, []).extend(request.part(begin, end))
     return joined(
-        [{topic: as_runs([span]) for topic, span in ends.items()}, {t: as_runs(runs) for t, runs in refilled.items()}]
+        [{topic: as_runs([span]) for topic, span in ends.items()}, {t: as_runs(runs) for t, runs in backfilled.items()}]
     )
 
 

@@ -114,7 +114,7 @@ class Proof:
 
 @dataclass(slots=True)
 class BackfillProof:
-    """The fate of the offsets of a backfill request (in files: a refill), of which ``rows`` landed.
+    """The fate of the offsets of a backfill request (``refill`` in files), of which ``rows`` landed.
 
     ``ahead``: offsets beyond the end of the topic's landing, which skips them when it gets there.
     """
@@ -142,18 +142,18 @@ class ProvedBatch:
 
     batch: int
     proofs: list[Proof]
-    refills: list[BackfillProof]
+    backfills: list[BackfillProof]
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> ProvedBatch:
         """Read a line. Raises KeyError, TypeError, ValueError or AttributeError."""
-        refills = [BackfillProof.from_document(fields) for fields in document.get("refills", ())]
-        return cls(int(document["batch"]), [Proof.from_document(fields) for fields in document["proofs"]], refills)
+        backfills = [BackfillProof.from_document(fields) for fields in document.get("refills", ())]
+        return cls(int(document["batch"]), [Proof.from_document(fields) for fields in document["proofs"]], backfills)
 
     @property
     def all_proofs(self) -> list[Proof]:
         """The proofs of the batch's topics and backfill requests."""
-        return [*self.proofs, *(refill.proof for refill in self.refills)]
+        return [*self.proofs, *(backfill.proof for backfill in self.backfills)]
 
     def totals(self) -> dict[str, int]:
         """Return the number of rows by fate (``history.TOTALS``)."""
@@ -198,13 +198,13 @@ def read_proofs(layout: Layout) -> Iterator[list[Proof]]:
     yield from (batch.proofs for batch in proved_batches(layout))
 
 
-def proved_refills(layout: Layout) -> Iterator[BackfillProof]:
+def proved_backfills(layout: Layout) -> Iterator[BackfillProof]:
     """Yield the stored proofs of backfill requests."""
     for batch in proved_batches(layout):
-        yield from batch.refills
+        yield from batch.backfills
 
 
-def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], refills: Sequence[BackfillProof] = ()) -> None:
+def write_proofs(layout: Layout, batch: int, proofs: Sequence[Proof], backfills: Sequence[BackfillProof] = ()) -> None:
     """Append the proofs of a batch to their file, and sync it."""
-    more = {"refills": [refill.document() for refill in refills]} if refills else {}
+    more = {"refills": [backfill.document() for backfill in backfills]} if backfills else {}
     append_lines(layout.proofs, [{"batch": batch, "proofs": [proof.document() for proof in proofs], **more}])

@@ -186,7 +186,7 @@ def _rows_of_batches(covered: Iterable[_Covered]) -> Iterable[Row]:
         landed_at = EPOCH + timedelta(microseconds=part.commit.written_at)
         origin = {"batch": part.batch, "version": part.commit.version, "landed_at": landed_at}
         with_fates = [(LANDED, proof) for proof in part.proved.proofs]
-        with_fates += [(BACKFILLED, refill.proof) for refill in part.proved.refills]
+        with_fates += [(BACKFILLED, backfill.proof) for backfill in part.proved.backfills]
         rows.extend(row for fate, proof in with_fates for row in _rows_of_proof(proof, fate, origin))
     return merged(rows)
 

@@ -102,7 +102,7 @@ class Prover:
         # Order: remember first, because a duplicate's survivor may be in this batch.
         self._landed.remember(commit, rows)
         ranges = commit.ranges()
-        rows = without_refilled(rows, requested(self._layout, commit))
+        rows = without_backfilled(rows, requested(self._layout, commit))
         numbers, topics = codes(rows["topic"])
         unexpected_topics = {topics[number] for number in np.unique(numbers.to_numpy()).tolist()} - set(ranges)
         # A topic outside the commit gets an empty range, so that each of its rows is reported as unexpected.
@@ -121,7 +121,7 @@ class Prover:
                 proof.sums = sums.of_topic(proof.topic)
         return proofs
 
-    def refills(self, commit: Commit, unproved: Mapping[str, set[int]] | None = None) -> list[BackfillProof]:
+    def backfills(self, commit: Commit, unproved: Mapping[str, set[int]] | None = None) -> list[BackfillProof]:
         """Return the proofs of the requests in a batch; after ``prove``.
 
         Offsets that were committed before count only if no proof has counted them: the ones that the request names as
@@ -130,17 +130,18 @@ class Prover:
         worked_on = requested(self._layout, commit)
         rows = self._read(commit) if worked_on else NO_ROWS
         return [
-            self._refill(commit, request, runs, of_topic(rows, request.topic), unproved) for request, runs in worked_on
+            self._backfill(commit, request, runs, of_topic(rows, request.topic), unproved)
+            for request, runs in worked_on
         ]
 
     def _read(self, commit: Commit) -> pa.Table:
         """Return the rows of a batch, with their hashes if the sums of a part of them are needed."""
         # Fast path: the tasks summed the rows of batches without requests.
-        if self._summed and commit.refills() and commit.sums and commit.sums.are_hashed:
+        if self._summed and commit.backfills() and commit.sums and commit.sums.are_hashed:
             return of_its_files(self._layout, hashed=True)(commit)
         return self._rows_of(commit)
 
-    def _refill(
+    def _backfill(
         self,
         commit: Commit,
         request: Request,
@@ -319,12 +320,12 @@ def _by_day(counts_by: Mapping[SourceBucket, Counts]) -> defaultdict[SourceBucke
 
 def requested(layout: Layout, commit: Commit) -> list[tuple[Request, list[OffsetRange]]]:
     """Return the requests that a batch worked on, each with its offsets in the batch."""
-    spans = commit.refills()
-    by_name = load_requests(layout.refills) if spans else {}
+    spans = commit.backfills()
+    by_name = load_requests(layout.backfills) if spans else {}
     return [(by_name[name], by_name[name].part(*span)) for name, span in spans.items() if name in by_name]
 
 
-def without_refilled(rows: pa.Table, worked_on: Sequence[tuple[Request, Sequence[OffsetRange]]]) -> pa.Table:
+def without_backfilled(rows: pa.Table, worked_on: Sequence[tuple[Request, Sequence[OffsetRange]]]) -> pa.Table:
     """Return the rows that landed in their topic's own turn."""
     for request, runs in worked_on:
         of_request_topic = is_of_topic(rows, request.topic).to_numpy()
@@ -352,7 +353,7 @@ def rebuild(
         for proof in prover.prove(commit, written.get(commit.batch)):
             unproved.setdefault(proof.topic, set()).update(proof.unaccounted)
             yield proof
-        for refill in prover.refills(commit, unproved):
+        for backfill in prover.backfills(commit, unproved):
             # These offsets are counted now, so a later request for them counts nothing.
-            unproved.get(refill.proof.topic, set()).difference_update(range(refill.proof.begin, refill.proof.end))
-            yield refill
+            unproved.get(backfill.proof.topic, set()).difference_update(range(backfill.proof.begin, backfill.proof.end))
+            yield backfill

@@ -95,7 +95,7 @@ def _stretch(commits: Sequence[Commit], proved: ProvedBatch, totals: Mapping[str
         {**proved.totals(), **last.violations} if totals is None else totals,
         summed.document(),
         tuple(proof.document() for proof in proved.proofs),
-        tuple(refill.document() for refill in proved.refills),
+        tuple(backfill.document() for backfill in proved.backfills),
     )
 
 

@@ -69,7 +69,7 @@ class SnapshotRows:
     """Rows of batches, selected by offset from the files of the table at the time of creation."""
 
     def __init__(self, layout: Layout, *, hashed: bool = False) -> None:
-        self._landed, self._requests, self._hashed = layout.landed, load_requests(layout.refills), hashed
+        self._landed, self._requests, self._hashed = layout.landed, load_requests(layout.backfills), hashed
         self._files = [
             description for name in table_of(layout).active() if (description := _describe(layout.landed, name))
         ]
@@ -85,7 +85,7 @@ class SnapshotRows:
 
     def _offsets_by_topic(self, commit: Commit) -> dict[str, list[OffsetRange]]:
         wanted_runs = {topic: self._own_turn(topic, *span) for topic, span in commit.ranges().items()}
-        for name, span in commit.refills().items():
+        for name, span in commit.backfills().items():
             if request := self._requests.get(name):
                 wanted_runs.setdefault(request.topic, []).extend(request.part(*span))
         return wanted_runs

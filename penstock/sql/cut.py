@@ -96,7 +96,7 @@ def _try_cut(layout: Layout, window: int) -> Cut:
     files = table.active()
     typed = {typed_table.folder.name: typed_table.through(batch) for typed_table in existing_typed_tables(layout)}
     keys = landed_runs(table, layout.keys, window, batch, lambda: DeletionRecord(layout).keys())
-    cut = Cut(batch, files, _end_offsets(layout, batch), keys, load_requests(layout.refills), typed)
+    cut = Cut(batch, files, _end_offsets(layout, batch), keys, load_requests(layout.backfills), typed)
     # Invariant: a batch that was committed in between may have moved rows from the log to the table.
     if table.newest() != batch:
         raise TableMovedOn

@@ -31,7 +31,7 @@ from penstock.landing.table_paths import Layout, partition_value
 from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.evidence import in_gaps
 from penstock.proof.foreign_deletions import deleted_offsets
-from penstock.proof.proofs import proved_refills, read_proofs
+from penstock.proof.proofs import proved_backfills, read_proofs
 from penstock.proof.reread.messages import LogRecords, Reread, Suspect
 
 WAITING = "waiting"
@@ -222,17 +222,17 @@ def request_backfill(layout: Layout, plan: BackfillPlan) -> list[Request]:
     """Write requests for the plan of a survey."""
     requests = []
     if len(plan.lost):
-        requests.append(write_request(layout.refills, plan.topic, runs_of(plan.lost), lost=True, owed=plan.owed))
+        requests.append(write_request(layout.backfills, plan.topic, runs_of(plan.lost), lost=True, owed=plan.owed))
     if len(plan.ahead):
-        requests.append(write_request(layout.refills, plan.topic, runs_of(plan.ahead)))
+        requests.append(write_request(layout.backfills, plan.topic, runs_of(plan.ahead)))
     return requests
 
 
 def are_proved(layout: Layout, requests: Sequence[Request]) -> bool:
     """Return whether all requests are landed and proved."""
     proved: Counter[int] = Counter()
-    for refill in proved_refills(layout):
-        proved[refill.number] += 1
+    for backfill in proved_backfills(layout):
+        proved[backfill.number] += 1
     committed, _ = load_positions(layout)
     return all(passed_offsets(committed, request) >= request.rows and proved[request.number] for request in requests)
 
@@ -241,17 +241,17 @@ def outcome(layout: Layout, requests: Sequence[Request]) -> Counter[str]:
     """Return the fates of the requested offsets: rows, duplicates, gaps, unaccounted."""
     numbers = {request.number for request in requests}
     total: Counter[str] = Counter()
-    for refill in proved_refills(layout):
-        if refill.number in numbers:
-            total["rows"] += refill.rows
-            total["unaccounted"] += len(refill.proof.unaccounted)
+    for backfill in proved_backfills(layout):
+        if backfill.number in numbers:
+            total["rows"] += backfill.rows
+            total["unaccounted"] += len(backfill.proof.unaccounted)
             for name in (Name.DUPLICATE, Name.GAP):
-                total[name.rstrip(".")] += refill.proof.total(name)
+                total[name.rstrip(".")] += backfill.proof.total(name)
     return total
 
 
 @contextmanager
 def hold_backfill_lock(layout: Layout) -> Iterator[None]:
     """Hold the lock of backfills. Raises CannotBackfill if another one runs."""
-    with hold_lock(layout.refills / "lock", CannotBackfill(f"another backfill of {layout.tables} is running")):
+    with hold_lock(layout.backfills / "lock", CannotBackfill(f"another backfill of {layout.tables} is running")):
         yield

@@ -186,8 +186,8 @@ class Maker:
         wait_until(lambda: self.logged("lines") == 20, what="all lines are logged")
         command = [sys.executable, "-m", "penstock.spark.pipeline", "--once", *self.pipe.options]
         subprocess.run(command, check=True, cwd=self.pipe.output.parent)
-        refill = ["backfill", "--topic", "lines", "--from", "5", "--to", "10", *self.pipe.options]
-        self.pipe.run(sys.executable, "-m", "penstock.cli.main", "pipeline", *refill)
+        backfill = ["backfill", "--topic", "lines", "--from", "5", "--to", "10", *self.pipe.options]
+        self.pipe.run(sys.executable, "-m", "penstock.cli.main", "pipeline", *backfill)
         wait_until(lambda: self.pipe.fates("lines"), what="the ledger knows of the lines that landed out of turn")
         self.expected["fates"] = {topic: dict(self.pipe.fates(topic)) for topic in ("events", "lines")}
         self.expect("events", [payload.decode() for payload in self.datagrams(0, 20)])

@@ -28,7 +28,7 @@ from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import read_starts
 from penstock.proof.posts.ends import pipeline_id
-from penstock.proof.proofs import latest_proofs, proved_refills, read_proofs
+from penstock.proof.proofs import latest_proofs, proved_backfills, read_proofs
 from penstock.proof.watermarks import kept_watermarks
 from penstock.upkeep.quarantine.send_once import Resender, read_body
 from penstock.upkeep.repair.checkpoint_repair import repair_checkpoint
@@ -83,7 +83,7 @@ READERS: dict[str, tuple[str, Bytes, Callable[[Layout, Path], object]]] = {
     "proofs": (
         "_checkpoints/landed.proofs.jsonl",
         journals("batch", "proofs", "refills"),
-        lambda layout, _: (list(read_proofs(layout)), list(proved_refills(layout)), latest_proofs(layout)),
+        lambda layout, _: (list(read_proofs(layout)), list(proved_backfills(layout)), latest_proofs(layout)),
     ),
     "a day of the history": (
         "_checkpoints/history/2026-01-01.jsonl",

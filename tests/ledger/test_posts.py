@@ -28,7 +28,7 @@ from penstock.ledger.posts import (
 LANDED = LandedPost("events", 3, 100, {("events-udp", 60): Counts({"landed.event": 9, "duplicate": 1})})
 UUIDS = {("events-udp", 60): Counts({"rows.landed.event": 9, "sum.landed.event": (1 << 64) - 1})}
 HASHED = replace(LANDED, uuids=UUIDS)
-REFILL = LandedPost("events", 3, 0, {("events-udp", 60): Counts({"landed.event": 9})}, 0, {}, 2, ((4, 9), (12, 16)))
+BACKFILL = LandedPost("events", 3, 0, {("events-udp", 60): Counts({"landed.event": 9})}, 0, {}, 2, ((4, 9), (12, 16)))
 CLIENT = ClientPost("events-udp", "me", 1, Counts({"datagrams": 5}))
 AUDIT = AuditPost("kafka", "shop", "1f", 2, {("events", 60): Counts({"attempt": 3, "success": 2, "failure": 1})})
 SENDERS = SenderPost("in", "1f", 2, {"192.0.2.1": SenderTotals(5, 9, Counts({"accepted": 3, "hole": -1}))})
@@ -44,7 +44,9 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize("post", [LANDED, HASHED, REFILL, CLIENT, AUDIT, EVENT, SENDERS, EventPost("x", 0, "start", 0)])
+@pytest.mark.parametrize(
+    "post", [LANDED, HASHED, BACKFILL, CLIENT, AUDIT, EVENT, SENDERS, EventPost("x", 0, "start", 0)]
+)
 def test_post_is_parsed_back_unchanged(post: Post) -> None:
     assert parse(json.loads(dump(post))) == post
 

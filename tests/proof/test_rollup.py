@@ -18,8 +18,8 @@ from penstock.proof import rollup
 from penstock.proof.proofs import (
     Proof,
     latest_proofs,
+    proved_backfills,
     proved_batches,
-    proved_refills,
     read_proofs,
     write_proofs,
 )
@@ -41,7 +41,7 @@ def prove_all(topics: Path, table: HandWritten) -> None:
     """Prove all committed batches and write their proofs."""
     prover = Prover(topics, table.layout)
     for commit in Journal(table.layout).update():
-        write_proofs(table.layout, commit.batch, prover.prove(commit), prover.refills(commit))
+        write_proofs(table.layout, commit.batch, prover.prove(commit), prover.backfills(commit))
 
 
 def commit_ten_batches(topics: Path, table: HandWritten, days: int = 1) -> None:
@@ -218,7 +218,7 @@ def readable_content(layout: Layout, topics: Path) -> tuple[object, ...]:
         written_fates(layout),
         landed_ends(layout),
         status(topics, layout, ["*"], now=2e9),
-        sum(1 for _ in proved_refills(layout)),
+        sum(1 for _ in proved_backfills(layout)),
     )
 
 

@@ -204,7 +204,7 @@ def test_backfilled_rows_have_sums(topics: Path, hashed: HandWritten) -> None:
     land(topics, hashed, range(2))
     prove(topics, hashed)
     append(topics, "b", [event(n) for n in range(6)])
-    request = write_request(hashed.layout.refills, "b", [(1, 4)])
+    request = write_request(hashed.layout.backfills, "b", [(1, 4)])
     hashed.commit(
         {"t": 10, f"b@{request.number}": 3}, [landed_event(n, f"u{n}", "b", data=f'{{"n":{n}}}') for n in (1, 2, 3)]
     )

@@ -178,7 +178,7 @@ def test_commit_during_the_query_repeats_the_cut(
 
 def test_backfilled_offsets_are_not_read_from_the_log(topics: Path, tables: Tables, pipeline: Pipeline) -> None:
     append(topics, "t", [b"a", b"b", b"c", b"d"])
-    write_request(pipeline.layout.refills, "t", [(2, 3)])
+    write_request(pipeline.layout.backfills, "t", [(2, 3)])
     pipeline.plan(**{"t": 1, "t@1": 1})
     sources = [
         MessageBatch(with_null_partition(r))
@@ -358,7 +358,7 @@ def test_unlanded_offsets_of_an_open_backfill_come_from_the_log(
     topics: Path, tables: Tables, pipeline: Pipeline
 ) -> None:
     append(topics, "t", [b"%d" % n for n in range(8)])
-    write_request(pipeline.layout.refills, "t", [(2, 6)])
+    write_request(pipeline.layout.backfills, "t", [(2, 6)])
     pipeline.plan(**{"t": 1, "t@1": 2})
     ranges = [Range("t", 0, 1), Range("t", 2, 4)]
     sources = [

@@ -83,7 +83,7 @@ def test_backfill_lands_lost_and_unread_rows_once(
     assert (lost.lost.tolist(), unread.ahead.tolist()) == ([1], [2, 3, 4, 5, 6])
     requests = [*request_backfill(landing.layout, lost), *request_backfill(landing.layout, unread)]
     assert not are_proved(landing.layout, requests)
-    land(spark, replace(landing, only_refills=True), ledger)
+    land(spark, replace(landing, only_backfills=True), ledger)
     assert are_proved(landing.layout, requests)
     assert outcome(landing.layout, requests) == {"rows": 5, "duplicate": 1, "unaccounted": 0, "gap": 0}
     spark.catalog.clearCache()
@@ -114,7 +114,7 @@ def test_rows_of_landing_and_backfill_are_in_the_sums_of_rows(
     landing, ledger = Landing(topics, tmp_path / "tables", topic="a", hashed=True), LedgerClient(running.http)
     land(spark, landing, ledger)
     request_backfill(landing.layout, survey(landing, "b", 2, 7))
-    land(spark, replace(landing, only_refills=True), ledger)
+    land(spark, replace(landing, only_backfills=True), ledger)
     land(spark, replace(landing, topic="*"), ledger)
     ProofsTable(landing.layout).append()
     assert differences(landing.layout) == []
@@ -200,7 +200,7 @@ def test_lost_events_with_landed_keys_land_again(spark: SparkSession, topics: Pa
             file.unlink()
         lost = survey(landing, "a", 0)
         requests = request_backfill(landing.layout, lost)
-        land(spark, replace(landing, only_refills=True), ledger)
+        land(spark, replace(landing, only_backfills=True), ledger)
         assert are_proved(landing.layout, requests)
         topics_and_offsets = sorted(rows_in_files(landing))
         assert {("a", n) for n in range(5)} <= {*topics_and_offsets}

@@ -109,7 +109,7 @@ def _land_requests(settings: Settings, landing: Landing, requests: Sequence[Requ
         return 0
     configure("backfill")
     ledger = LedgerClient.from_settings(settings)
-    return run(replace(landing, only_refills=True), spark=settings.pipeline.spark, ledger=ledger, once=True)
+    return run(replace(landing, only_backfills=True), spark=settings.pipeline.spark, ledger=ledger, once=True)
 
 
 def plan_lines(plan: BackfillPlan) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.journal import REFILL_MARK
+from penstock.landing.journal import BACKFILL_MARK
 from penstock.landing.offset_runs import OffsetRange, Runs, as_runs, difference
 from penstock.landing.table_paths import Layout
 
@@ -37,7 +37,7 @@ class Request:
     @property
     def name(self) -> str:
         """Return the name of the request in the source."""
-        return f"{self.topic}{REFILL_MARK}{self.number}"
+        return f"{self.topic}{BACKFILL_MARK}{self.number}"
 
     @property
     def rows(self) -> int:
@@ -91,7 +91,7 @@ def write_request(
 
 def requests_for_topic(layout: Layout, topic: str, *, lost: bool | None = None) -> list[Request]:
     """Return the requests of a topic, in order, optionally with this value of ``lost`` only."""
-    loaded = load_requests(layout.refills).values()
+    loaded = load_requests(layout.backfills).values()
     return [request for request in loaded if request.topic == topic and lost in (None, request.lost)]
 
 

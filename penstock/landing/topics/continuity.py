@@ -18,7 +18,7 @@ from penstock.client import ClientError, NoSuchTopic
 from penstock.errors import PenstockError
 from penstock.files.checked_document import read_document, write_document
 from penstock.files.errors import DamagedFile
-from penstock.landing.journal import REFILL_MARK
+from penstock.landing.journal import BACKFILL_MARK
 from penstock.landing.topics.topic_store import TopicStore, TopicView
 from penstock.log.errors import LogError
 
@@ -78,11 +78,11 @@ class LogContinuity:
 
     def after_reading(self, ends: Mapping[str, int]) -> None:
         self._store = self._open_store()
-        refilled = {name.partition(REFILL_MARK)[0] for name in ends if REFILL_MARK in name}
-        ends = {topic: end for topic, end in ends.items() if REFILL_MARK not in topic}
+        backfilled = {name.partition(BACKFILL_MARK)[0] for name in ends if BACKFILL_MARK in name}
+        ends = {topic: end for topic, end in ends.items() if BACKFILL_MARK not in topic}
         # Order: the times of the new marks before the check. If it finds the old log, they are of the old log, too.
         rows = {topic: [end - 1, *self._marks.get(topic, ())[:1]] for topic, end in ends.items()}
-        rows |= {topic: [self._marks[topic][0]] for topic in refilled - ends.keys() if topic in self._marks}
+        rows |= {topic: [self._marks[topic][0]] for topic in backfilled - ends.keys() if topic in self._marks}
         times = self._store.row_times(rows)
         for topic, (*_, micros) in times.items():
             # Fast path: the landed row still has its time.

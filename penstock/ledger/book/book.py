@@ -248,8 +248,8 @@ class Book:
 
     def _post_landed(self, post: LandedPost) -> bool:
         landed = self._pages.landed.setdefault(post.topic, TopicFates())
-        if post.refill:
-            return self._post_refill(landed, post)
+        if post.backfill:
+            return self._post_backfill(landed, post)
         if post.deletion:
             return self._post_deletion(landed, post)
         # Before the first post, ``version`` is -1 and ``through`` 0: a first post through offset 0 is new.
@@ -262,11 +262,11 @@ class Book:
         landed.through, landed.version = post.through, post.version
         return True
 
-    def _post_refill(self, landed: TopicFates, post: LandedPost) -> bool:
-        refill = (post.refill, post.version)
-        if refill in landed.refills:
+    def _post_backfill(self, landed: TopicFates, post: LandedPost) -> bool:
+        backfill = (post.backfill, post.version)
+        if backfill in landed.backfills:
             return False
-        landed.refills |= {refill}
+        landed.backfills |= {backfill}
         landed.ahead += post.ahead
         self._add_fates(landed, post)
         return True

@@ -21,7 +21,7 @@ from penstock.ledger.posts import (
 class TopicFates:
     """The fates of a topic's offsets before ``through``, and of those in ``ahead``.
 
-    ``refills`` has request and version of each backfill that was entered; ``deletion`` is the number of the last
+    ``backfills`` has request and version of each backfill that was entered; ``deletion`` is the number of the last
     deletion.
     """
 
@@ -30,7 +30,7 @@ class TopicFates:
     counts: CountTable = field(default_factory=CountTable)
     uuids: CountTable = field(default_factory=CountTable)
     ahead: tuple[tuple[int, int], ...] = ()
-    refills: frozenset[tuple[int, int]] = frozenset()
+    backfills: frozenset[tuple[int, int]] = frozenset()
     deletion: int = 0
 
     def copy(self) -> TopicFates:

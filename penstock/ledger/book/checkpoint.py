@@ -93,8 +93,8 @@ def _lines(pages: BookPages) -> Iterator[Line]:
     for topic, rows in pages.logged.items():
         yield from _columns(["logged", topic], rows)
     for topic, landed in pages.landed.items():
-        refills = sorted(list(columns) for columns in landed.refills)
-        yield ["landed", topic, landed.through, landed.version, landed.ahead, refills, landed.deletion]
+        backfills = sorted(list(columns) for columns in landed.backfills)
+        yield ["landed", topic, landed.through, landed.version, landed.ahead, backfills, landed.deletion]
         yield from _columns(["fates", topic], landed.counts)
         yield from _columns(["uuids", topic], landed.uuids)
     for post in pages.clients.values():
@@ -148,10 +148,14 @@ def _logged(pages: BookPages, topic: str, source: str, *columns: Any) -> None:
     _load(pages.logged.setdefault(topic, RowTable()), source, *columns)
 
 
-def _landed(pages: BookPages, topic: str, through: int, version: int, ahead: Any, refills: Any, deletion: int) -> None:
+def _landed(
+    pages: BookPages, topic: str, through: int, version: int, ahead: Any, backfills: Any, deletion: int
+) -> None:
     runs = tuple((int(begin), int(end)) for begin, end in ahead)
-    refill_ids = frozenset((int(number), int(batch)) for number, batch in refills)
-    pages.landed[topic] = TopicFates(int(through), int(version), ahead=runs, refills=refill_ids, deletion=int(deletion))
+    backfill_ids = frozenset((int(number), int(batch)) for number, batch in backfills)
+    pages.landed[topic] = TopicFates(
+        int(through), int(version), ahead=runs, backfills=backfill_ids, deletion=int(deletion)
+    )
 
 
 def _fates(pages: BookPages, topic: str, source: str, *columns: Any) -> None:

@@ -82,11 +82,11 @@ class LedgerClient:
         }
         self._request("POST", "/ledger", json=body)
 
-    def post_refill(self, refill: BackfillProof) -> None:
+    def post_backfill(self, backfill: BackfillProof) -> None:
         """Post the counts of offsets that landed out of turn. Raises LedgerAway, LedgerRefused."""
-        document = refill.document()
+        document = backfill.document()
         fields = {name: document[name] for name in ("topic", "counts", "refill", "ahead")}
-        self._request("POST", "/ledger", json={"tier": TIER, "version": refill.proof.batch, "through": 0, **fields})
+        self._request("POST", "/ledger", json={"tier": TIER, "version": backfill.proof.batch, "through": 0, **fields})
 
     def post_document(self, document: Mapping[str, Any]) -> bool:
         """Post a document; return whether it was new, or for ends of partitions whether a host is compared by them.

@@ -70,7 +70,7 @@ class Landing:
     ``topic``: names or patterns separated by commas. ``log``: connection to the log daemon; None reads the folder.
     ``kafka``: properties of the client if the source is Kafka; ``kafka_group``: consumer group that shows the
     progress; ``expiry_gap``: offsets that a large message may span. ``max_rows``, ``max_bytes``: limits of one micro-
-    batch (bytes as stored; log only). ``only_refills``: land requested offsets only. ``hashed`` as of ``Job``.
+    batch (bytes as stored; log only). ``only_backfills``: land requested offsets only. ``hashed`` as of ``Job``.
     """
 
     topics: Path
@@ -94,7 +94,7 @@ class Landing:
     expiry_gap: int = EXPIRY_GAP
     max_rows: int = 1_000_000
     max_bytes: int = 512 << 20
-    only_refills: bool = False
+    only_backfills: bool = False
 
     @property
     def layout(self) -> Layout:
@@ -298,8 +298,8 @@ def _source_of_ranges(spark: SparkSession, landing: Landing, *, until_available:
             spark.readStream.format("penstock_landing")
             .options(**log)
             .option("maxBytesPerTrigger", landing.max_bytes)
-            .option("refillsFolder", str(landing.layout.refills))
-            .option("onlyRefills", str(landing.only_refills).lower())
+            .option("backfillsFolder", str(landing.layout.backfills))
+            .option("onlyBackfills", str(landing.only_backfills).lower())
         )
         sources = log_messages(log)
     ranges = (

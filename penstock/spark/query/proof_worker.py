@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from penstock.files.checked_document import write_document
 from penstock.files.checked_lines import read_lines, read_lines_from
 from penstock.landing.history import read_sum
-from penstock.landing.journal import REFILL_MARK, Commit, CommitInProgress, Journal, latest, violations_by_rule
+from penstock.landing.journal import BACKFILL_MARK, Commit, CommitInProgress, Journal, latest, violations_by_rule
 from penstock.landing.requests.deletions import DeletionRecord
 from penstock.landing.requests.deletions import newest_request as newest_deletion
 from penstock.landing.table.landed_table import table_of
@@ -50,7 +50,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class LedgerPosts(Protocol):
-    """The ledger's interface for proofs. All methods may raise LedgerAway, ``post``, ``post_refill``, ``verify``
+    """The ledger's interface for proofs. All methods may raise LedgerAway, ``post``, ``post_backfill``, ``verify``
     and ``post_document`` LedgerRefused.
     """
 
@@ -58,7 +58,7 @@ class LedgerPosts(Protocol):
 
     def post(self, proof: Proof, end: int = 0, after: int = 0) -> None: ...
 
-    def post_refill(self, refill: BackfillProof) -> None: ...
+    def post_backfill(self, backfill: BackfillProof) -> None: ...
 
     def verify(self, topic: str, begin: int, end: int) -> None: ...
 
@@ -233,11 +233,11 @@ class ProofWorker:
         while self._unproved:
             commit = self._unproved[0]
             proofs = self._prover.prove(commit)
-            refills = self._prover.refills(commit)
+            backfills = self._prover.backfills(commit)
             # Order: the proof is stored before it is counted as done; a crash in between repeats it with the same
             # outcome.
-            write_proofs(self._layout, commit.batch, proofs, refills)
-            self._count(commit, [*proofs, *(refill.proof for refill in refills)])
+            write_proofs(self._layout, commit.batch, proofs, backfills)
+            self._count(commit, [*proofs, *(backfill.proof for backfill in backfills)])
             del self._unproved[0]
 
     def _verify(self, topic: str, begin: int, end: int) -> None:
@@ -289,15 +289,15 @@ class ProofWorker:
     def _lacks_rolled_up(self, through: dict[str, int]) -> bool:
         """Report whether the ledger lacks a rolled-up batch, for example after it was lost."""
         rolled_up_ends = read_sum(self._layout).end
-        return any(end > through.get(topic, 0) for topic, end in rolled_up_ends.items() if REFILL_MARK not in topic)
+        return any(end > through.get(topic, 0) for topic, end in rolled_up_ends.items() if BACKFILL_MARK not in topic)
 
     def _post_batch(self, ledger: LedgerPosts, through: dict[str, int], proved: ProvedBatch) -> None:
         for proof in proved.proofs:
             if proof.end > through.get(proof.topic, 0):
                 self._post_proof(ledger, proof)
                 through[proof.topic] = proof.end
-        for refill in proved.refills:
-            self._post_refill(ledger, refill)
+        for backfill in proved.backfills:
+            self._post_backfill(ledger, backfill)
 
     @property
     def all_proved(self) -> bool:
@@ -366,12 +366,12 @@ class ProofWorker:
             _LOGGER.error("the ledger refused batch %d of topic %s: %s", proof.batch, proof.topic, error)
         self.progress.with_posts = proof.batch
 
-    def _post_refill(self, ledger: LedgerPosts, refill: BackfillProof) -> None:
+    def _post_backfill(self, ledger: LedgerPosts, backfill: BackfillProof) -> None:
         try:
             # The ledger recognizes a repeated post by request and batch.
-            ledger.post_refill(refill)
+            ledger.post_backfill(backfill)
         except LedgerRefused as error:
-            batch = refill.proof.batch
+            batch = backfill.proof.batch
             _LOGGER.error("the ledger refused the backfill of batch %d: %s", batch, error)
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.landing.journal import REFILL_MARK
+from penstock.landing.journal import BACKFILL_MARK
 from penstock.landing.requests.backfill_requests import load_requests, offsets_in_turn
 from penstock.landing.topics.topic_store import Range
 from penstock.process.tuning import freeze_loaded_objects
@@ -40,15 +40,18 @@ class LandingRange(Range):
 class LandingSource(PenstockSource):
     """The data source of the landing; its rows are ranges (RANGES).
 
-    Further options: ``holdFile``: no new offsets are planned while this file exists; ``refillsFolder``: requests to
-    land offsets again; ``onlyRefills``: land requested offsets only; ``untilAvailable``: plan nothing behind the ends
+    Further options: ``holdFile``: no new offsets are planned while this file exists; ``backfillsFolder``: requests to
+    land offsets again; ``onlyBackfills``: land requested offsets only; ``untilAvailable``: plan nothing behind the ends
     that the topics have when the query starts.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         lower_options = {name.lower(): value for name, value in options.items()}
         self._hold = Path(lower_options.pop("holdfile"))
-        self._refills = Path(lower_options.pop("refillsfolder")), lower_options.pop("onlyrefills", "false") == "true"
+        self._backfills = (
+            Path(lower_options.pop("backfillsfolder")),
+            lower_options.pop("onlybackfills", "false") == "true",
+        )
         self._until_available = lower_options.pop("untilavailable", "false") == "true"
         super().__init__(lower_options)
 
@@ -61,7 +64,7 @@ class LandingSource(PenstockSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return for_this_spark(
-            RangeReader(self._options, schema, self._hold, self._refills, until_available=self._until_available)
+            RangeReader(self._options, schema, self._hold, self._backfills, until_available=self._until_available)
         )
 
 
@@ -78,14 +81,14 @@ class RangeReader(StreamReader):
         options: SourceOptions,
         schema: StructType,
         hold: Path,
-        refills: tuple[Path, bool],
+        backfills: tuple[Path, bool],
         *,
         until_available: bool = False,
     ) -> None:
         super().__init__(options, schema)
         self._hold = hold
         self._until_available = until_available
-        self._refills, self._only_refills = refills
+        self._backfills, self._only_backfills = backfills
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Return the next offsets; requested ones first, so that a topic does not skip unlanded offsets."""
@@ -95,7 +98,7 @@ class RangeReader(StreamReader):
         if self._until_available and self._target is None:
             self.prepareForTriggerAvailableNow()
         latest = super().latestOffset(start, limit)
-        requested = {name: end for name, end in latest.items() if REFILL_MARK in name}
+        requested = {name: end for name, end in latest.items() if BACKFILL_MARK in name}
         if any(end > start.get(name, 0) for name, end in requested.items()):
             return self._remember(sorted_offsets({**start, **requested}))
         return latest
@@ -106,19 +109,19 @@ class RangeReader(StreamReader):
         """
         # A request that `end` does not name came after the plan and takes nothing from a topic's turn: a repeated
         # micro-batch has the same offsets.
-        backfills = load_requests(self._refills)
+        backfills = load_requests(self._backfills)
         ranges: list[Range] = []
         for name, last in end.items():
             first = start.get(name, 0)
             backfill = backfills.get(name)
             runs = backfill.part(first, last) if backfill else offsets_in_turn(name, first, last, end, backfills)
             relands = backfill is not None and backfill.lost
-            ranges += [LandingRange(name.partition(REFILL_MARK)[0], *run, relands) for run in runs]
+            ranges += [LandingRange(name.partition(BACKFILL_MARK)[0], *run, relands) for run in runs]
         return plan(ranges, self._options.partitions)
 
     def _ends(self) -> dict[str, int]:
-        requested = {name: request.rows for name, request in load_requests(self._refills).items()}
-        return requested if self._only_refills else {**super()._ends(), **requested}
+        requested = {name: request.rows for name, request in load_requests(self._backfills).items()}
+        return requested if self._only_backfills else {**super()._ends(), **requested}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return range_rows(partition)

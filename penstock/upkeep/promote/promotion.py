@@ -212,7 +212,7 @@ def _landed_ends(layout: Layout, last_batch: int) -> dict[str, int]:
     if newest_plan(layout.checkpoint) > last_batch:
         raise CannotMove("a batch is unfinished: run `penstock pipeline run --once` first")
     position = read_plan(layout.checkpoint, last_batch).end
-    requests = load_requests(layout.refills)
+    requests = load_requests(layout.backfills)
     for name, request in requests.items():
         if position.get(name, 0) < request.rows:
             raise CannotMove(f"a backfill of {request.topic} is unfinished: run it again first")

@@ -86,7 +86,7 @@ def _plan_of(layout: Layout, table: DeltaTable, newest: int) -> Planned:
     if any(is_partition(name) for name in ends):  # Kafka's since a promotion: the log's ends stay in the journal
         ends = {name: end for name, end in ends.items() if is_partition(name)}
     if last < newest:
-        if any(passed_offsets(ends, request) < request.rows for request in load_requests(layout.refills).values()):
+        if any(passed_offsets(ends, request) < request.rows for request in load_requests(layout.backfills).values()):
             raise CheckpointLost(_advice(layout, newest, f"{layout.journal} lacks it, and a backfill is not done"))
         landed = _ends_in_files(layout, table, last, newest)
         ends.update({topic: max(end, ends.get(topic, 0)) for topic, (end, _) in landed.items()})

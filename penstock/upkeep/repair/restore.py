@@ -23,7 +23,7 @@ from penstock.landing.damaged_files import REMOVING, note_damaged_file
 from penstock.landing.duplicates.decision import StreamJudge
 from penstock.landing.duplicates.events_seen import EventsSeen
 from penstock.landing.event_rules import WITH_UUID
-from penstock.landing.journal import REFILL_MARK, landed_ends, read_journal
+from penstock.landing.journal import BACKFILL_MARK, landed_ends, read_journal
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.offset_runs import (
     NO_RUNS,
@@ -227,7 +227,7 @@ class _FileRestore:
             is_named = topic in pc.unique(topics).to_pylist() if topics is not None else _is_within(topic, group)
             if partitions is not None:
                 is_named &= partition in pc.unique(partitions).to_pylist()
-            if is_named and REFILL_MARK not in name:
+            if is_named and BACKFILL_MARK not in name:
                 possible[name] = intersection(inside, as_runs([(0, end)]))
         deleted = deleted_offsets(self.layout)
         for name, runs in possible.items():

@@ -30,7 +30,7 @@ from penstock.landing.damaged_files import (
     files_being_removed,
     note_damaged_file,
 )
-from penstock.landing.journal import REFILL_MARK, landed_ends
+from penstock.landing.journal import BACKFILL_MARK, landed_ends
 from penstock.landing.landing_lock import hold_upkeep_lock
 from penstock.landing.storage.object_path import TablePath
 from penstock.landing.table.delta_table import DeltaTable
@@ -187,7 +187,7 @@ class Scrub:
         if bounds is None:
             return "its footer is damaged, and the table's log does not have its offsets"
         (first, last), (begin, end) = bounds.topics, bounds.offsets
-        topics = [topic for topic in landed_ends(self._layout) if REFILL_MARK not in topic]
+        topics = [topic for topic in landed_ends(self._layout) if BACKFILL_MARK not in topic]
         if any(is_partition(topic) and first <= topic_of(topic) <= last for topic in topics):
             names = first if first == last else f"{first} to {last}"
             return f"its rows are from Kafka, which is not read again (topic {names}, offsets {begin} to {end})"
@@ -223,7 +223,7 @@ class Scrub:
         planner = BackfillPlanner(self._topics, self._layout, (), running=True, without=without)
         plans = []
         for topic, (begin, end) in ranges.items():
-            if is_partition(topic) or REFILL_MARK in topic:
+            if is_partition(topic) or BACKFILL_MARK in topic:
                 continue
             try:
                 plan = planner.survey(topic, begin, end)

@@ -31,7 +31,7 @@ from penstock.landing.table_paths import Layout, partition_value
 from penstock.log.errors import CorruptBatch, LogError
 from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.foreign_deletions import deleted_offsets
-from penstock.proof.proofs import Proof, proved_refills, read_proofs
+from penstock.proof.proofs import Proof, proved_backfills, read_proofs
 from penstock.proof.prover import requested
 from penstock.qualified_names import is_partition, partition_name
 from penstock.upkeep.quarantine.send_back import rows_sent_back
@@ -133,8 +133,8 @@ class Tracer:
 
     def _find_proof(self, commit: Commit, topic: str) -> Proof | None:
         try:
-            refilled = (refill.proof for refill in proved_refills(self._layout))
-            proofs = chain((proof for of_batch in read_proofs(self._layout) for proof in of_batch), refilled)
+            backfilled = (backfill.proof for backfill in proved_backfills(self._layout))
+            proofs = chain((proof for of_batch in read_proofs(self._layout) for proof in of_batch), backfilled)
             return next((proof for proof in proofs if (proof.batch, proof.topic) == (commit.batch, topic)), None)
         except (KeyError, TypeError, ValueError) as error:
             raise BrokenFile(f"{self._layout.proofs}: {type(error).__name__}: {error}") from None

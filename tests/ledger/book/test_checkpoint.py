@@ -27,9 +27,9 @@ KEYS = st.tuples(NAMES, st.integers(0, 1 << 40))
 COUNTS = st.dictionaries(NAMES, st.integers(-(1 << 60), 1 << 60).filter(bool), max_size=4).map(Counts)
 BY_KEY = st.dictionaries(KEYS, COUNTS, max_size=4).map(CountTable)
 PAIR = st.tuples(st.integers(0, 99), st.integers(0, 99))
-REFILLS = st.frozensets(PAIR, max_size=3)
+BACKFILLS = st.frozensets(PAIR, max_size=3)
 LANDED = st.builds(
-    TopicFates, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY, st.lists(PAIR).map(tuple), REFILLS
+    TopicFates, st.integers(0, 1 << 60), st.integers(-1, 99), BY_KEY, BY_KEY, st.lists(PAIR).map(tuple), BACKFILLS
 )
 PAGES = st.builds(
     BookPages,

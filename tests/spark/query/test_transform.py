@@ -99,7 +99,7 @@ def _backfill(spark: SparkSession, landing: Landing, ledger: LedgerClient) -> No
     with tidied(landing):
         survey = BackfillPlanner(landing.topics, landing.layout, ["a"], running=False).survey("b", 0, None)
     asked = request_backfill(landing.layout, survey)
-    land(spark, replace(landing, only_refills=True), ledger)
+    land(spark, replace(landing, only_backfills=True), ledger)
     assert are_proved(landing.layout, asked)
     found = {place: kind for place, kind in fates(spark, landing).items() if place[0] == "b"}
     assert found == {("b", 0): "syslog", ("b", 1): "syslog", ("b", 2): "quarantine"}

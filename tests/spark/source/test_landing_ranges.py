@@ -27,14 +27,14 @@ EVERYTHING = ReadAllAvailable()
 class Planner:
     """The reader that Spark would ask, over a folder of topics."""
 
-    def __init__(self, topics: Path, folder: Path, only_refills: bool = False, **options: str) -> None:
-        self.hold, self.refills = folder / "hold", folder / "refills"
-        self.refills.mkdir(parents=True, exist_ok=True)
+    def __init__(self, topics: Path, folder: Path, only_backfills: bool = False, **options: str) -> None:
+        self.hold, self.backfills = folder / "hold", folder / "refills"
+        self.backfills.mkdir(parents=True, exist_ok=True)
         asked = SourceOptions.from_options({"path": str(topics), **options})
-        self.reader = RangeReader(asked, StructType(), self.hold, (self.refills, only_refills))
+        self.reader = RangeReader(asked, StructType(), self.hold, (self.backfills, only_backfills))
 
     def request_offsets(self, topic: str, runs: Sequence[OffsetRange], again: bool = False) -> None:
-        write_request(self.refills, topic, runs, lost=again)
+        write_request(self.backfills, topic, runs, lost=again)
 
     def ranges(self, start: dict[str, int], end: dict[str, int]) -> list[Named]:
         """All ranges of a batch, as the rows that its tasks get."""
@@ -105,16 +105,16 @@ def test_batch_planned_before_a_request_is_repeated_unchanged(planner: Planner) 
     assert planner.ranges({}, {"a": 10}) == [("a", 0, 10, False)]
 
 
-def test_only_refills_plans_requested_offsets_only(two: Path, tmp_path: Path) -> None:
-    planner = Planner(two, tmp_path, only_refills=True)
+def test_only_backfills_plans_requested_offsets_only(two: Path, tmp_path: Path) -> None:
+    planner = Planner(two, tmp_path, only_backfills=True)
     assert planner.reader.latestOffset({}, EVERYTHING) == {}
     planner.request_offsets("b", [(0, 2)])
     assert planner.reader.latestOffset({}, EVERYTHING) == {"b@1": 2}
 
 
 def test_option_names_are_case_insensitive(two: Path, tmp_path: Path) -> None:
-    options = {"path": str(two), "holdFile": str(tmp_path / "hold"), "refillsFolder": str(tmp_path / "refills")}
-    source = LandingSource({**options, "ONLYREFILLS": "false"})
+    options = {"path": str(two), "holdFile": str(tmp_path / "hold"), "backfillsFolder": str(tmp_path / "refills")}
+    source = LandingSource({**options, "ONLYBACKFILLS": "false"})
     assert source.schema() == "topic string, begin bigint, end bigint, again boolean"
     assert source.streamReader(StructType()).latestOffset({}, EVERYTHING) == {"a": 10, "b": 3}
 

@@ -142,7 +142,7 @@ def test_checkpoint_is_not_made_again_without_the_journal(three: HandWritten) ->
 def test_checkpoint_is_not_made_again_during_a_backfill_that_the_journal_lacks(three: HandWritten) -> None:
     Journal(three.layout).update()
     three.commit({"t": 5}, [landed_message(4)])
-    write_request(three.layout.refills, "t", [(10, 12)])
+    write_request(three.layout.backfills, "t", [(10, 12)])
     shutil.rmtree(three.layout.checkpoint)
     with pytest.raises(CheckpointLost, match="a backfill is not done"):
         rebuild_checkpoint(three.layout)

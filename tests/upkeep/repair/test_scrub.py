@@ -94,14 +94,14 @@ def test_damaged_file_leaves_the_table_and_its_rows_are_asked_for_again(
     check_all(layout, topics)
     assert name not in table_of(layout).active()
     assert len(table_of(layout).active()) == 3
-    [request] = load_requests(layout.refills).values()
+    [request] = load_requests(layout.backfills).values()
     assert (request.topic, request.runs, request.lost) == ("t", ((0, 1),), True)
     assert damaged_files(layout) == {f"{layout.landed}/{name}": "repaired"}
     assert find_damaged_files(layout) == []
     assert f"{name} is damaged and has left the table; its 1 rows land again" in caplog.text
     assert status(topics, layout, ["t"]).damaged_files == 1
     check_all(layout, topics)
-    assert len(load_requests(layout.refills)) == 1
+    assert len(load_requests(layout.backfills)) == 1
 
 
 def test_rows_are_asked_for_after_a_kill_behind_the_removal(
@@ -114,9 +114,9 @@ def test_rows_are_asked_for_after_a_kill_behind_the_removal(
         with pytest.raises(KeyboardInterrupt):
             check_all(layout, topics)
     assert name not in table_of(layout).active()
-    assert not load_requests(layout.refills)
+    assert not load_requests(layout.backfills)
     Scrub(layout, topics).check_next()
-    assert [request.rows for request in load_requests(layout.refills).values()] == [1]
+    assert [request.rows for request in load_requests(layout.backfills).values()] == [1]
     assert set(damaged_files(layout).values()) == {"repaired"}
 
 
@@ -130,7 +130,7 @@ def test_damaged_file_stays_if_the_log_lacks_its_rows(
     for folder in (topics, None):
         check_all(landed.layout, folder)
     assert name in table_of(landed.layout).active()
-    assert not load_requests(landed.layout.refills)
+    assert not load_requests(landed.layout.backfills)
     assert damaged_files(landed.layout) == {f"{landed.layout.landed}/{name}": "reported"}
     assert "is damaged and stays in the table, because the log lacks some of its rows" in caplog.text
 
@@ -179,7 +179,7 @@ def test_rows_land_again_without_a_footer(landed: HandWritten, topics: Path, is_
     path.unlink() if is_missing else path.write_bytes(path.read_bytes()[:-9])
     check_all(layout, topics)
     assert name not in table_of(layout).active()
-    [request] = load_requests(layout.refills).values()
+    [request] = load_requests(layout.backfills).values()
     assert (request.topic, request.runs, request.lost) == ("t", ((1, 2),), True)
     assert damaged_files(layout) == {f"{layout.landed}/{name}": "repaired"}
 
@@ -207,7 +207,7 @@ def test_rows_that_a_vector_deleted_do_not_come_back(
     sweep_table(table_of(layout))
     assert table_of(layout).active() == files
     assert set(damaged_files(layout).values()) == {"reported"}
-    assert load_requests(layout.refills) == {}
+    assert load_requests(layout.backfills) == {}
     assert "is damaged and stays in the table, because another program deleted rows of it by a deletion" in caplog.text
     assert [row["offset"] for row in foreign_spark.sql("SELECT `offset` FROM {} ORDER BY 1", folder)] == [0, 2, 3, 5]
     # A restore of the files by hand: the rows are intact, and the vectors are applied.
