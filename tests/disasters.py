@@ -26,6 +26,8 @@ _DAEMON = "a part of the log daemon: shown with the log"
 _AGE = "compares no times"
 _INSIDE = "has no peer"
 _ONLY_WRITER = "is written by Penstock alone, under a lock"
+_OWN_SPEED = "reads at its own speed"
+_PIPELINE = "a thread of the pipeline: shown with the landing from the log"
 _DISK = ("power cut", "full disk", "failing disk", "damaged bytes", "other format", "foreign writer")
 _STATE = "its state is a checked document, which is replaced durably: shown with state files"
 _FIXED = "another program's format, which versions of Penstock do not change"
@@ -45,12 +47,17 @@ UNMARKED: dict[str, dict[str, str]] = {
         "peer away": "the sender repeats what was not acknowledged: shown with SIGKILL",
     },
     "tail": {
-        "flood": "reads at its own speed",
+        **dict.fromkeys(("slow peer", "flood"), _OWN_SPEED),
+        "changed configuration": "has only the options of its command",
         "other format": _STATE,
         "foreign writer": "the files are foreign: each test of tail",
     },
     "relay": dict.fromkeys(("power cut", "failing disk", "other format"), _STATE)
-    | {"flood": "reads at its own speed", "foreign writer": _ONLY_WRITER},
+    | {
+        "SIGSTOP": "entries wait in the log: shown with SIGKILL",
+        "flood": _OWN_SPEED,
+        "foreign writer": _ONLY_WRITER,
+    },
     "log buffer": {"peer away": _INSIDE, "flood": "shown with datagrams", "foreign writer": _ONLY_WRITER},
     "handlers": {
         "power cut": _LOG_BUFFER,
@@ -82,11 +89,15 @@ UNMARKED: dict[str, dict[str, str]] = {
         _NO_FILES,
     )
     | {"wrong clock": _AGE},
-    "Kafka protocol": dict.fromkeys(("SIGSTOP", "power cut", "full disk", "wrong clock", "other format"), _DAEMON)
+    "Kafka protocol": dict.fromkeys(
+        ("SIGSTOP", "power cut", "full disk", "wrong clock", "changed configuration", "other format"), _DAEMON
+    )
     | {"peer away": "clients repeat what was not acknowledged: shown with SIGKILL", "foreign writer": _ONLY_WRITER},
     "large messages": dict.fromkeys(("power cut", "full disk", "failing disk", "damaged bytes"), "Kafka stores them")
+    | dict.fromkeys(("SIGSTOP", "changed configuration"), "a library in the process of its user")
     | {
         "wrong clock": _AGE,
+        "slow peer": _OWN_SPEED,
         "other format": _FIXED,
         "foreign writer": "Kafka's own clients write the records in each test",
     },
@@ -97,10 +108,10 @@ UNMARKED: dict[str, dict[str, str]] = {
     },
     "hosts": dict.fromkeys(("SIGSTOP", "failing disk", "slow peer", "changed configuration"), _DAEMON)
     | {"power cut": _STATE, "full disk": _STATE, "foreign writer": _ONLY_WRITER},
-    "landing from the log": {"flood": "reads at its own speed", "slow peer": "reads at its own speed"},
+    "landing from the log": {"flood": _OWN_SPEED, "slow peer": _OWN_SPEED},
     "landing from Kafka": {
-        "flood": "reads at its own speed",
-        "slow peer": "reads at its own speed",
+        "flood": _OWN_SPEED,
+        "slow peer": _OWN_SPEED,
         **dict.fromkeys(
             ("SIGSTOP", *_DISK, "wrong clock", "changed configuration"), "one code with the landing from the log"
         ),
@@ -110,22 +121,24 @@ UNMARKED: dict[str, dict[str, str]] = {
         "written in the batch of the landing: shown with it",
     )
     | {"wrong clock": _AGE},
-    "merge, deletion, restore": {"power cut": _DELTA, "slow peer": _INSIDE, "flood": _INSIDE},
+    "merge, deletion, restore": {"SIGSTOP": _PIPELINE, "power cut": _DELTA, "slow peer": _INSIDE} | {"flood": _INSIDE},
     "Iceberg mirror": {"power cut": _DELTA, "flood": _INSIDE, "wrong clock": _AGE, "slow peer": "shown as peer away"}
-    | {"other format": _FIXED},
+    | {"SIGSTOP": _PIPELINE, "other format": _FIXED}
+    | dict.fromkeys(("full disk", "failing disk"), "a failed step is reported and tried again: shown as peer away"),
     "promotion to Kafka": dict.fromkeys(
         ("SIGSTOP", "wrong clock", "flood", "changed configuration", "other format"), _ONE_SHOT
-    ),
+    )
+    | dict.fromkeys(("peer away", "slow peer"), "ends, and its repetition copies the rest: shown with SIGKILL"),
     "backup": dict.fromkeys(
         ("SIGSTOP", "wrong clock", "peer away", "slow peer", "flood", "changed configuration"), _ONE_SHOT
     ),
     "export": dict.fromkeys(("power cut", "full disk", "failing disk", "other format"), _STATE)
-    | {"flood": "reads at its own speed", "wrong clock": _AGE},
+    | {"SIGSTOP": _PIPELINE, "flood": _OWN_SPEED, "wrong clock": _AGE},
     "audit": dict.fromkeys(("SIGKILL", "SIGSTOP", "power cut", "full disk", "failing disk"), _READS)
-    | dict.fromkeys(("flood", "changed configuration"), _ONE_SHOT),
+    | dict.fromkeys(("slow peer", "flood", "changed configuration"), _ONE_SHOT),
     "alarms": dict.fromkeys(("power cut", "failing disk"), _STATE)
-    | {"flood": "alarms of one kind are one alarm", "foreign writer": _ONLY_WRITER},
-    "SQL": dict.fromkeys(("power cut", "full disk", "wrong clock"), _READS),
+    | {"SIGSTOP": _DAEMON, "flood": "alarms of one kind are one alarm", "foreign writer": _ONLY_WRITER},
+    "SQL": dict.fromkeys(("SIGSTOP", "power cut", "full disk", "wrong clock"), _READS),
     "state files": dict.fromkeys(("peer away", "slow peer", "flood"), _INSIDE)
     | {
         "SIGKILL": "less than a power cut",

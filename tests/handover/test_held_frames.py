@@ -297,6 +297,7 @@ def test_frames_that_are_saved_after_the_successor_has_begun_are_stored(tmp_path
     assert not held_file(tmp_path, "events").exists()
 
 
+@pytest.mark.survives("log buffer", "failing disk")
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), FileNotFoundError()])
 def test_receiver_starts_beside_saved_frames_that_cannot_be_read(
     tmp_path: Path, held: Path, monkeypatch: pytest.MonkeyPatch, error: OSError

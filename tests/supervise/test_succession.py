@@ -118,6 +118,7 @@ def test_rehearsal_of_a_broken_or_unexpected_installation_is_refused_in_one_line
         Program([sys.executable, "-c", ""]).rehearse_succession(lambda: None, other)
 
 
+@pytest.mark.survives("supervisor", "other format")
 @pytest.mark.parametrize("report", ["", '"/a/penstock"', '{"package": "/a", "inherits": ["pids", "began"]}', "[" * 9])
 def test_version_that_does_not_report_what_it_takes_over_is_refused(report: str) -> None:
     program = Program([sys.executable, "-c", f"print({report!r})"])

@@ -266,6 +266,7 @@ def files_below(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.survives("backup", "power cut")
 def test_restored_tables_are_on_the_disk_before_the_data_directory_appears(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +345,7 @@ def test_restore_that_is_killed_at_any_step_is_repeated(elsewhere: str, tmp_path
     assert not [*tmp_path.glob("*.restoring")]
 
 
+@pytest.mark.survives("backup", "foreign writer")
 @pytest.mark.parametrize("part", ["data", "tables"])
 def test_folder_with_other_files_than_those_of_a_restore_is_refused(part: str, tmp_path: Path) -> None:
     folder, places = tmp_path / "backup", {"data": tmp_path / "data", "tables": tmp_path / "tables"}
@@ -359,6 +361,7 @@ def test_folder_with_other_files_than_those_of_a_restore_is_refused(part: str, t
         restore_backup(folder, tmp_path / "other", places["tables"])
 
 
+@pytest.mark.survives("backup", "other format")
 @given(json_texts("version", "made_at", "pause_s", "balance", "files", "left_out") | st.binary())
 def test_any_manifest_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("backup")

@@ -237,6 +237,7 @@ def test_entries_bytes_retries_and_refusals_are_published(pair: Pair, tmp_path: 
     assert "heartbeat" in published_statistics(tmp_path / "state")
 
 
+@pytest.mark.survives("relay", "slow peer")
 def test_entries_pass_a_link_on_which_a_request_takes_longer_than_a_call_may(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -150,6 +150,7 @@ def test_runs_are_a_set(offsets: list[int], bound: int) -> None:
         assert len(runs._starts) == sum(1 for offset in simple if offset - 1 not in simple)
 
 
+@pytest.mark.survives("large messages", "flood")
 def test_million_chunks_without_a_complete_message_take_no_memory() -> None:
     tracker = DeliveredOffsets()
     for offset in range(100_000):

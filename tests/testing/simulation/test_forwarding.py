@@ -77,6 +77,7 @@ CASES = [
 """Seeds with faults that the simulation has found."""
 
 
+@pytest.mark.survives("handlers", "SIGSTOP")
 @pytest.mark.parametrize("seed", [*range(1, 20), *CASES])
 def test_run_with_forwarders_keeps_every_promise(seed: int) -> None:
     check_promises(simulate_forwarding, seed=seed)

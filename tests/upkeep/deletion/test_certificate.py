@@ -184,6 +184,7 @@ def test_rows_that_another_program_deleted_wait_for_its_replaced_files(tmp_path:
     assert certify(layout, 1)["copies"]["replaced_files"] == "removed"
 
 
+@pytest.mark.survives("merge, deletion, restore", "other format")
 def test_record_of_an_earlier_version_does_not_say_that_files_are_removed(tmp_path: Path) -> None:
     layout = Layout.for_tables(tmp_path / "tables")
     land(Life(layout), 0)

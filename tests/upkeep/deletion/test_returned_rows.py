@@ -255,6 +255,7 @@ def test_typed_table_whose_log_was_cleaned_up_is_examined_from_its_oldest_versio
     assert "a1" not in uuids(folder)
 
 
+@pytest.mark.survives("merge, deletion, restore", "failing disk")
 def test_deletion_of_returned_rows_that_fails_is_tried_again(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     table = deltalake.DeltaTable(str(layout.landed))
     version = table.version()

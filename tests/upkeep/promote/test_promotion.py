@@ -131,6 +131,7 @@ def test_killed_copy_resumes_and_copies_each_row_once(kafka_broker: Broker, tmp_
         Promotion(landing.topics, landing.layout, "t", kafka, "other")
 
 
+@pytest.mark.survives("promotion to Kafka", "foreign writer")
 def test_topic_that_is_created_again_after_the_copy_is_refused(
     kafka_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
