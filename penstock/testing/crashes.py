@@ -92,6 +92,7 @@ class CrashingFileSystem:
         self.lies = False
         self.lost_to_lies: list[Path] = []
         self.operations = 0
+        self._open: list[File] = []
         self._random = random.Random(seed)
         self._load_folder()
 
@@ -105,6 +106,7 @@ class CrashingFileSystem:
 
     def crash(self) -> None:
         """Cut the power and restart: open files become invalid, and any part of the unsynced changes may be lost."""
+        self.close()
         # Directory changes are ordered by the journal of the file system, so a crash keeps a prefix of them.
         entries = dict(self._on_disk)
         for path, node in self._entries[: self._random.randint(0, len(self._entries))]:
@@ -122,10 +124,17 @@ class CrashingFileSystem:
 
     def kill(self) -> None:
         """End the process that uses the files: its open files become invalid, what it wrote stays as written."""
+        self.close()
         self.stop_after = None
         self._stopped = False
         self._era = object()
         self._locks = set()
+
+    def close(self) -> None:
+        """Close the files that are open, as the kernel does when their process ends."""
+        for file in self._open:
+            file.close()
+        self._open.clear()
 
     def _crash_image(self, node: _Node) -> bytes:
         """Return a possible content of a file after a crash: all, none or some sectors of the unsynced changes."""
@@ -177,7 +186,9 @@ class CrashingFileSystem:
         if create and path not in self._live:
             node = self._live[path] = _Node()
             self._entries.append((path, node))
-        return _File(self, self._era, self._live_node(path), OS.open(path, create=create), path)
+        file = OS.open(path, create=create)
+        self._open.append(file)
+        return _File(self, self._era, self._live_node(path), file, path)
 
     def words(self, path: Path) -> SharedIntegers:
         self.check(self._era, "words")

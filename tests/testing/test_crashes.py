@@ -1,6 +1,7 @@
 """The fake clock, and the file system that crashes."""
 
 import errno
+import os
 from contextlib import suppress
 from functools import partial
 
@@ -149,3 +150,12 @@ def test_failed_sync_keeps_what_a_lying_sync_claimed_before(tmp_path):
             write(fs, tmp_path / "f", b"z", SECTOR, sync=True)
 
     assert {after_crash(tmp_path, seed, work)["f"] for seed in range(20)} == {b"", b"y" * SECTOR}
+
+
+def test_files_of_a_killed_process_are_closed(tmp_path):
+    fs = CrashingFileSystem(tmp_path)
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for end in (fs.kill, fs.crash):
+        fs.open(tmp_path / "file", create=True)
+        end()
+    assert len(os.listdir("/proc/self/fd")) == descriptors

@@ -27,7 +27,7 @@ OBJECTS_BEFORE_COLLECTION = 50_000
 """Objects that a run may make before cycles are collected: with Python's 700 that takes a fifteenth of a run."""
 
 MAX_RUNS_OF_PROCESS = 200
-"""Limit: killed processes of a run leave their descriptors open, and a process may have 1,024."""
+"""Limit: what killed processes of a run leave behind, mapped files above all, is freed late."""
 
 
 def simulate_within_limit(simulate: Simulate, seed: int) -> Outcome:

@@ -119,6 +119,7 @@ class Daemon:
         self.is_running = False
         self.life += 1
         # The kernel closes a dead process's files; generators would keep theirs until they are collected.
+        self._machine.files.close()
         for drain in getattr(self, "_drains", {}).values():
             drain.close()
         self._drains = {}
