@@ -185,6 +185,8 @@ def run_command_line() -> None:
         exit_with_error(f"this needs {missing}: pip install 'penstock-pipe[{EXTRAS[missing]}]'")
     except UnicodeEncodeError as error:
         # A name is sent or stored as UTF-8; in arguments and paths Python keeps all other bytes as lone surrogates.
+        if (encoding := sys.getfilesystemencoding()) != "utf-8":
+            exit_with_error(f"names are {encoding} in this environment: set LC_ALL=C.UTF-8, or PYTHONUTF8=1")
         words = [word for word in [*sys.argv[1:], error.object[:MAX_SHOWN_TEXT]] if not _is_utf8(word)]
         if not words:
             raise

@@ -17,7 +17,7 @@ from typing import IO, Any
 from penstock.process.forked import Forked, OwnChild
 from penstock.process.kernel import interrupts_held
 from penstock.process.module_search import module_command
-from penstock.process.reporting import FAILURE_FILE, MAX_FAILURE_BYTES
+from penstock.process.reporting import FAILURE_FILE, MAX_FAILURE_BYTES, describe_error
 
 FIRST_RESTART_DELAY_S, MAX_RESTART_DELAY_S = 0.1, 5.0
 """Delay of a restart, doubled with each death: a child that dies at once takes 1 % of a core and not all of it."""
@@ -165,7 +165,7 @@ class Child:
         except OSError as error:
             self._delay_restart()
             # A lack of processes, memory or disk passes, so it is tried as long as this process runs.
-            return f"{self.name} cannot be started: {error.strerror}; retrying"
+            return f"{self.name} cannot be started: {describe_error(error)}; retrying"
         self.restarts += 1
         return None
 

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Final, TextIO
+from typing import Final, NoReturn, TextIO
 
 from penstock.errors import PenstockError
 
@@ -37,7 +37,10 @@ ADVICE: Final = {
     errno.EDQUOT: FREE_SPACE,
     errno.EACCES: "let the user of this process write there (chown, chmod)",
     errno.EROFS: "mount the file system for writing",
+    errno.EAGAIN: "allow more processes and threads (ulimit -u, TasksMax of systemd, a container's pids limit)",
 }
+NO_THREAD: Final = "can't start new thread"
+"""Text of the RuntimeError that Python makes of EAGAIN."""
 
 
 def configure(component: str) -> None:
@@ -64,14 +67,19 @@ def starting(failed: str) -> Iterator[None]:
     try:
         yield
     except (PenstockError, OSError) as error:
-        line = f"{failed}: {_reason(error)}"
-        _tell_parent(line)
-        if is_reported_attempt():
-            logging.getLogger(__name__).critical("%s", line)
-        sys.exit(1)
+        _end_failed_start(f"{failed}: {describe_error(error)}")
     except Exception as error:
+        if str(error) == NO_THREAD:
+            _end_failed_start(f"{failed}: {describe_error(OSError(errno.EAGAIN, NO_THREAD))}")
         _tell_parent(f"{failed}: {type(error).__name__}: {error}")
         raise
+
+
+def _end_failed_start(line: str) -> NoReturn:
+    _tell_parent(line)
+    if is_reported_attempt():
+        logging.getLogger(__name__).critical("%s", line)
+    sys.exit(1)
 
 
 def is_reported_attempt() -> bool:
@@ -89,7 +97,7 @@ def _tell_parent(line: str) -> None:
             os.pwrite(int(descriptor), " ".join(line.split()).encode()[:MAX_FAILURE_BYTES], 0)
 
 
-def _reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return an error in the words of the system, with the next step for known ones."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)

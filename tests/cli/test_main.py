@@ -201,6 +201,14 @@ def test_argument_that_is_not_utf8_is_one_line(running: Running, tmp_path: Path)
     assert (completed.status, completed.text) == (1, "penstock: b'x\\xff' is not UTF-8: use another name\n")
 
 
+def test_locale_without_utf8_is_one_line(tmp_path: Path) -> None:
+    ascii_only = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    (tmp_path / "penstock.toml").write_text('data_dir = "größe"', encoding="utf-8")
+    completed = run("serve", folder=tmp_path, **ascii_only)
+    text = "penstock: names are ascii in this environment: set LC_ALL=C.UTF-8, or PYTHONUTF8=1\n"
+    assert (completed.status, completed.text) == (1, text)
+
+
 def test_unreachable_daemon_reports_an_unknown_key_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "penstock.toml").write_text('[log]\nhttp = "127.0.0.1:1"\n[loq]\nhttp = "127.0.0.1:2"\n')
     completed = run("topics", folder=tmp_path)

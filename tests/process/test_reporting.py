@@ -113,6 +113,17 @@ def test_failed_start_is_one_line_and_status_1(
     )
 
 
+def test_start_without_threads_is_one_line_with_the_limits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", [""])
+    configure("log daemon")
+    with pytest.raises(SystemExit), starting("cannot start in /data"):
+        raise RuntimeError("can't start new thread")  # as Thread.start raises it
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot start in /data: can't start new thread: allow more processes and threads (ulimit -u," in line
+
+
 def test_repeated_failed_starts_are_not_all_logged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
