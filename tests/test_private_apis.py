@@ -27,7 +27,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from uvicorn.server import ServerState
 
-from penstock.process.servers.http_limits import LimitedProtocol
+from penstock.process.servers.http_connection import LimitedProtocol
 from penstock.spark.versions import checkpoint_settings
 
 ROOT = Path(__file__).parents[1]
@@ -88,16 +88,25 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "ReceiveMessageOperation.message": (None, "is None if the client sent no request"),
         "ReceiveCloseOnServerOperation.cancelled": (None, "reports that the client has left"),
     },
-    ("h11", "h11._receivebuffer", "process/servers/http_limits.py"): {
-        "ReceiveBuffer.maybe_extract_at_most": ("self count", "removes bytes from a connection's `_receive_buffer`"),
+    ("uvicorn", "uvicorn.protocols.http.httptools_impl", "process/servers/http_connection.py"): {
+        "HttpToolsProtocol.__init__": ("self config server_state app_state _loop", "creates `parser`"),
+        "HttpToolsProtocol.connection_made": ("self transport", "enters the connection in `connections`"),
+        "HttpToolsProtocol.connection_lost": ("self exc", "removes it"),
+        "HttpToolsProtocol.data_received": ("self data", "feeds `parser`, and calls send_400_response if it refuses"),
+        "HttpToolsProtocol.send_400_response": ("self msg", "closes the connection"),
+        "HttpToolsProtocol._unset_keepalive_if_required": ("self", "stops the timer between two requests"),
+        "HttpToolsProtocol.on_message_begin": ("self", "empties `headers` and `url`"),
+        "HttpToolsProtocol.on_header": ("self name value", "appends to `headers`"),
+        "HttpToolsProtocol.on_headers_complete": ("self", "begins the request of `headers` and `url` as `cycle`"),
+        "HttpToolsProtocol.on_body": ("self body", "appends to the cycle's body"),
+        "HttpToolsProtocol.on_message_complete": ("self", "clears the cycle's `more_body`"),
+        "HttpToolsProtocol.on_response_complete": ("self", "resumes reading, and starts the timer"),
+        "RequestResponseCycle.receive": ("self", "returns a disconnection if `disconnected`, and resumes reading"),
+        "RequestResponseCycle.send": ("self message", "reads `chunked_encoding` and `expected_content_length`"),
     },
-    ("uvicorn", "uvicorn.protocols.http.h11_impl", "process/servers/http_limits.py"): {
-        "H11Protocol.__init__": ("self config server_state app_state _loop", "creates `conn`, which is replaced"),
-        "H11Protocol.connection_made": ("self transport", "enters the connection in `connections`"),
-        "H11Protocol.connection_lost": ("self exc", "removes it"),
-        "H11Protocol.data_received": ("self data", "feeds `conn`, then calls handle_events"),
-        "H11Protocol.handle_events": ("self", "parses until `conn.next_event` returns NEED_DATA or PAUSED"),
-        "RequestResponseCycle": (None, "has `response_complete`"),
+    ("uvicorn", "uvicorn.protocols.http.flow_control", "process/servers/http_connection.py"): {
+        "FlowControl.__init__": ("self transport", "has `read_paused`"),
+        "FlowControl.resume_reading": ("self", "resumes reading if it is paused"),
     },
     ("uvicorn", "uvicorn", "server/servers.py"): {
         "Server.capture_signals": ("self", "is the context in which `serve` runs"),
@@ -126,8 +135,11 @@ ATTRIBUTES = {
     "typer": ("_runtime_param", "cli/options.py"),
 }
 """Private attributes of a library's objects, with the module that reads or sets them."""
-PROTOCOL_ATTRIBUTES = ("conn", "app_state", "loop", "connections", "cycle", "flow", "transport", "config", "client")
-"""Attributes of an H11Protocol that ``process/servers/http_limits.py`` or a subclass reads or replaces."""
+PROTOCOL_ATTRIBUTES = (
+    *("parser", "app_state", "loop", "connections", "cycle", "flow", "transport", "config", "client", "headers"),
+    "expect_100_continue",
+)
+"""Attributes of an HttpToolsProtocol that ``process/servers/http_connection.py`` or a subclass reads or replaces."""
 DOCUMENTED = {"_exit", "_asdict", "_fields", "_replace"}
 """Names of the standard library that are public in spite of the underscore."""
 
@@ -150,11 +162,8 @@ def test_http_connection_has_the_attributes_that_its_subclass_uses() -> None:
         protocol = LimitedProtocol(uvicorn.Config(app=lambda: None), ServerState(), {}, loop)
     finally:
         loop.close()
-    assert hasattr(protocol.conn, "_receive_buffer"), (
-        "Connection of h11: process/servers/http_limits.py skips empty lines in it"
-    )
     missing = [name for name in PROTOCOL_ATTRIBUTES if not hasattr(protocol, name)]
-    assert not missing, f"H11Protocol of uvicorn has no {missing}; penstock/process/servers/http_limits.py uses them"
+    assert not missing, f"HttpToolsProtocol has no {missing}; penstock/process/servers/http_connection.py uses them"
 
 
 def test_objects_have_the_private_attributes_that_penstock_uses() -> None:

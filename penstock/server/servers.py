@@ -20,7 +20,8 @@ from penstock.config import SecurityConfig, split_address
 from penstock.errors import PenstockError
 from penstock.process.kernel import raise_file_limit
 from penstock.process.servers.connection_limit import ConnectionLimit
-from penstock.process.servers.http_limits import HttpLimits, limited_protocol
+from penstock.process.servers.http_connection import limited_protocol
+from penstock.process.servers.http_limits import HttpLimits
 from penstock.process.servers.port_owner import describe_bind_error, resolve_address
 from penstock.process.tuning import release_freed_memory
 from penstock.server.api.entries import EntriesApi
@@ -173,7 +174,7 @@ class _Uvicorn(uvicorn.Server):
 def _config(app: ASGIApp, tls: ServerTls, limits: HttpLimits) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        # Named explicitly, so that installed packages (uvloop, httptools) do not change the server.
+        # Named explicitly, so that installed packages (uvloop) do not change the server.
         loop="asyncio",
         http=limited_protocol(limits),
         ws="none",

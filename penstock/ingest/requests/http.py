@@ -28,12 +28,12 @@ from penstock.ingest.sockets import listen
 from penstock.ingest.tls import ListenerTls, TlsStreams
 from penstock.process.kernel import limit_connections, plain_address, raise_file_limit
 from penstock.process.servers.event_loop import ServerLoop
+from penstock.process.servers.http_connection import LimitedProtocol
 from penstock.process.servers.http_limits import (
     CHUNKS,
     BodyTooSlow,
     HttpLimits,
     LimitedBodies,
-    LimitedProtocol,
     TinyChunks,
     TooManyBodies,
 )
@@ -133,7 +133,7 @@ def _config(
 ) -> uvicorn.Config:
     config = uvicorn.Config(
         app,
-        # Stated explicitly: by default uvicorn uses uvloop and httptools if they are installed.
+        # Stated explicitly: by default uvicorn uses uvloop if it is installed.
         loop="asyncio",
         http=protocol,
         ws="none",

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from penstock.process.servers.http_limits import MIN_AVERAGE_CHUNK_BYTES, HttpLimits, LimitedBodies, PacedParser
+from penstock.process.servers.http_connection import LimitedProtocol
+from penstock.process.servers.http_limits import MIN_AVERAGE_CHUNK_BYTES, HttpLimits, LimitedBodies
 from penstock.server.http.body_limits import refused_family
 from tests.server.running import Running
 
@@ -190,13 +191,13 @@ def test_connection_limit_refuses_newcomer_if_all_are_busy(limited: Callable[...
 def test_body_in_many_chunks_is_parsed_before_more_of_it_is_read(
     limited: Callable[[int, float], Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting, receive_data = [0], PacedParser.receive_data
+    waiting, data_received = [0], LimitedProtocol.data_received
 
-    def measure(self: PacedParser, data: bytes) -> None:
-        waiting.append(len(self._receive_buffer))
-        receive_data(self, data)
+    def measure(self: LimitedProtocol, data: bytes) -> None:
+        waiting.append(len(self._unparsed))
+        data_received(self, data)
 
-    monkeypatch.setattr(PacedParser, "receive_data", measure)
+    monkeypatch.setattr(LimitedProtocol, "data_received", measure)
     running = limited(1 << 30, 60)
     chunk = b"%x\r\n%b\r\n" % (MIN_AVERAGE_CHUNK_BYTES, b" " * MIN_AVERAGE_CHUNK_BYTES)
     with connected(running) as sock:

@@ -1,0 +1,314 @@
+"""HTTP/1.1 connections of a server: their number, the time and size of heads, and turns of parsing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import sys
+import weakref
+from typing import Any
+
+from starlette.types import Message
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock.process.servers.http_limits import (
+    CONNECTION,
+    CONNECTION_KEY,
+    FREE_CHUNKS,
+    MIN_AVERAGE_CHUNK_BYTES,
+    SLOW,
+    HttpLimits,
+)
+
+EVENTS_PER_TURN = 4096
+"""Limit: pieces and chunks parsed before other connections have their turn; each takes about 1 us, so 4 ms."""
+MAX_HEAD_BYTES = 64 << 10
+"""Limit: of a head, and of the bytes of a chunked body between its data, as of extensions and trailers."""
+PIECE_BYTES = 16 << 10
+"""Limit: of a chunked body parsed at once; it has up to 2,700 chunks."""
+BLANK_LINE = b"\r\n\r\n"
+INVALID_TEXT = "Invalid HTTP request received."
+_REQUEST_LINE = re.compile(rb"(?!CONNECT )\S+ (?:/|\*|(?i:https?://))[!\"$-~]* HTTP/1\.[01]\r\n")
+"""Start of a request that is answered: the parser takes more, such as HTTP/2.0, RTSP/1.0, several spaces."""
+_AUTHORITY = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Flow(FlowControl):
+    """Flow control that does not resume reading while ``is_held``: received bytes wait to be parsed."""
+
+    is_held = False
+
+    def resume_reading(self) -> None:
+        if self.is_held:
+            self.read_paused = False
+        else:
+            super().resume_reading()
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 connection that closes when its client is silent for too long or there are too many connections.
+
+    It times the head of a request and the unread rest of an answered one; ``LimitedBodies`` times bodies that are read.
+    It parses in turns, so that one connection does not hold up the others.
+    Invariant: the parser gets bytes up to the end of a message at most, and more only when that request is answered.
+    Workaround: uvicorn has no limit for heads and no hook, so this subclasses its HttpToolsProtocol (as of 0.54).
+    """
+
+    limits = HttpLimits()
+    max_half_closed = sys.maxsize
+    """Limit: bytes that a client has sent since its last answer, for it to get one although it has ended its side."""
+    flow: _Flow
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.app_state = {**self.app_state, CONNECTION_KEY: weakref.proxy(self)}
+        self._unparsed = bytearray()
+        self._in_head, self._body_left = True, 0
+        self._is_chunked = self._ends_with_connection = False
+        self._chunks = self._body_bytes = self._bytes_without_data = self._events = 0
+        self._next_turn: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last_received = self.loop.time()
+        self._request_bytes, self._is_half_closed = 0, False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.flow = _Flow(transport)
+        self._watch_idle()
+        if len(self.connections) > self.limits.connections:
+            self._close_idlest()
+
+    def _close_idlest(self) -> None:
+        """Close the connection that is silent longest and has no request in progress, or else this one."""
+        idle = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, LimitedProtocol) and connection.is_idle
+        ]
+        victim = min(idle, key=lambda connection: connection._last_received, default=self)
+        self.limits.refused[CONNECTION] += 1
+        text = "HTTP connection closed: more than %d are open (%s)"
+        _LOGGER.warning(text, self.limits.connections, self.limits.keys[1])
+        victim.transport.abort()
+        victim.connections.discard(victim)
+
+    @property
+    def is_idle(self) -> bool:
+        """No request is being read or answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def _awaits_answer(self) -> bool:
+        """A complete request is being answered."""
+        return not (self.is_idle or self.cycle.more_body)
+
+    @property
+    def has_tiny_chunks(self) -> bool:
+        """Whether the current request's chunks are more, and smaller, than allowed."""
+        return self._chunks > FREE_CHUNKS and self._body_bytes < self._chunks * MIN_AVERAGE_CHUNK_BYTES
+
+    def data_received(self, data: bytes) -> None:
+        self._last_received = self.loop.time()
+        self._request_bytes += len(data)
+        self._unset_keepalive_if_required()
+        self._unparsed += data
+        self._parse()
+        self._watch_idle()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keep the connection open while a complete request waits for its answer, as nginx and Go's server do.
+
+        RFC 9112 (section 9.6) lets a client end its side behind its last request, as ``nc -N`` does. A client that has
+        disconnected looks the same, so a response that has part is ended. TLS has no half-closed connections.
+        """
+        self._is_half_closed = (
+            self.transport.get_extra_info("sslcontext") is None
+            and self._request_bytes <= self.max_half_closed
+            and self._has_unanswered_request()
+            and not (self.cycle is not None and not self.is_idle and self.cycle.response_started)
+        )
+        return self._is_half_closed
+
+    def _has_unanswered_request(self) -> bool:
+        return self._next_turn is not None or self._awaits_answer
+
+    def on_response_complete(self) -> None:
+        self._request_bytes = 0
+        super().on_response_complete()
+        self._parse()
+        self._close_if_all_is_answered()
+
+    def _close_if_all_is_answered(self) -> None:
+        if self._is_half_closed and not self._has_unanswered_request():
+            self.transport.close()
+
+    def _parse(self) -> None:
+        """Parse received bytes until a request waits for its answer or the turn is over."""
+        if self._next_turn is not None:
+            return  # Order: what has come now is parsed behind what waits for the next turn.
+        self._events = 0
+        while self._unparsed and not (self._awaits_answer or self.transport.is_closing()):
+            if self._events >= EVENTS_PER_TURN:
+                self._next_turn = self.loop.call_soon(self._go_on_parsing)
+                break
+            if not (piece := self._next_piece()):
+                break
+            self._events += 1
+            super().data_received(piece)
+        # Limit: nothing more is read before this is parsed.
+        is_held = bool(self._unparsed) and self._has_unanswered_request()
+        if is_held:
+            self.transport.pause_reading()
+        elif self.flow.is_held and not self.flow.read_paused:
+            self.transport.resume_reading()
+        self.flow.is_held = is_held
+
+    def _go_on_parsing(self) -> None:
+        self._next_turn = None
+        self._parse()
+        self._close_if_all_is_answered()
+
+    def _next_piece(self) -> bytes:
+        """Remove and return the bytes that are parsed next; none if more of them must come before."""
+        if self._in_head:
+            return self._next_head()
+        if not self._is_chunked:
+            piece = self._pop_bytes(self._body_left)
+            self._body_left -= len(piece)
+            return piece
+        # A chunked body ends with an empty line, so that no piece has bytes of the next request.
+        end = self._unparsed.find(BLANK_LINE, 0, PIECE_BYTES) + len(BLANK_LINE)
+        if end < len(BLANK_LINE):
+            part = self._unparsed[:PIECE_BYTES]
+            end = len(part) - next((size for size in (3, 2, 1) if part.endswith(BLANK_LINE[:size])), 0)
+        self._bytes_without_data += end
+        if self._bytes_without_data > MAX_HEAD_BYTES:
+            self.send_400_response(INVALID_TEXT)
+            return b""
+        return self._pop_bytes(end)
+
+    def _next_head(self) -> bytes:
+        unparsed = self._unparsed
+        if unparsed and unparsed[0] in b"\r\n":
+            # Empty lines before a request are skipped, as RFC 9112 (section 2.2) advises and nginx does.
+            # Limit: the time for a head continues, so empty lines do not keep a connection open.
+            del unparsed[: len(unparsed) - len(unparsed.lstrip(b"\r\n"))]
+        end = unparsed.find(BLANK_LINE, 0, MAX_HEAD_BYTES)
+        if end >= 0:
+            head = self._pop_bytes(end + len(BLANK_LINE))
+            if _REQUEST_LINE.match(head):
+                # Workaround: the parser ends a request to upgrade behind its head and loses its body, such as that of
+                # the first request of Java's client. RFC 9110 (section 7.8) lets a server ignore Upgrade.
+                return _UPGRADE.sub(b"\r\nx-upgrd:", head)
+            self.send_400_response(INVALID_TEXT)
+            return b""
+        line = unparsed[: unparsed.find(b"\n") + 1]
+        if len(unparsed) >= MAX_HEAD_BYTES:
+            self.send_400_response(f"The head of the request is larger than {MAX_HEAD_BYTES >> 10} KiB.")
+        elif (unparsed and unparsed[0] <= ord(" ")) or (line and not line.endswith(b"\r\n")):
+            self.send_400_response(INVALID_TEXT)  # at once, as its end may never come
+        return b""
+
+    def _pop_bytes(self, size: int) -> bytes:
+        piece = bytes(self._unparsed[:size])
+        del self._unparsed[:size]
+        return piece
+
+    def send_400_response(self, msg: str) -> None:
+        if not (self._in_head and self.is_idle):
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+            self.cycle.disconnected = True  # its own answer would be a second one
+        super().send_400_response(msg)
+
+    def on_message_begin(self) -> None:
+        if self._awaits_answer:
+            raise ValueError("a second request in one piece")
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # and no trailer
+            # Workaround: the parser leaves the space behind a value, which is no part of it.
+            super().on_header(name, value.rstrip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        """Begin the request. Raises ValueError, which the parser reports, where RFC 9112 demands a refusal."""
+        hosts, codings, self._body_left = 0, [], 0
+        for name, value in self.headers:
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                self._body_left = int(value)
+            elif name == b"transfer-encoding":
+                codings.append(value.lower())
+        version = self.parser.get_http_version()
+        is_valid = hosts == 1 and codings in ([], [b"chunked"]) if version == "1.1" else hosts < 2 and not codings
+        if not is_valid:
+            raise ValueError(INVALID_TEXT)
+        if version == "1.0":
+            self.expect_100_continue = False
+        if match := _AUTHORITY.match(self.url):
+            # A request that was meant for a proxy (RFC 9112, 3.2.2).
+            path = self.url[match.end() :]
+            self.url = path if path.startswith(b"/") else b"/" + path
+        super().on_headers_complete()
+        self._in_head, self._is_chunked = False, bool(codings)
+        self._chunks = self._body_bytes = self._bytes_without_data = 0
+        self._stop_timer()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        self._bytes_without_data = 0
+        super().on_body(body)
+
+    def on_chunk_complete(self) -> None:
+        self._chunks += 1
+        self._events += 1
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        super().on_message_complete()
+
+    def frame_for_http_1_0(self, message: Message) -> None:
+        """Let the connection's end be that of a response without a length to HTTP/1.0, which has no chunks.
+
+        Workaround: uvicorn sends chunks (as of 0.54).
+        """
+        if self.cycle.scope["http_version"] != "1.0":
+            return
+        if message["type"] == "http.response.start":
+            names = [name.lower() for name, _ in message.get("headers", ())]
+            self._ends_with_connection = b"content-length" not in names
+        if self._ends_with_connection:
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = len(message.get("body", b""))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        self._stop_timer()
+
+    def _watch_idle(self) -> None:
+        if self.is_idle and self._timer is None:
+            # One timer from the first to the last byte of a head, so a client cannot extend it by sending single bytes.
+            self._timer = self.loop.call_later(self.limits.timeout, self._give_up)
+
+    def _give_up(self) -> None:
+        self.limits.refused[SLOW] += 1
+        self.transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def limited_protocol(limits: HttpLimits) -> type[LimitedProtocol]:
+    """Return a protocol class with these limits; uvicorn creates the instances itself."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"limits": limits})
