@@ -219,12 +219,10 @@ class LimitedProtocol(HttpToolsProtocol):
         return piece
 
     def send_400_response(self, msg: str) -> None:
-        if not (self._in_head and self.is_idle):
-            if self.cycle.response_started:
-                self.transport.close()
-                return
-            self.cycle.disconnected = True  # its own answer would be a second one
-        super().send_400_response(msg)
+        if not (self._in_head and self.is_idle) and self.cycle.response_started:
+            self.transport.close()  # the client would take it for a part of the answer, or for the next one
+        else:
+            super().send_400_response(msg)
 
     def on_message_begin(self) -> None:
         if self._awaits_answer:

@@ -8,6 +8,7 @@ import gc
 import re
 import socket
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -142,21 +143,26 @@ REFUSED_BODIES = {
 
 
 class Site(NamedTuple):
-    """A server whose application records requests; ``/stream`` is answered without a length."""
+    """A server whose application records requests.
+
+    ``/stream`` is answered without a length, and the answer of ``/early`` begins before its body is read.
+    """
 
     port: int
     requests: list[tuple[str, str, bytes]]
     headers: list[tuple[bytes, bytes]]
     connections: set[LimitedProtocol]
 
-    def send(self, *parts: bytes) -> bytes:
+    def send(self, *parts: bytes, ends: bool = True, pause_s: float = 0) -> bytes:
         """Send ``parts`` one after the other, end this side, and return all that comes until the other side ends."""
         self.requests.clear()
         with socket.create_connection(("127.0.0.1", self.port), 30) as sock, contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for part in parts:
                 sock.sendall(part)
-            sock.shutdown(socket.SHUT_WR)
+                time.sleep(pause_s)
+            if ends:
+                sock.shutdown(socket.SHUT_WR)
             return b"".join(iter(lambda: sock.recv(1 << 16), b""))
         return b""
 
@@ -174,6 +180,9 @@ def site() -> Iterator[Site]:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         body, more = b"", True
+        if scope["path"] == "/early":
+            await send({"type": "http.response.start", "status": 200})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
         while more:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -237,6 +246,29 @@ def test_request_that_is_no_http_is_refused_with_all_behind_it(site: Site, name:
 def test_body_that_is_no_http_is_refused_with_all_behind_it(site: Site, name: str) -> None:
     assert statuses(site.send(CHUNKED + REFUSED_BODIES[name] + NEXT)) in ([400], *([[]] if "large" in name else []))
     assert site.requests == []
+
+
+@pytest.mark.parametrize("octets", [b"\x16\x03\x01", b"GET / HTTP/1.0\n\n", b" ", b"\r\nGET /\n"])
+def test_head_that_is_no_http_is_refused_before_its_end(site: Site, octets: bytes) -> None:
+    assert statuses(site.send(octets, ends=False)) == [400]
+
+
+@pytest.mark.parametrize("name", ["large trailer", "large extension"])
+def test_chunks_without_data_end_the_connection(site: Site, name: str) -> None:
+    assert statuses(site.send(CHUNKED + REFUSED_BODIES[name], ends=False)) in ([400], [])
+    assert site.requests == []
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
+def test_end_of_chunks_in_two_parts_ends_the_request(site: Site, cut: int) -> None:
+    octets = CHUNKED + CHUNKS
+    answers = site.send(octets[:-cut], octets[-cut:] + NEXT, pause_s=0.05)
+    assert (statuses(answers), site.requests) == ([200, 200], [A, N])
+
+
+def test_answer_that_has_begun_is_cut_off_if_the_body_is_no_http(site: Site) -> None:
+    answers = site.send(CHUNKED.replace(b"/a", b"/early"), b"no", pause_s=0.05)
+    assert (statuses(answers), b"begun" in answers, b"Invalid" in answers) == ([200], True, False)
 
 
 def test_head_below_the_limit_is_accepted(site: Site) -> None:
