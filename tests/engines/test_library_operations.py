@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from penstock.landing.requests.conditions import parse_conditions
@@ -24,7 +26,9 @@ from tests.engines.library_operations import (
     OPERATIONS,
     LibraryOperation,
     append,
+    merge,
     other_rows,
+    rows_of,
     table_lines,
 )
 from tests.landing.typed.typed_life import CLICK, WINDOW, Life, event, uuids
@@ -116,10 +120,19 @@ def test_operation_has_the_result_of_the_page(landing: Landing, operation: Libra
     assert landing.uuids() == sorted({*rows, *others, *last} - {"a-002"}), "nothing is lost or comes back"
 
 
-def test_rows_inserted_into_a_typed_table_are_named_and_gone_after_a_refill(landing: Landing) -> None:
+def merge_rows(folder: str, rows: pa.Table) -> None:
+    """Update a row and insert others in one commit."""
+    merging = merge(folder, pa.concat_tables([rows_of(folder, ["a-006"]), rows]))
+    merging.when_matched_update({"host": "'changed'"}).when_not_matched_insert_all().execute()
+
+
+@pytest.mark.parametrize(("insert", "operation"), [(append, "WRITE"), (merge_rows, "MERGE")])
+def test_rows_inserted_into_a_typed_table_are_named_and_gone_after_a_refill(
+    landing: Landing, insert: Callable[[str, pa.Table], None], operation: str
+) -> None:
     folder = landing.layout.typed("click")
     landing.look()
-    append(str(folder), other_rows(str(folder), "a-005"))
+    insert(str(folder), other_rows(str(folder), "a-005"))
     version = deltalake.DeltaTable(str(folder)).version()
     landing.land()
     landing.look()
@@ -127,7 +140,7 @@ def test_rows_inserted_into_a_typed_table_are_named_and_gone_after_a_refill(land
     compact_all(landing.layout)
     assert landing.complaints() == []
     (text,) = landing.complaints(TYPED_COMPLAINTS)
-    assert f"{folder}: version {version} is WRITE of delta-rs" in text
+    assert f"{folder}: version {version} is {operation} of delta-rs" in text
     assert text.endswith("it inserted rows, which stay until `penstock tables refill click`")
     assert uuids(folder) == sorted([*landing.uuids(), "other-a-005"])
     assert refill(landing.layout, CLICK) == 39

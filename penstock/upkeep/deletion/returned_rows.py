@@ -32,7 +32,8 @@ from penstock.landing.table_paths import Layout
 from penstock.landing.typed.typed_delta import TypedDelta, typed_names
 from penstock.landing.writing.written_file import copy_rows
 from penstock.proof.commit_notes import Complaint
-from penstock.proof.deleted_rows import mask_of_topics, offsets_of_rows
+from penstock.proof.deleted_rows import mask_of_topics, offsets_of_rows, rows_within
+from penstock.proof.foreign_deletions import changed_files as files_before_and_after
 from penstock.upkeep.compaction.compaction import removed_on_failure
 from penstock.upkeep.deletion.typed_removal import prepare_files
 
@@ -126,11 +127,10 @@ def examine_typed_tables(
                     if everything:
                         _LOGGER.error("deleted rows may be back in a file that cannot be read: %s", error)
                     continue
-            complaints += [
-                _name_commit(table, commit, back)
-                for commit in commits
-                if back.rows or commit.operation in RESTORES or not commit.removed
-            ]
+            for commit in commits:
+                inserted = not commit.removed or _inserts_rows(table, commit)
+                if back.rows or commit.operation in RESTORES or inserted:
+                    complaints.append(_name_commit(table, commit, back, inserted=inserted))
     return versions, complaints
 
 
@@ -151,11 +151,29 @@ def changed_files(
     return [file for file in files if file in added or file.identity not in unchanged]
 
 
-def _name_commit(table: TypedDelta, commit: ForeignCommit, back: ReturnedRows) -> Complaint:
+def _inserts_rows(table: TypedDelta, commit: ForeignCommit) -> bool:
+    """Report whether a commit added rows that no rewritten file had, as a MERGE does; False if files cannot be read."""
+    # Fast path: these read no file. A RESTORE is named anyway.
+    if commit.operation in {"DELETE", "UPDATE", *RESTORES}:
+        return False
+    try:
+        before, after = files_before_and_after(table, commit)
+        # Limit: of the rewritten rows the offsets stay in memory, and of others one file at a time.
+        runs = joined([offsets_of_rows(_read_names(table, file)) for file in before])
+        return any(not rows_within(_read_names(table, file), runs).all() for file in after)
+    except DamagedFile:
+        return False
+    except (pa.ArrowInvalid, OSError) as error:
+        if not is_missing_or_damaged(error):
+            raise
+        return False
+
+
+def _name_commit(table: TypedDelta, commit: ForeignCommit, back: ReturnedRows, *, inserted: bool) -> Complaint:
     head = f"{table.folder}: version {commit.version} is {commit.operation} of {commit.engine}"
     refill = f"`penstock tables refill {str(table.folder.name).removeprefix('events_')}`"
     missing = f": rows that it took away are back after {refill}" if commit.operation in RESTORES else ""
-    if not commit.removed:
+    if inserted:
         missing += f": it inserted rows, which stay until {refill}"
     returned = f"; {back.rows:,} deleted rows were there again, and are deleted again: {back}" if back.rows else ""
     return Complaint(commit.version, commit.at, f"{head}{missing}{returned}", str(table.folder.name))
@@ -222,9 +240,10 @@ def delete_returned_rows(
     return back
 
 
-def _read_names(table: DeltaTable, file: TableFile, mask: Mask) -> pa.Table:
+def _read_names(table: DeltaTable, file: TableFile, mask: Mask | None = None) -> pa.Table:
     with open_rows(table.folder, file, ("topic",)) as opened:
-        rows = opened.read(["topic", "partition", "offset", "uuid"]).filter(pa.array(mask))
+        rows = opened.read(["topic", "partition", "offset", "uuid"])
+    rows = rows if mask is None else rows.filter(pa.array(mask))
     topics = with_partitions(rows["topic"], rows["partition"])
     return pa.table({"topic": topics, "offset": rows["offset"], "uuid": rows["uuid"]})
 
