@@ -16,6 +16,7 @@ from penstock.testing.simulation.machine import Killed, Machine
 from penstock.testing.simulation.promises import Broken
 
 MEMORY = Path("/dev/shm")  # noqa: S108 - a run makes a folder of its own in it
+_PREFIX = "penstock-simulation-"
 
 
 @dataclass(slots=True)
@@ -56,7 +57,10 @@ class Outcome:
 @contextmanager
 def run_folder() -> Iterator[Path]:
     """Yield a folder for the files of a run, in memory if possible."""
-    folder = Path(tempfile.mkdtemp(prefix="penstock-simulation-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=MEMORY))
+    except OSError:  # a container may have none, or a read-only one
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         yield folder
     finally:

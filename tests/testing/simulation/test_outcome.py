@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from penstock.testing.simulation import outcome
 from penstock.testing.simulation.machine import Killed
 from penstock.testing.simulation.outcome import Outcome, run_folder
 from penstock.testing.simulation.promises import Broken
@@ -18,14 +21,22 @@ from penstock.testing.simulation.promises import Broken
     ],
 )
 def test_error_that_ends_a_run_is_its_outcome(error: BaseException, broken: str) -> None:
-    outcome = Outcome(7)
-    with outcome.ending():
+    end = Outcome(7)
+    with end.ending():
         raise error
-    assert outcome.broken.startswith(broken)
+    assert end.broken.startswith(broken)
 
 
 def test_folder_of_a_run_is_removed_also_if_it_fails() -> None:
     with Outcome(7).ending(), run_folder() as folder:
         (folder / "file").write_bytes(b"x")
         raise Broken
+    assert not folder.exists()
+
+
+def test_run_has_a_folder_where_memory_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In /proc not even root can create a folder, as in a read-only file system."""
+    monkeypatch.setattr(outcome, "MEMORY", Path("/proc"))
+    with run_folder() as folder:
+        (folder / "file").write_bytes(b"x")
     assert not folder.exists()
