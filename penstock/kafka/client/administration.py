@@ -6,6 +6,7 @@ wrong password alike. The cause is in the errors of its connections, which it gi
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,3 +81,15 @@ class ConnectionErrors:
         # After a refused handshake librdkafka also reports the connection that was closed by it, which explains less.
         if not (self.text and _CLOSED.search(error.str())):
             self.text = _STATE.sub("", error.str())
+
+
+class FetchedOffsets(dict[tuple[str, int], int]):
+    """The offset that a client fetches next, by topic and partition; ``note`` is the client's ``stats_cb``.
+
+    Records of an aborted transaction move this offset, and no position.
+    """
+
+    def note(self, statistics: str) -> None:
+        """Take the offsets from librdkafka's statistics."""
+        for topic, entry in json.loads(statistics)["topics"].items():
+            self.update({(topic, int(number)): part["next_offset"] for number, part in entry["partitions"].items()})

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from penstock.errors import PenstockError
-from penstock.kafka.client.administration import ConnectionErrors
+from penstock.kafka.client.administration import ConnectionErrors, FetchedOffsets
 from penstock.kafka.client.broker_answers import NO_SUCH_TOPIC, consume_available, headers_of, partition_numbers
 from penstock.kafka.errors import KafkaAway
 from penstock.kafka.large.safe_offsets import TopicAndPartition
@@ -29,6 +30,7 @@ from penstock.qualified_names import partition_name, split_partition
 FIRST_READ_RECORDS = 32
 """Records of the first read; each further read takes four times as many, up to the expiry gap."""
 NO_PROGRESS_TIMEOUT_S = 60.0
+STATISTICS_INTERVAL_MS = 5_000
 RECORDS_PER_POLL = 10_000
 GROUP_ROWS, GROUP_BYTES = 10_000, 16 << 20
 """Limit: rows and bytes of small ranges that are read together: one alone costs an answer of Kafka, 3 ms and more."""
@@ -56,6 +58,7 @@ OWN_PROPERTIES = {
     "auto.offset.reset": "earliest",
 }
 """Properties that the user's do not replace: with a reset to the latest offset, records would be left out."""
+NOTHING_FETCHED: Mapping[TopicAndPartition, int] = MappingProxyType({})
 EXISTENCE_CHECK_S = 5.0
 """Time without a record after which Kafka is asked whether the topic still exists."""
 
@@ -128,22 +131,24 @@ def consumer(kafka: Mapping[str, str], **changed: str) -> Iterator[Consumer]:
 
 
 @functools.lru_cache(maxsize=1)
-def _open_consumer(properties: tuple[tuple[str, str], ...]) -> tuple[Consumer, ConnectionErrors]:
-    errors = ConnectionErrors()
+def _open_consumer(properties: tuple[tuple[str, str], ...]) -> tuple[Consumer, ConnectionErrors, FetchedOffsets]:
+    errors, fetched = ConnectionErrors(), FetchedOffsets()
     overrides: dict[str, Any] = {**OWN_PROPERTIES, "log_level": "0", "error_cb": errors.note}
-    return Consumer({**DEFAULT_PROPERTIES, **dict(properties), **overrides}), errors
+    overrides |= {"stats_cb": fetched.note, "statistics.interval.ms": STATISTICS_INTERVAL_MS}
+    return Consumer({**DEFAULT_PROPERTIES, **dict(properties), **overrides}), errors, fetched
 
 
 @contextmanager
-def kept_consumer(kafka: Mapping[str, str]) -> Iterator[Consumer]:
-    """Yield the process's consumer for these properties: a new one takes 20 ms until its first record.
+def kept_consumer(kafka: Mapping[str, str]) -> Iterator[tuple[Consumer, FetchedOffsets]]:
+    """Yield the process's consumer for these properties, as a new one takes 20 ms until its first record.
 
     For one thread of a process at a time. Raises CannotReadBack with the error of the connections, if there is one.
     """
-    client, errors = _open_consumer(tuple(sorted(kafka.items())))
+    client, errors, fetched = _open_consumer(tuple(sorted(kafka.items())))
     errors.text = ""
+    fetched.clear()
     try:
-        yield client
+        yield client, fetched
     except CannotReadBack as error:
         raise CannotReadBack(f"{error}: {errors.text}" if errors.text else str(error)) from None
     finally:
@@ -185,8 +190,8 @@ def _messages_of_range(
 
 
 def _read_alone(kafka: Mapping[str, str], topic_partition: TopicAndPartition, part: Range) -> Iterator[pa.RecordBatch]:
-    with kept_consumer(kafka) as client:
-        yield from read(client, topic_partition, part.begin, part.end, waits_for_end=True)
+    with kept_consumer(kafka) as (client, fetched):
+        yield from read(client, topic_partition, part.begin, part.end, fetched=fetched, waits_for_end=True)
 
 
 def _cannot_read(kafka: Mapping[str, str], name: str, error: KafkaException | CannotReadBack) -> KafkaAway:
@@ -217,7 +222,7 @@ def _read_together(kafka: Mapping[str, str], ranges: Sequence[Range]) -> dict[Ra
     batches: dict[Range, list[pa.RecordBatch]] = {part: [] for part in waiting.values()}
     unread = {part: part.begin for part in waiting.values()}
     size, progress_at = 0, time.monotonic()
-    with kept_consumer(kafka) as client:
+    with kept_consumer(kafka) as (client, _):
         client.assign([TopicPartition(*key, part.begin) for key, part in waiting.items()])
         # Limit: a partition whose end was cut is read from its first record on, which may take hours.
         while waiting and size < GROUP_BYTES and time.monotonic() < progress_at + GROUP_WAIT_S:
@@ -272,16 +277,18 @@ def read(
     end: int,
     wanted: Runs | None = None,
     *,
+    fetched: Mapping[TopicAndPartition, int] = NOTHING_FETCHED,
     waits_for_end: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the existing records (RECORD) of a partition with offsets in [begin, end), and in ``wanted`` if given.
 
     If the partition ends before ``end``, reading ends there; with ``waits_for_end`` it waits, and raises _TopicDeleted
-    if the topic was deleted. Raises CannotReadBack.
+    if the topic was deleted. ``fetched`` shows progress that gives no record. Raises CannotReadBack.
     """
     topic, partition = topic_partition
     client.assign([TopicPartition(topic, partition, begin)])
     position, unread, next_offset, progress_at = OFFSET_INVALID, begin, begin, time.monotonic()
+    fetched_before = begin
     while True:
         messages = consume_available(client, RECORDS_PER_POLL, 0.5)
         records, events = _split_events(messages)
@@ -301,6 +308,8 @@ def read(
         # Control records move the position: a range of aborted transactions is read on, and gives no record.
         if position > max(previous, begin):
             next_offset, progress_at = position, time.monotonic()
+        if fetched.get(topic_partition, begin) > fetched_before:
+            fetched_before, progress_at = fetched[topic_partition], time.monotonic()
         waited_s = time.monotonic() - progress_at
         if waits_for_end and waited_s > EXISTENCE_CHECK_S and _is_deleted(client, topic):
             raise _TopicDeleted

@@ -21,7 +21,7 @@ from penstock.kafka.large.safe_offsets import TopicAndPartition
 from penstock.landing.from_kafka import read_back
 from penstock.landing.from_kafka.read_back import read_messages
 from penstock.landing.topics.topic_store import Range
-from penstock.testing.pipe import free_ports
+from penstock.testing.pipe import free_ports, wait_until
 from tests.kafka.kafka_helpers import Topics
 
 GAP = 50
@@ -310,6 +310,38 @@ def test_aborted_transactions_are_progress(cluster: Topics, monkeypatch: pytest.
         assert offsets(cluster, topic, 0, 17) == [16]
     finally:
         aborting.join()
+
+
+def test_records_of_an_aborted_transaction_are_progress(cluster: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one gives no record for minutes, and does not move the position either."""
+    monkeypatch.setattr(read_back, "STATISTICS_INTERVAL_MS", 50)
+    topic = cluster.new()
+    key, kafka = (topic, 0), {"bootstrap.servers": cluster.address, "client.id": topic}
+    with cluster.transaction(topic, [b"aborted"] * 3):
+        pass
+    cluster.plain(topic, [b"behind"])
+    with read_back.kept_consumer(kafka) as (client, fetched):
+        (batch,) = read_back.read(client, key, 0, 5, fetched=fetched, waits_for_end=True)
+        assert batch["value"].to_pylist() == [b"behind"]
+        wait_until(lambda: client.poll(0.05) is None and fetched.get(key) == 5, 20)
+    # As statistics show the progress: nothing arrives for longer than a client without progress may take.
+    monkeypatch.setattr(read_back, "NO_PROGRESS_TIMEOUT_S", 2.0)
+    shown = {key: 5}
+
+    def advance() -> None:
+        for _ in range(16):
+            time.sleep(0.25)
+            shown[key] += 1
+        cluster.plain(topic, [b"late"])
+
+    advancing = threading.Thread(target=advance)
+    advancing.start()
+    try:
+        with read_back.kept_consumer(kafka) as (client, _):
+            (batch,) = read_back.read(client, key, 5, 6, fetched=shown, waits_for_end=True)
+        assert batch["offset"].to_pylist() == [5]
+    finally:
+        advancing.join()
 
 
 def test_a_partition_that_fails_among_others_is_named(
