@@ -25,7 +25,7 @@ HEAD = """\
 # Configuration of Penstock. A line that begins with # and a name is a key with its default: remove the # to change it.
 # Keys without a default, such as files of TLS, have an example. Lines that begin with # and a space explain.
 # `penstock config check` checks the file, `penstock reload` applies it to a running instance.
-# Sizes are written as "16MiB", times as "10s", "5m", "6h" or "7d".
+# Sizes are written as "16MiB", times as "10s", "5m", "6h" or "7d"; a number without a unit is bytes or seconds.
 """
 ALL_KEYS = """\
 # The other keys of a listener. [defaults.udp], [defaults.tcp], [defaults.http] and [defaults.otlp_grpc] have the same

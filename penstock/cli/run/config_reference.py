@@ -45,8 +45,8 @@ INTRODUCTION = """# Configuration
 Settings come from one TOML file (`--config`, else `./penstock.toml`), then from variables such as
 `PENSTOCK_LOG__HTTP=...`, then from options such as `-o log.http=...` and `-o listener.NAME.port=...`; a later source
 replaces an earlier one. An unknown key or a bad value stops the start with an error that names it. Sizes are written as
-`16MiB`, times as `10s`, `5m`, `6h`, `7d`. `penstock config explain --changed` prints the keys that differ from their
-defaults, with their source.
+`16MiB`, times as `10s`, `5m`, `6h`, `7d`; a number without a unit is bytes or seconds (`stale_after = 7` is 7 seconds).
+`penstock config explain --changed` prints the keys that differ from their defaults, with their source.
 
 **The first `[[listener]]` of a file replaces the four default listeners.** A start without any names the defaults it
 uses; `penstock reload` asks for `--yes` before it closes a listener that received messages within the last hour.
