@@ -35,7 +35,7 @@ def test_folder_of_a_run_is_removed_also_if_it_fails() -> None:
 
 
 def test_run_has_a_folder_where_memory_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In /proc not even root can create a folder, as in a read-only file system."""
+    """Not even root can create a folder in /proc, as in a read-only file system."""
     monkeypatch.setattr(outcome, "MEMORY", Path("/proc"))
     with run_folder() as folder:
         (folder / "file").write_bytes(b"x")
