@@ -55,7 +55,7 @@ def running(tmp_path: Path) -> Iterator[Daemon]:
         for minute in MINUTES:
             counts = Counts({"taken": 4, "unboxed": 4, "seen": 4, "accepted": 3, "refused.oversize": 1})
             topic.append(body([b"x"] * 3), Origin("udp", minute, 0, 0, "plog", counts)).result(20)
-        topic.settle()
+        topic.wait_until_idle()
         started.ledger.post(landed(through=3, minute=MINUTES[0], count=3))
         yield started
 
@@ -176,7 +176,7 @@ def test_balance_has_one_row_per_listener_of_a_host(running: Daemon, tmp_path: P
     assert query_balance(running, tmp_path, "--hosts")["rows"] == []
     topic = running.log.topic("events")
     topic.append(body([b"x"] * 2), Origin("web1/udp", 6060, 0, 0, "", {"seen": 2, "accepted": 2})).result(20)
-    topic.settle()
+    topic.wait_until_idle()
     expected = {
         "host": "web1",
         "listener": "udp",

@@ -53,7 +53,7 @@ class Watched:
         named = {name.replace("__", "."): n for name, n in counts.items()}
         topic = self.log.topic("_receipts", create=True, internal=True)
         topic.append(EMPTY_BODY, Origin("in", 60, 0, 0, counts=named)).result()
-        topic.settle()
+        topic.wait_until_idle()
 
     def check_again(self, later: float = 1.0) -> list[str]:
         self.clock.advance(later)
@@ -403,7 +403,7 @@ def test_topic_without_its_counted_entries_is_reported_once(watched: Watched, ol
     older = watched.folder / "older"
     for rows in (2, 3):
         topic.append(body([b"x"] * rows), Origin("in", 60, 0, 0)).result()
-        topic.settle()
+        topic.wait_until_idle()
         if rows == 2:
             shutil.copytree(topic.path, older)
     watched.ledger.write_checkpoint()
@@ -427,7 +427,7 @@ def test_topic_without_its_counted_entries_is_reported_once(watched: Watched, ol
 
 def test_topic_that_is_deleted_has_no_missing_entries(watched: Watched) -> None:
     watched.log.topic("events", create=True).append(body([b"x"]), Origin("in", 60, 0, 0)).result()
-    watched.log.topic("events").settle()
+    watched.log.topic("events").wait_until_idle()
     watched.ledger.write_checkpoint()
     watched.log.delete("events")
     watched.reopen()

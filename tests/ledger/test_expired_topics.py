@@ -43,7 +43,7 @@ class Books:
         internal = topic.startswith("_")
         opened = self.log.topic(topic, create=True, internal=internal)
         opened.append(EMPTY_BODY if internal else body([b"x"] * 4), replace(ORIGIN, **more)).result()
-        opened.settle()
+        opened.wait_until_idle()
 
     def land(self, begin: int, through: int, **counts: int) -> None:
         landed = [{"source": "events-udp", "bucket": 60, "counts": counts}]

@@ -46,7 +46,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 def append(log: Log, rows: int = 3, origin: Origin = ORIGIN) -> None:
     log.topic("events", create=True).append(body([b"x"] * rows), origin).result()
-    log.topic("events").settle()
+    log.topic("events").wait_until_idle()
 
 
 def test_batches_are_entered_when_they_are_stored(log: Log, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_frame_metadata_without_messages_is_counted(log: Log, tmp_path: Path) ->
     ledger = Ledger(log, tmp_path, ["events-udp"])
     topic = log.topic("_receipts", create=True, internal=True)
     topic.append(EMPTY_BODY, Origin("events-udp", 60, 0, 0, counts={"taken": 1, "invalid.type": 1})).result()
-    topic.settle()
+    topic.wait_until_idle()
     assert ledger.balance().listeners[0].counts == {"taken": 1, "invalid.type": 1}
 
 
@@ -81,7 +81,7 @@ def test_files_of_topics_without_waiting_rows_are_not_opened(
     append(log)
     single = Origin("grpc", 60, 0, 0, counts={"accepted": 1})
     log.topic("unread", create=True).append(body([b"x"]), single).result()
-    log.topic("unread").settle()
+    log.topic("unread").wait_until_idle()
     ledger.post({**LANDED, "through": 3, "counts": [{**LANDED["counts"][0], "counts": {"landed.message": 3}}]})
     before = ledger.balance()
 
@@ -380,7 +380,7 @@ def test_events_that_wait_for_space_are_limited_to_the_newest(log: Log, tmp_path
     ledger.hold_event({**event, "id": "supervisor 1.new", "place": "in"})
     assert [held.id for held in ledger.events()] == [*ids[4:], ids[2], "supervisor 1.new"]
     ledger.post({**event, "id": ids[2], "place": "in", "version": 1})
-    log.topic("_ledger", internal=True).settle()
+    log.topic("_ledger", internal=True).wait_until_idle()
     assert {held.id for held in ledger.events()} == {*ids[4:], ids[2], "supervisor 1.new"}
 
 

@@ -30,7 +30,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     """The ledger of a log with one batch that has landed completely."""
     log = Log(tmp_path / "topics")
     log.topic("events", create=True).append(body([b"x"] * 3), ORIGIN).result()
-    log.topic("events").settle()
+    log.topic("events").wait_until_idle()
     opened = Ledger(log, tmp_path, [])
     opened.post(LANDED)
     yield opened

@@ -978,7 +978,7 @@ def test_topic_from_an_older_copy_is_relayed_from_its_cursor(
     pair.store(b"a", b"b")
     relay = pair.relay()
     relay_all(relay)
-    pair.host.log.topic("t").settle()
+    pair.host.log.topic("t").wait_until_idle()
     older = tmp_path / "older"
     shutil.copytree(pair.host.log.directory / "t", older)
     pair.store(b"c", b"d")
@@ -1006,7 +1006,7 @@ def test_topic_from_an_older_copy_is_relayed_from_its_cursor(
 def test_damaged_length_of_a_topic_lets_no_relay_begin_again(pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
     pair.store(b"a", b"b")
     relay_all(pair.relay())
-    pair.host.log.topic("t").settle()
+    pair.host.log.topic("t").wait_until_idle()
     for file in (pair.host.log.directory / "t").glob("*.synced"):
         file.write_bytes(bytes(24))
     relay = pair.relay()

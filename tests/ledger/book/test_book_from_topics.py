@@ -72,7 +72,7 @@ class Daemon:
         )
         opened = self.log.topic(topic, create=True, internal=topic.startswith("_"))
         opened.append(body([b"x" * 100] * rows) if rows else EMPTY_BODY, origin).result()
-        opened.settle()
+        opened.wait_until_idle()
 
     def land(self) -> None:
         end, through = self.log.topic("events").end, self.ledger.landed()
@@ -350,7 +350,7 @@ def test_batch_restored_while_the_ledger_reads_counts(daemon: Daemon, topic: str
         counts = Counts({"seen": 2, "invalid.frame": 2})
         receipts = daemon.log.topic("_receipts", create=True, internal=True)
         receipts.append(EMPTY_BODY, Origin("in", 60, 0, 0, counts=counts)).result()
-        receipts.settle()
+        receipts.wait_until_idle()
     before = tiers(daemon.ledger._book.snapshot())
     daemon.end(clean=False)
     first = min((daemon.topics / topic).glob("*.arrows"))
