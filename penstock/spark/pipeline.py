@@ -31,7 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ def run(
         with _background_work(landing, ledger, clock, lock, follow) as (proof_worker, maintenance):
             session = build_session(spark or {}, inherit=[handle], scratch=landing.layout.scratch)
             try:
-                return _land(session, landing, proof_worker, maintenance, clock, failures, once, stop)
+                return _land(_Run(session, landing, proof_worker, maintenance, clock, failures, once, stop))
             finally:
                 session.stop()
     except TablesAway:
@@ -227,69 +227,65 @@ def _background_work(
             lock.pop_all()  # the lock is held until this process ends
 
 
-def _land(
-    session: SparkSession,
-    landing: Landing,
-    proof_worker: ProofWorker,
-    maintenance: Maintenance,
-    clock: BelievedClock,
-    failures: FailurePage,
-    once: bool,
-    stop: threading.Event,
-) -> int:
-    running, error = _run_query(session, landing, proof_worker, maintenance, clock, failures, once, stop)
-    maintenance.stop(SHUTDOWN_TIMEOUT_S)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A session of Spark that lands, with the workers next to it. ``stop`` ends it, ``once`` when all has landed."""
+
+    session: SparkSession
+    landing: Landing
+    proof_worker: ProofWorker
+    maintenance: Maintenance
+    clock: BelievedClock
+    failures: FailurePage
+    once: bool
+    stop: threading.Event
+
+
+def _land(run: _Run) -> int:
+    running, error = _run_query(run)
+    run.maintenance.stop(SHUTDOWN_TIMEOUT_S)
     # Order: maintenance, query, then the last proofs: nothing is committed after the proof worker has stopped.
-    _stop_query(running, landing.layout)
-    if not proof_worker.stop(SHUTDOWN_TIMEOUT_S):
+    _stop_query(running, run.landing.layout)
+    if not run.proof_worker.stop(SHUTDOWN_TIMEOUT_S):
         _LOGGER.warning("some batches are not proved or posted yet; the next start does it")
-    _LOGGER.info("%s", _report(proof_worker.progress))
+    _LOGGER.info("%s", _report(run.proof_worker.progress))
     if is_disk_full(RuntimeError(error)):
         raise OSError(errno.ENOSPC, error)
-    if landing.kafka is not None and (away := KAFKA_AWAY.search(error)):
+    if run.landing.kafka is not None and (away := KAFKA_AWAY.search(error)):
         raise KafkaAway(away[0])
     if error:
-        failures.record(error)
-    elif once and not stop.is_set():
-        failures.clear()
+        run.failures.record(error)
+    elif run.once and not run.stop.is_set():
+        run.failures.clear()
     return 1 if error else 0
 
 
-def _run_query(
-    session: SparkSession,
-    landing: Landing,
-    proof_worker: ProofWorker,
-    maintenance: Maintenance,
-    clock: BelievedClock,
-    failures: FailurePage,
-    once: bool,
-    stop: threading.Event,
-) -> tuple[RunningLanding, str]:
-    """Run the query until it ends or ``stop`` is set; return it, and why it failed ("" if it did not)."""
-    halt = threading.Event()
+def _run_query(run: _Run) -> tuple[RunningLanding, str]:
+    """Run the query until it ends or ``run.stop`` is set; return it, and why it failed ("" if it did not)."""
+    landing, halt = run.landing, threading.Event()
     for _ in range(MAX_QUERY_STARTS):
-        maintenance.attach(None)
+        run.maintenance.attach(None)
         try:
             running = start_landing(
-                session,
-                replace(landing, typed=maintenance.typed),
-                available_now=once,
+                run.session,
+                replace(landing, typed=run.maintenance.typed),
+                available_now=run.once,
                 stop=halt,
-                under_way=proof_worker.under_way,
-                latest_time=clock.expected_micros,
-                failures=failures,
+                under_way=run.proof_worker.under_way,
+                latest_time=run.clock.expected_micros,
+                failures=run.failures,
             )
-            maintenance.attach(running.change_typed)
+            run.maintenance.attach(running.change_typed)
             _LOGGER.info("landing %s from %s into %s", landing.topic, _source(landing), landing.layout.landed)
             continuity = None if landing.kafka is not None else landing.continuity(retries=False)
-            error = _watch_closely(session, running, proof_worker, failures, stop, halt, continuity)
+            error = _watch_closely(run, running, halt, continuity)
             if WORKER_CAUSE not in error:
                 return running, error
             running.stop()
         except PySparkException as failure:
             if WORKER_CAUSE not in str(failure):
                 raise
-        failures.record(WORKER_CAUSE)
+        run.failures.record(WORKER_CAUSE)
         _LOGGER.warning("no Python worker started within 10 s because the machine is overloaded; restarting the query")
     raise MachineTooBusy(f"no Python worker started in {MAX_QUERY_STARTS} attempts")
 
@@ -305,58 +301,41 @@ def _source(landing: Landing) -> str:
     return landing.log.address if landing.log else str(landing.topics)
 
 
-def _watch_closely(
-    session: SparkSession,
-    running: RunningLanding,
-    proof_worker: ProofWorker,
-    failures: FailurePage,
-    stop: threading.Event,
-    halt: threading.Event,
-    continuity: Continuity | None,
-) -> str:
+def _watch_closely(run: _Run, running: RunningLanding, halt: threading.Event, continuity: Continuity | None) -> str:
     """Watch the query, and stop it before an error is raised: nothing may be committed after the error is reported.
 
-    ``halt`` ends the wait of a commit for an unavailable store. It is not ``stop``, which says that the pipeline is to
-    end: an error is recorded and waited for.
+    ``halt`` ends the wait of a commit for an unavailable store. It is not ``run.stop``, which says that the pipeline
+    is to end: an error is recorded and waited for.
     """
     try:
         with StallWatch(jvm_pid()) as stall_watch:
-            return _watch(session, running, proof_worker, failures, stop, stall_watch, continuity)
+            return _watch(run, running, stall_watch, continuity)
     except BaseException:
         halt.set()
         running.stop()
         raise
     finally:
-        if stop.is_set():
+        if run.stop.is_set():
             halt.set()
 
 
-def _watch(
-    session: SparkSession,
-    running: RunningLanding,
-    proof_worker: ProofWorker,
-    failures: FailurePage,
-    stop: threading.Event,
-    stall_watch: StallWatch,
-    continuity: Continuity | None,
-) -> str:
-    """Wait until the query ends or ``stop`` is set, and log progress; return why it failed ("" if it did not).
+def _watch(run: _Run, running: RunningLanding, stall_watch: StallWatch, continuity: Continuity | None) -> str:
+    """Wait until the query ends or ``run.stop`` is set, and log progress; return why it failed ("" if it did not).
 
     Raises OffsetsRestarted.
     """
+    spark_context, proof_worker, failures = run.session.sparkContext, run.proof_worker, run.failures
     reported_batch, reported_rows, reported_at = proof_worker.progress.batch, 0, time.monotonic()
     memory = FreedMemory(MEMORY_GROWTH_BYTES)
-    is_remote, next_note = not runs_in_process(str(session.sparkContext.master)), 0.0
+    is_remote, next_note = not runs_in_process(str(spark_context.master)), 0.0
     next_check = time.monotonic() + CHECK_INTERVAL_S
-    while running.is_running and not stop.wait(QUERY_POLL_S):
+    while running.is_running and not run.stop.wait(QUERY_POLL_S):
         if time.monotonic() >= next_note:
             next_note = time.monotonic() + NOTE_INTERVAL_S
             memory.release_growth()
             # A commit waits for an unreachable store without a limit, so it is not a stall of Spark.
             is_committing = running.is_committing
-            stall_watch.note(
-                None if is_committing else batch_state(session.sparkContext, running.query, is_remote=is_remote)
-            )
+            stall_watch.note(None if is_committing else batch_state(spark_context, running.query, is_remote=is_remote))
             if failures.failure and not is_committing and _is_idle(running.query.status):
                 failures.clear()
         if continuity is not None and time.monotonic() >= next_check:
@@ -370,7 +349,7 @@ def _watch(
             reported_batch, reported_rows, reported_at = progress.batch, progress.rows, now
             _LOGGER.info("%s%s", _report(progress), rate)
     error = running.failure()
-    if error is None or stop.is_set():
+    if error is None or run.stop.is_set():
         return ""
     if not is_disk_full(error):
         # Spark's error holds the traceback of the process that plans; its one line on Kafka says all.

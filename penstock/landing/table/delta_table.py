@@ -275,11 +275,9 @@ class DeltaTable(TableReader):
     ) -> None:
         """Write one commit; ``overwrite``: replace all files, and the columns.
 
-        Raises CommitFailedError for a conflicting commit, AnotherWriter, FeatureNotWritten.
+        Raises CommitFailedError for a conflicting commit, FeatureNotWritten, and the errors of ``_check_version``.
         """
-        self._check_writer()
-        if self._examined is not None and self._foreign_changes(range(self._examined + 1, table.version() + 1)):
-            raise TableChanged(f"{self.folder}: another program changed rows at the same time")
+        self._check_version(table)
         deletes = overwrite or any(isinstance(action, RemoveAction) and action.data_change for action in actions)
         # Another program may enable a feature at any time, so it is checked before each commit.
         Features.read(table).check(self.folder, deletes=deletes)
@@ -292,6 +290,12 @@ class DeltaTable(TableReader):
                 commit_properties=properties,
                 post_commithook_properties=NO_HOOKS,
             )
+
+    def _check_version(self, table: deltalake.DeltaTable) -> None:
+        """Raise an error if the next commit must not follow this version. Raises AnotherWriter, TableChanged."""
+        self._check_writer()
+        if self._examined is not None and self._foreign_changes(range(self._examined + 1, table.version() + 1)):
+            raise TableChanged(f"{self.folder}: another program changed rows at the same time")
 
     def _is_committed(self, batch: int) -> bool:
         """Report whether the conflicting commit is our own. Raises AnotherWriter."""

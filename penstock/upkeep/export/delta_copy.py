@@ -20,7 +20,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake.transaction import CommitProperties, Transaction
 
 from penstock.config.keys.export import ExportConfig
 from penstock.landing.offset_runs import Runs
@@ -110,19 +110,12 @@ class CopiedTable(DeltaTable):
             text = f"has folders of another source: give export {self._config.name} an address of its own"
             raise TargetAway(f"{self._config.to} {text}")
 
-    def _write(
-        self,
-        table: deltalake.DeltaTable,
-        actions: list[AddAction | RemoveAction],
-        properties: CommitProperties,
-        *,
-        overwrite: bool = False,
-    ) -> None:
+    def _check_version(self, table: deltalake.DeltaTable) -> None:
         # Invariant: a step is committed to a version with the position that it began at. After a conflict this is not
         # the version that ``apply`` looked at.
         if self._step_before is not None and self._position_in(table) != self._step_before[0]:
             raise TargetMoved(f"{self._config.to}: another process moved the position")
-        super()._write(table, actions, properties, overwrite=overwrite)
+        super()._check_version(table)
 
     def commit_step(
         self,
