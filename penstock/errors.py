@@ -178,6 +178,7 @@ PenstockError
     BadSchema  (spark.query.type_schemas)
     PlanGoesBack  (spark.source.interfaces)
     BadOption  (spark.source.options)
+    SparkNotStarted  (spark.session)
     UnknownSpark  (spark.versions)
     StateElsewhere  (sql.cut)
     TableTooBusy  (sql.cut)

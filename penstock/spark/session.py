@@ -19,12 +19,16 @@ from pathlib import Path
 from threading import current_thread, main_thread
 
 import pyspark
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from penstock.config.keys.pipeline import check_master
+from penstock.errors import PenstockError
+from penstock.files.disk_space import is_disk_full
 from penstock.files.file_system import OS, replace_durably
 from penstock.java.runtime import cache_folder, find_java, set_locale
 from penstock.process.module_search import prefers_working_folder
@@ -65,7 +69,19 @@ SETTINGS: dict[str, str] = {
 LOCAL_SETTINGS: dict[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Paths without a scheme are local, also where HADOOP_CONF_DIR names a cluster.
+    "spark.hadoop.fs.defaultFS": "file:///",
 }
+FOREIGN_VARIABLES = (
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "SPARK_LOCAL_DIRS",
+    "SPARK_REMOTE",
+    "SPARK_API_MODE",
+    "PYSPARK_SUBMIT_ARGS",
+    "HADOOP_CONF_DIR",
+)
+"""Variables that another Spark's user sets, and that can keep this one from starting."""
 LOGGING = """rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -116,6 +132,10 @@ workers' time. The system's allocator also holds less than Arrow's own.
 """
 
 
+class SparkNotStarted(PenstockError, RuntimeError):
+    """Spark does not start; the text names the variables that may be the cause."""
+
+
 def build_session(
     settings: Mapping[str, object] | None = None,
     *,
@@ -135,9 +155,10 @@ def build_session(
     Executors of a cluster receive this package. Their Python is ``pyspark.python``, PYSPARK_PYTHON, or this one's
     path.
 
-    Raises NoJava, UnknownSpark, and ValueError for a master that Spark does not know.
+    Raises NoJava, UnknownSpark, SparkNotStarted, and ValueError for a master that Spark does not know.
     """
     check_version()
+    foreign = [name for name in FOREIGN_VARIABLES if name in os.environ]
     user_settings = _spark_keys(settings or {})
     master = user_settings.pop("spark.master", DEFAULT_MASTER)
     check_master(master)
@@ -161,10 +182,32 @@ def build_session(
     options["spark.driver.extraJavaOptions"] = _java_options(
         options.get("spark.driver.extraJavaOptions", ""), scratch, archive_options
     )
+    try:
+        session = _start(options, tuple(inherit), stderr, archive, class_list)
+    except (PySparkException, Py4JError, OSError, TypeError) as error:  # TypeError: the JVM of another version
+        if not foreign or is_disk_full(error):
+            raise
+        lines = [line for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
+        raise SparkNotStarted(
+            f"Spark does not start: {' '.join(lines[:2])}; unset what only another Spark needs: {', '.join(foreign)}"
+        ) from None
+    if not _IN_PROCESS.fullmatch(master):
+        session.sparkContext.addPyFile(str(package_zip()))
+    return session
+
+
+def _start(
+    options: Mapping[str, str],
+    inherit: tuple[int, ...],
+    stderr: int | None,
+    archive: ClassArchive | None,
+    class_list: Path | None,
+) -> SparkSession:
+    """Start the JVM, unless it runs, and return a session."""
     # Workaround: PySpark 4.2 has no parameter for inherited files, so the gateway is launched here and handed to it.
     if SparkContext._gateway is None:
         conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        gateway = launch_gateway(conf, {"pass_fds": tuple(inherit), "stderr": stderr})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, {"pass_fds": inherit, "stderr": stderr})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
         if archive and class_list:
             archive.build_later(class_list, jvm_pid())
@@ -180,8 +223,6 @@ def build_session(
     for key, value in options.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
-    if not _IN_PROCESS.fullmatch(master):
-        session.sparkContext.addPyFile(str(package_zip()))
     return session
 
 

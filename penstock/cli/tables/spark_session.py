@@ -55,7 +55,7 @@ def tables_session(settings: Settings) -> Iterator[SparkSession]:
 
     from penstock.landing.table_paths import Layout
     from penstock.landing.typed.typed_delta import existing_typed_tables
-    from penstock.spark.session import build_session
+    from penstock.spark.session import SparkNotStarted, build_session
     from penstock.spark.views import register_views
 
     # Order: tables that cannot be read are an error at once, and not after five seconds in which Spark starts.
@@ -65,13 +65,10 @@ def tables_session(settings: Settings) -> Iterator[SparkSession]:
     with tempfile.TemporaryFile() as jvm_output:
         try:
             session = build_session(settings.pipeline.spark, stderr=jvm_output.fileno())
-        except PySparkException as error:
+        except (PySparkException, SparkNotStarted) as error:
             jvm_output.seek(0)
-            fail(
-                "\n".join(
-                    ["Spark does not start:", *_last_lines(jvm_output.read().decode(errors="replace")), str(error)]
-                )
-            )
+            title = [] if isinstance(error, SparkNotStarted) else ["Spark does not start:"]
+            fail("\n".join([*title, *_last_lines(jvm_output.read().decode(errors="replace")), str(error)]))
         try:
             register_views(session, settings.tables)
             yield session

@@ -119,6 +119,27 @@ def test_interrupt_ends_a_running_query_without_a_traceback(tmp_path: Path) -> N
 
 
 @pytest.mark.spark
+def test_variables_that_keep_spark_from_starting_are_named(tmp_path: Path) -> None:
+    (tmp_path / "penstock-data").mkdir()
+    completed = run("pipeline", "query", "select 1", folder=tmp_path, SPARK_HOME="/nonexistent")
+    assert completed.status == 1
+    (line,) = completed.errors.splitlines()
+    assert line.startswith("penstock: Spark does not start: ")
+    assert line.endswith("; unset what only another Spark needs: SPARK_HOME")
+
+
+@pytest.mark.spark
+def test_query_reads_local_tables_where_hadoop_names_a_cluster(table: HandWritten, tmp_path: Path) -> None:
+    table.commit({"t": 1}, [landed_message(0)])
+    name_node = "<property><name>fs.defaultFS</name><value>hdfs://missing.invalid:8020</value></property>"
+    (tmp_path / "core-site.xml").write_text(f"<configuration>{name_node}</configuration>")
+    settings = ("-o", f"data_dir={tmp_path}", "-o", f"pipeline.tables={table.layout.tables}")
+    query = ("pipeline", "query", "select count(*) as n from messages", "--json", *settings)
+    completed = run(*query, folder=tmp_path, HADOOP_CONF_DIR=str(tmp_path), seconds=120)
+    assert (completed.status, completed.output) == (0, '{"n":1}\n'), completed.errors
+
+
+@pytest.mark.spark
 def test_failed_jvm_start_prints_its_last_lines(tmp_path: Path) -> None:
     (tmp_path / "penstock-data").mkdir()
     completed = run("pipeline", "query", "select 1", "-o", "pipeline.spark.driver.memory=lots", folder=tmp_path)
