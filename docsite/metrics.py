@@ -74,7 +74,7 @@ def sample_families(folder: Path) -> list[Family]:
     counts = Counts({"taken": 2, "unboxed": 2, "seen": 2, "accepted": 2})
     topic = log.topic("t", create=True)
     topic.append(body([b"x", b"y"]), Origin("in", 60, 0, 0, "plog", counts)).result()
-    topic.settle()
+    topic.wait_until_idle()
     topic.cursors.commit("reader", 1)
     topic.cursors.commit("relay-up", 1)
     minute = int(time.time()) // 60 * 60
