@@ -123,7 +123,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Keep the connection open while a complete request waits for its answer, as nginx and Go's server do.
 
         RFC 9112 (section 9.6) lets a client end its side behind its last request, as ``nc -N`` does. A client that has
-        disconnected looks the same, so a response that has part is ended. TLS has no half-closed connections.
+        disconnected looks the same, so a response that has begun is ended. TLS has no half-closed connections.
         """
         self._is_half_closed = (
             self.transport.get_extra_info("sslcontext") is None
