@@ -17,7 +17,7 @@ from penstock.handover.heartbeat import Heartbeat
 from penstock.handover.paths import relay_state_file, senders_file, state_file
 from penstock.handover.positions.accounts import Accounts
 from penstock.handover.sender_table import SenderTable, named_arrivals, sender_counts
-from penstock.handover.state_page import STATISTICS, StatePage
+from penstock.handover.state_page import RELAY_TEXTS, STATISTICS, StatePage
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import CANNOT_START, EventPost
 from penstock.log import Log
@@ -25,7 +25,7 @@ from penstock.process.servers.connection_limit import ConnectionLimit
 from penstock.process.servers.http_limits import HttpLimits
 from penstock.records import body
 from penstock.server.alarms.delivery import AlarmDelivery
-from penstock.server.api.monitoring import RELAY_TEXTS, MonitoringApi
+from penstock.server.api.monitoring import MonitoringApi
 from penstock.server.http.body_limits import closed_family, refused_family
 from penstock.server.metrics.prometheus import Family
 from penstock.server.metrics.topic_metrics import refused_batches_family

@@ -101,7 +101,7 @@ def _signature(name: str, value: Any) -> str:
     if hasattr(value, "model_fields"):
         return f"class {name}(...)"
     if inspect.isclass(value) and issubclass(value, Enum):
-        return f"class {name}({value.__base__.__name__})  # {', '.join(entry.name for entry in value)}"
+        return f"class {name}({value.__bases__[0].__name__})  # {', '.join(entry.name for entry in value)}"
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):

@@ -28,12 +28,16 @@ MAX_RANGES = 64
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Rows (BODY) of the offsets [begin, end), and their origin on this host. Gaps have no rows."""
+    """Rows (BODY) of the offsets [begin, end), and their origin on this host. Gaps have no rows.
+
+    ``stored_us``: when the last row was stored; 0 if that is not known without another read.
+    """
 
     begin: int
     end: int
     rows: pa.RecordBatch
     origin: Origin
+    stored_us: int
 
 
 def bytes_for_link(sent: int, seconds: float) -> int:
@@ -75,7 +79,7 @@ def _join(batches: Sequence[StoredBatch]) -> Range:
     origins = [stored.origin for stored in batches]
     first, last = min(origin.first for origin in origins), max(origin.last for origin in origins)
     origin = Origin(origins[0].source, origins[0].bucket, first, last, origins[0].codec, hops=origins[0].hops)
-    return Range(batches[0].base, batches[-1].end, concatenated(bodies), origin)
+    return Range(batches[0].base, batches[-1].end, concatenated(bodies), origin, batches[-1].last)
 
 
 def _fitting(joined: Range, max_bytes: int) -> Range:
@@ -83,4 +87,6 @@ def _fitting(joined: Range, max_bytes: int) -> Range:
     rows = joined.rows
     while rows.nbytes > max_bytes and rows.num_rows > 1:
         rows = rows.slice(0, rows.num_rows // 2)
-    return replace(joined, end=joined.begin + rows.num_rows, rows=rows)
+    if rows is joined.rows:
+        return joined
+    return replace(joined, end=joined.begin + rows.num_rows, rows=rows, stored_us=0)

@@ -324,7 +324,8 @@ class TopicRelay:
 
     def _enter(self, reader: TopicReader, ranges: Sequence[Range]) -> None:
         """Enter ranges that are sent under the next numbers."""
-        tally, sent, stored_us = self._tally.stored(), int(time.time()), _time_of(reader, ranges[-1].end - 1)
+        tally, sent = self._tally.stored(), int(time.time())
+        stored_us = ranges[-1].stored_us or _time_of(reader, ranges[-1].end - 1)
         entered = [
             RelayPosition(
                 self._producer,
