@@ -1,10 +1,11 @@
-"""Checks of ``penstock doctor`` beyond receive buffers: addresses, disk, Java, clock, file descriptors.
+"""Checks of ``penstock doctor`` beyond receive buffers: addresses, disk, Java, memory, clock, file descriptors.
 
 A check is a function of the settings that yields findings.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -27,6 +28,10 @@ SPARE_BYTES = 1 << 30
 """Free space below which the disk may be full before anybody reacts."""
 FILES_NEEDED = 4096
 """Four for each of 256 topics with open files (a quarter of all), and the connections of senders and readers."""
+MEMORY_NEEDED = 2_500_000_000
+"""Bytes of the pipeline at full rate and of all other processes, see docs/sizing.md."""
+CGROUP_LIMITS = ("memory.max", "memory.limit_in_bytes")
+"""Files of a control group's limit: version 2, version 1."""
 NETWORK_FILE_SYSTEMS = (
     "nfs",
     "nfs4",
@@ -171,6 +176,40 @@ def java(_: Settings) -> Iterator[Finding]:
         yield Finding("Java", "good", f"Java {runtime.version} in {runtime.home}")
 
 
+def memory(_: Settings) -> Iterator[Finding]:
+    """Check that the pipeline fits into the memory of the machine and of the container."""
+    limit = memory_limit()
+    text = f"{limit:,} bytes may be used"
+    if limit >= MEMORY_NEEDED:
+        yield Finding("memory", "good", text)
+        return
+    advice = (
+        'raise the limit (docker run --memory, MemoryMax of systemd), lower pipeline.spark."driver.memory", '
+        "or: penstock up --no-spark"
+    )
+    yield Finding("memory", "warning", f"{text}: with Spark up to {MEMORY_NEEDED:,} are needed", advice)
+
+
+def memory_limit(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the bytes that this process and its children may use: of the machine, or fewer in a control group."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    with contextlib.suppress(OSError):
+        for line in groups.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                own = root / controllers / path.strip("/")
+                # A container sees its own group as the root, while the path may be that of the machine.
+                folders = [own, *own.parents][: len(own.parts) - len(root.parts) + 1]
+                limits += [limit for folder in folders for limit in _limits_in(folder)]
+    return min(limits)
+
+
+def _limits_in(folder: Path) -> Iterator[int]:
+    for name in CGROUP_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: "max"
+            yield int((folder / name).read_text())
+
+
 def clock(_: Settings) -> Iterator[Finding]:
     """Check that the clock is synchronised: minutes of the balance, retention and watermarks depend on it."""
     state = clock_state()
@@ -214,4 +253,4 @@ def descriptors(_: Settings) -> Iterator[Finding]:
     yield Finding("file descriptors", "warning", text, advice)
 
 
-MACHINE_CHECKS: Sequence[Check] = (addresses, disk, java, clock, clock_jump, descriptors)
+MACHINE_CHECKS: Sequence[Check] = (addresses, disk, java, memory, clock, clock_jump, descriptors)

@@ -17,7 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cli.run import machine_checks
-from penstock.cli.run.machine_checks import Finding, addresses, clock, clock_jump, descriptors, disk, file_system, java
+from penstock.cli.run.machine_checks import (
+    Finding,
+    addresses,
+    clock,
+    clock_jump,
+    descriptors,
+    disk,
+    file_system,
+    java,
+    memory,
+    memory_limit,
+)
 from penstock.config import Settings
 from penstock.java.runtime import Java, NoJava
 from penstock.log import Log
@@ -141,6 +152,26 @@ def test_low_limit_of_file_descriptors_is_a_warning(hard: int, state: str, monke
     finding = next(descriptors(Settings()))
     assert finding.state == state
     assert ("ulimit" in finding.advice) == (state == "warning")
+
+
+@pytest.mark.parametrize("layout", ["version 2", "version 1", "container", "no limit", "no groups"])
+def test_memory_limit_is_that_of_the_control_group(layout: str, tmp_path: Path) -> None:
+    groups, root = tmp_path / "cgroup", tmp_path / "fs"
+    if layout != "no groups":
+        groups.write_text("4:memory:/a/b\n" if layout == "version 1" else "4:cpu:/a\n0::/a/b\n")
+    folder = {"version 2": "a", "version 1": "memory/a/b", "no limit": "a"}.get(layout, ".")
+    (root / folder).mkdir(parents=True)
+    limit = root / folder / ("memory.limit_in_bytes" if layout == "version 1" else "memory.max")
+    limit.write_text("max\n" if layout.startswith("no") else "536870912\n")
+    expected = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if layout.startswith("no") else 1 << 29
+    assert memory_limit(groups, root) == expected
+
+
+@pytest.mark.parametrize(("limit", "state"), [(1 << 29, "warning"), (4 << 30, "good")])
+def test_too_little_memory_for_spark_is_a_warning(limit: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_checks, "memory_limit", lambda: limit)
+    (finding,) = memory(Settings())
+    assert (finding.state, "penstock up --no-spark" in finding.advice) == (state, state == "warning")
 
 
 @given(st.binary(max_size=100) | st.lists(st.sampled_from([b"a", b"/", b"ext4", b" ", b"\n", b"\\040"])).map(b"".join))
