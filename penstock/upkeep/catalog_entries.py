@@ -8,6 +8,7 @@ may have set parameters and comments. Start with ``read_entries`` and ``register
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -187,6 +188,8 @@ def _open_hive(address: str, namespace: str) -> Iterator[Catalog]:
     from thrift.protocol import TBinaryProtocol
     from thrift.transport import TSocket, TTransport
 
+    # Workaround: thrift logs a traceback before it raises the error, which the command reports in a line.
+    logging.getLogger(TSocket.__name__).setLevel(logging.CRITICAL)
     server = urlsplit(address)
     socket = TSocket.TSocket(server.hostname, server.port or 9083)
     socket.setTimeout(TIMEOUT_S * 1000)

@@ -20,6 +20,7 @@ from penstock.java.runtime import find_java
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
+from penstock.testing.pipe import free_ports
 from penstock.testing.spark_extensions import DELTA, package_settings
 from penstock.upkeep.catalog_entries import CatalogFailed, Entry, _hive_type, open_catalog
 from penstock.upkeep.catalog_entries import register as register_entries
@@ -194,6 +195,13 @@ def test_spark_reads_the_tables_by_their_names_in_a_hive_metastore(register: Reg
     tables, rows = json.loads(read.stdout)
     assert {"landed", "events_click"} <= set(tables)
     assert rows == {"landed": 2 * EVENTS, "events_click": 2 * EVENTS}
+
+
+def test_unreachable_metastore_is_an_error_and_no_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    [port] = free_ports(1)
+    with pytest.raises(CatalogFailed, match=str(port)), open_catalog(f"thrift://127.0.0.1:{port}", "logs"):
+        pass
+    assert not caplog.records
 
 
 def test_catalog_that_does_not_answer_and_unknown_ones_are_named(register: Register) -> None:
