@@ -23,6 +23,7 @@ FIRST_RESTART_DELAY_S, MAX_RESTART_DELAY_S = 0.1, 5.0
 """Delay of a restart, doubled with each death: a child that dies at once takes 1 % of a core and not all of it."""
 STABLE_AFTER_S = 10.0
 """A child that lived this long died of a new cause: the delay starts from its minimum."""
+OUT_OF_MEMORY_HINT = " (the kernel ends processes like this where memory is short; `penstock doctor` shows the limit)"
 
 
 class Child:
@@ -152,7 +153,8 @@ class Child:
         self.start_failure = self._read_failure()
         self._failed_starts = self._failed_starts + 1 if self.start_failure else 0
         self.cause = self.start_failure or (f"was killed by {_signal_name(-status)}" if status < 0 else end)
-        return f"{self.name} {end}; restarting it"
+        hint = OUT_OF_MEMORY_HINT if status == -signal.SIGKILL else ""
+        return f"{self.name} {end}; restarting it{hint}"
 
     def _read_failure(self) -> str:
         if self._failure is None:
