@@ -57,7 +57,7 @@ def test_killed_child_is_restarted(module: Path) -> None:
 PREPARED = """
 import os, sys, time
 from pathlib import Path
-from penstock.process.child import OUT_OF_MEMORY_HINT, Child
+from penstock.process.child import Child
 child = Child("prepared", "prepared", {}, forked=True)
 child.prepare(time.monotonic() + 60)
 print(Path("loaded").exists(), Path("run").exists(), child.pid, flush=True)
@@ -90,7 +90,7 @@ def test_prepared_child_runs_once_it_is_started(killed: str, tmp_path: Path) -> 
 # In a process of its own, which may close its standard input.
 FAILING = """
 import os, time
-from penstock.process.child import OUT_OF_MEMORY_HINT, Child
+from penstock.process.child import Child
 os.close(0)
 child = Child("failing", "failing", {})
 child.start()
