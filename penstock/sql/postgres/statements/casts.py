@@ -6,8 +6,9 @@ escapes of Unicode, and integers in other bases than ten.
 
 from __future__ import annotations
 
+import ctypes
+import math
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal, InvalidOperation
@@ -26,10 +27,12 @@ _INTEGERS = {
     **dict.fromkeys(("int8", "bigint"), "bigint"),
 }
 _FLOATS = {
-    **dict.fromkeys(("float", "float8", "double"), ("double precision", sys.float_info.max, sys.float_info.min)),
-    **dict.fromkeys(("float4", "real"), ("real", 3.4028235e38, 1.17549435e-38)),
+    **dict.fromkeys(("float", "float8", "double"), ("double precision", ctypes.c_double)),
+    **dict.fromkeys(("float4", "real"), ("real", ctypes.c_float)),
 }
-"""PostgreSQL's name of each type, its largest number and its least one of all digits."""
+"""PostgreSQL's name of each type, and the type of C that rounds as it does."""
+_NONZERO = re.compile(r"\s*[+-]?[0.]*[1-9]")
+"""Start of a number that is not zero, and not a word such as ``inf``."""
 _FRACTION = re.compile(r"\s*[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?\s*", re.IGNORECASE)
 """A number that DuckDB rounds to an integer."""
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -103,12 +106,13 @@ def typed_texts(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
             continue
         if name in _INTEGERS and _FRACTION.fullmatch(content):
             raise BadParameter(f'invalid input syntax for type {_INTEGERS[name]}: "{content[:60]}"')
-        if name in _FLOATS:
-            kind, largest, least = _FLOATS[name]
-            with suppress(InvalidOperation):
-                number = abs(Decimal(content.strip()))
-                if number.is_finite() and number and not least <= number <= largest:
-                    raise BadParameter(f'"{content[:60]}" is out of range for type {kind}')
+        if name in _FLOATS and _NONZERO.match(content):
+            kind, c_type = _FLOATS[name]
+            rounded = math.nan
+            with suppress(ValueError):  # DuckDB refuses what is no number
+                rounded = c_type(float(content)).value
+            if rounded == 0 or math.isinf(rounded):
+                raise BadParameter(f'"{content[:60]}" is out of range for type {kind}')
         if name in ("bool", "boolean") and (text := content.strip().lower()):
             truths = {truth for word, truth in _BOOLEANS.items() if word.startswith(text)}
             if len(truths) == 1:

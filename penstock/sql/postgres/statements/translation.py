@@ -194,7 +194,10 @@ def _replacements(
             yield index, "group_of_pattern" if has_group else "text_of_pattern"
             yield closing[second_index] - 2, ","
         elif token.is_word("format") and second_index in closing and (parsed := parse_format(third.content or "")):
-            if commas := argument_commas(tokens, second_index, closing[second_index]):
+            commas = argument_commas(tokens, second_index, closing[second_index])
+            if commas and not all(1 <= number <= len(commas) for number in parsed.arguments):
+                raise BadParameter("too few arguments for format()")
+            if commas:
                 yield index, "text_of_format"
                 yield third_index, quoted(parsed.text)
                 yield commas[0], ", list_select([output_text("

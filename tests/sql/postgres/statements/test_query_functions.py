@@ -57,6 +57,7 @@ EXPRESSIONS = [
     "count(*) > 400 from pg_timezone_names",
     "* from pg_timezone_names where name in ('UTC', 'Europe/Berlin', 'Asia/Kolkata', 'America/Lima') order by name",
     "' 12 '::int, '-7'::bigint, int '+5', '0'::real, 'inf'::float8, '0e400'::float8, cast('1e3' as float8)",
+    "'1e-310'::float8, '-4e-324'::float8, '1e-40'::real, '3.4028235e38'::real, '1.7976931348623157e308'::float8",
     "'on'::bool, 'off'::bool, ' TRUE '::bool, 'tr'::boolean, bool 'yes', cast('of' as bool), 'n'::bool, '1'::bool",
 ]
 
@@ -75,7 +76,8 @@ def test_answer_is_postgresqls(
     [
         *("'12.7'::int", "'1e3'::integer", "int8 '12.0'", "cast('.5' as smallint)", "E'12.'::int4", "'abc'::int"),
         *("'1e400'::float8", "'1e-400'::double precision", "'1e39'::real", "'o'::bool", "''::bool", "'maybe'::bool"),
-        "split_part('a,b', ',', 0)",
+        *("'1e1000000'::float8", "'-1e-1000000'::float8", "'1e99999999999999999999'::real", "'1e-46'::real"),
+        *("split_part('a,b', ',', 0)", "format('%s %s', 'a')", "format('%2$s', 'a')", "format('%0$s', 'a')"),
     ],
 )
 def test_text_that_postgresql_refuses_is_refused(
