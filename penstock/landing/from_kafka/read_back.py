@@ -308,8 +308,9 @@ def read(
         # Control records move the position: a range of aborted transactions is read on, and gives no record.
         if position > max(previous, begin):
             next_offset, progress_at = position, time.monotonic()
-        if fetched.get(topic_partition, begin) > fetched_before:
-            fetched_before, progress_at = fetched[topic_partition], time.monotonic()
+        # Any change: statistics of an earlier reading may come first, with an offset behind this range.
+        if (fetched_now := fetched.get(topic_partition, fetched_before)) != fetched_before:
+            fetched_before, progress_at = fetched_now, time.monotonic()
         waited_s = time.monotonic() - progress_at
         if waits_for_end and waited_s > EXISTENCE_CHECK_S and _is_deleted(client, topic):
             raise _TopicDeleted

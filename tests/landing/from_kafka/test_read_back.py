@@ -326,12 +326,12 @@ def test_records_of_an_aborted_transaction_are_progress(cluster: Topics, monkeyp
         wait_until(lambda: client.poll(0.05) is None and fetched.get(key) == 5, 20)
     # As statistics show the progress: nothing arrives for longer than a client without progress may take.
     monkeypatch.setattr(read_back, "NO_PROGRESS_TIMEOUT_S", 2.0)
-    shown = {key: 5}
+    shown = {key: 1000}  # of an earlier reading
 
     def advance() -> None:
-        for _ in range(16):
+        for offset in range(6, 22):
             time.sleep(0.25)
-            shown[key] += 1
+            shown[key] = offset
         cluster.plain(topic, [b"late"])
 
     advancing = threading.Thread(target=advance)
