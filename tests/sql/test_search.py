@@ -49,6 +49,13 @@ def test_search_matches_a_text_with_escapes_of_json(text: str, topics: Path, tmp
     assert [match.position for match in containing(tables, text, 9)] == ["t:1", "t:0"]
 
 
+@pytest.mark.parametrize("text", ["22", "2", "x22", "5C", "C3", "22m", "2" * 9000])
+def test_search_does_not_match_how_duckdb_writes_bytes(text: str, topics: Path, tmp_path: Path) -> None:
+    append(topics, "t", [b'{"m":"\xc3\xa4\\\\"}', f"<{text}>".encode(), event(7, data={"note": '"m"'})])
+    tables = Tables(Layout.for_tables(tmp_path / "tables"), FolderStore(topics))
+    assert [match.position for match in containing(tables, text, 9)] == ["t:1"]
+
+
 def test_newest_matches_come_first_up_to_the_limit(tables: Tables) -> None:
     (matches,) = containing(tables, "e", 1)
     assert (matches.position, matches.kind, matches.payload) == ("t:3", "event", PAYLOADS[3])
