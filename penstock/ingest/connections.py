@@ -158,11 +158,12 @@ class Connections:
 
     def __init__(self, max_connections: int, max_unfinished_bytes: int) -> None:
         self._max_connections, self._max_unfinished_bytes = max_connections, max_unfinished_bytes
-        self._all: set[Connection] = set()
+        # In the order in which they were added, so that simulated runs repeat. Sets have that of addresses in memory.
+        self._all: dict[Connection, None] = {}
         self._unfinished: dict[Connection, int] = {}
         self._unfinished_bytes = 0
-        self._waiting: set[Connection] = set()
-        self._in_handshake: set[Connection] = set()
+        self._waiting: dict[Connection, None] = {}
+        self._in_handshake: dict[Connection, None] = {}
 
     @property
     def is_over_limit(self) -> bool:
@@ -170,19 +171,19 @@ class Connections:
         return len(self._all) > self._max_connections or self._unfinished_bytes > self._max_unfinished_bytes
 
     def add(self, connection: Connection) -> None:
-        self._all.add(connection)
+        self._all[connection] = None
         if connection.in_handshake:
-            self._in_handshake.add(connection)
+            self._in_handshake[connection] = None
 
     def end_handshake(self, connection: Connection) -> None:
         """Record that the handshake of ``connection`` is complete."""
         connection.in_handshake = False
-        self._in_handshake.discard(connection)
+        self._in_handshake.pop(connection, None)
 
     def remove(self, connection: Connection) -> None:
         self._unfinished_bytes -= self._unfinished.pop(connection, 0)
         for connections in (self._all, self._waiting, self._in_handshake):
-            connections.discard(connection)
+            connections.pop(connection, None)
 
     def update(self, connection: Connection) -> None:
         """Record what ``connection`` holds after it was read."""
@@ -193,10 +194,10 @@ class Connections:
             self._unfinished[connection] = unfinished
         if not connection.waits:
             connection.began_waiting = None
-            self._waiting.discard(connection)
+            self._waiting.pop(connection, None)
         elif connection.began_waiting is None:
             connection.began_waiting = connection.last_heard_s
-            self._waiting.add(connection)
+            self._waiting[connection] = None
 
     def next_to_evict(self) -> Connection | None:
         """Return the connection with the most unfinished bytes; if none has any, the longest silent one."""

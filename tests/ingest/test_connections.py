@@ -34,6 +34,24 @@ def is_closed(connection: socket.socket) -> bool:
         return False
 
 
+def test_equally_silent_connections_are_evicted_in_their_order() -> None:
+    """A simulated run of a seed is the same each time, as many connections have the same time in it."""
+    pairs = [socket.socketpair() for _ in range(20)]
+    try:
+        splitters = connections.splitters_of(LISTENER)
+        added = [connections.Connection(ours, "", splitters(), 1.0, None) for ours, _ in pairs]
+        limited = connections.Connections(5, 1000)
+        for each in added:
+            limited.add(each)
+        assert limited.silent_since(2.0) == added
+        for each in added:
+            assert limited.next_to_evict() is each
+            limited.remove(each)
+    finally:
+        for end in (end for pair in pairs for end in pair):
+            end.close()
+
+
 @pytest.mark.survives("connections", "flood")
 def test_beyond_the_limit_the_connection_with_most_unfinished_bytes_goes(tmp_path: Path, sock: socket.socket) -> None:
     receiving = Receiving(tmp_path, sock, max_connections=3)
