@@ -9,6 +9,7 @@ import sys
 import weakref
 from typing import Any
 
+from httptools import HttpRequestParser
 from starlette.types import Message
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -117,7 +118,6 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._unparsed += data
         self._parse()
-        self._watch_idle()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection open while a complete request waits for its answer, as nginx and Go's server do.
@@ -159,6 +159,9 @@ class LimitedProtocol(HttpToolsProtocol):
                 break
             self._events += 1
             super().data_received(piece)
+            if self._in_head and self._is_chunked:
+                # Workaround: behind a trailer "Connection: close" the parser ignores all requests (httptools 0.9).
+                self._is_chunked, self.parser = False, HttpRequestParser(self)
         # Limit: nothing more is read before this is parsed.
         is_held = bool(self._unparsed) and self._has_unanswered_request()
         if is_held:
@@ -166,6 +169,7 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self.flow.is_held and not self.flow.read_paused:
             self.transport.resume_reading()
         self.flow.is_held = is_held
+        self._watch_idle()  # also where a later turn has stopped the timer between requests
 
     def _go_on_parsing(self) -> None:
         self._next_turn = None
@@ -288,12 +292,15 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        # Workaround: uvicorn lets it run, with the connection's memory, after a reset (as of 0.54).
+        self._unset_keepalive_if_required()
         if self._next_turn is not None:
             self._next_turn.cancel()
         self._stop_timer()
 
     def _watch_idle(self) -> None:
-        if self.is_idle and self._timer is None:
+        has_timer = self._timer is not None or self.timeout_keep_alive_task is not None
+        if self.is_idle and not has_timer and not self.transport.is_closing():
             # One timer from the first to the last byte of a head, so a client cannot extend it by sending single bytes.
             self._timer = self.loop.call_later(self.limits.timeout, self._give_up)
 

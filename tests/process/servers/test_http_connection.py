@@ -7,6 +7,7 @@ import contextlib
 import gc
 import re
 import socket
+import struct
 import threading
 import time
 import weakref
@@ -17,7 +18,7 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from penstock.process.servers.http_connection import MAX_HEAD_BYTES, LimitedProtocol, limited_protocol
+from penstock.process.servers.http_connection import EVENTS_PER_TURN, MAX_HEAD_BYTES, LimitedProtocol, limited_protocol
 from penstock.process.servers.http_limits import HttpLimits, LimitedBodies
 from penstock.testing.pipe import wait_until
 
@@ -47,6 +48,10 @@ ACCEPTED = {
         [("POST", "/a", b"\r\n0\r\n\r\nabcd\r\n\r\n\r\n"), N],
     ),
     "trailers": (CHUNKED + b"3\r\nabc\r\n0\r\nExpect: 100-continue\r\nHost: b\r\n\r\n" + NEXT, [A, N]),
+    "trailers about the connection": (
+        (CHUNKED + b"3\r\nabc\r\n0\r\nConnection: close\r\nProxy-Connection: close\r\nUpgrade: x\r\n\r\n" + NEXT) * 2,
+        [A, N, A, N],
+    ),
     "no length": (POST + b"\r\n" + NEXT, [("POST", "/a", b""), N]),
     "GET with a body": (post(b"Content-Length: 3").replace(b"POST", b"GET") + NEXT, [("GET", "/a", b"abc"), N]),
     "empty lines": (b"\r\n\n\r\n" + NEXT + b"\r\n" + NEXT, [N, N]),
@@ -145,13 +150,22 @@ REFUSED_BODIES = {
 class Site(NamedTuple):
     """A server whose application records requests.
 
-    ``/stream`` is answered without a length, and the answer of ``/early`` begins before its body is read.
+    ``/stream`` is answered without a length, the answer of ``/early`` begins before its body is read, and that of
+    ``/refused`` is complete before.
     """
 
     port: int
     requests: list[tuple[str, str, bytes]]
     headers: list[tuple[bytes, bytes]]
     connections: set[LimitedProtocol]
+
+    @contextlib.contextmanager
+    def connect(self) -> Iterator[tuple[socket.socket, LimitedProtocol]]:
+        """Open a connection; yield it with the server's side of it."""
+        wait_until(lambda: not self.connections, 10)
+        with socket.create_connection(("127.0.0.1", self.port), 30) as sock:
+            wait_until(lambda: self.connections, 10)
+            yield sock, next(iter(self.connections))
 
     def send(self, *parts: bytes, ends: bool = True, pause_s: float = 0) -> bytes:
         """Send ``parts`` one after the other, end this side, and return all that comes until the other side ends."""
@@ -179,7 +193,7 @@ def site() -> Iterator[Site]:
     headers: list[tuple[bytes, bytes]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        body, more = b"", True
+        body, more = b"", scope["path"] != "/refused"
         if scope["path"] == "/early":
             await send({"type": "http.response.start", "status": 200})
             await send({"type": "http.response.body", "body": b"begun", "more_body": True})
@@ -325,3 +339,23 @@ def test_closed_connection_is_freed_without_the_garbage_collector(site: Site) ->
         wait_until(lambda: connection() is None)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("end", [b"", b"0\r\n\r\n", b"0\r\n\r\nGET", b"0\r\n\r\n\r\n"])
+def test_unread_chunks_of_several_turns_leave_a_timer(site: Site, end: bytes) -> None:
+    """The rest of an answered request is parsed by later turns, which stop the timer between two requests."""
+    with site.connect() as (sock, connection):
+        sock.sendall(CHUNKED.replace(b"/a", b"/refused") + b"1\r\na\r\n" * 3 * EVENTS_PER_TURN + end)
+        # The end of the last chunk may be that of the body, and waits.
+        wait_until(lambda: connection._chunks >= 3 * EVENTS_PER_TURN - 1, 10)
+        wait_until(lambda: connection._next_turn is None, 10)
+        assert connection._timer is not None
+
+
+def test_reset_connection_has_no_timer(site: Site) -> None:
+    with site.connect() as (sock, connection):
+        sock.sendall(NEXT)
+        wait_until(lambda: connection.timeout_keep_alive_task, 10)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_until(lambda: not site.connections and connection.parser is None)
+    assert (connection.timeout_keep_alive_task, connection._timer) == (None, None)
