@@ -116,8 +116,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._last_received = self.loop.time()
         self._request_bytes += len(data)
         self._unset_keepalive_if_required()
-        self._unparsed += data
-        self._parse()
+        is_body = not (self._unparsed or self._in_head or self._is_chunked or self.transport.is_closing())
+        if is_body and len(data) <= self._body_left:
+            # Fast path: saves two copies of a large body.
+            self._body_left -= len(data)
+            super().data_received(data)
+            self._watch_idle()
+        else:
+            self._unparsed += data
+            self._parse()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection open while a complete request waits for its answer, as nginx and Go's server do.
@@ -187,8 +194,9 @@ class LimitedProtocol(HttpToolsProtocol):
         # A chunked body ends with an empty line, so that no piece has bytes of the next request.
         end = self._unparsed.find(BLANK_LINE, 0, PIECE_BYTES) + len(BLANK_LINE)
         if end < len(BLANK_LINE):
-            part = self._unparsed[:PIECE_BYTES]
-            end = len(part) - next((size for size in (3, 2, 1) if part.endswith(BLANK_LINE[:size])), 0)
+            size = min(len(self._unparsed), PIECE_BYTES)
+            last = self._unparsed[max(size - 3, 0) : size]
+            end = size - next((length for length in (3, 2, 1) if last.endswith(BLANK_LINE[:length])), 0)
         self._bytes_without_data += end
         if self._bytes_without_data > MAX_HEAD_BYTES:
             self.send_400_response(INVALID_TEXT)
@@ -218,7 +226,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return b""
 
     def _pop_bytes(self, size: int) -> bytes:
-        piece = bytes(self._unparsed[:size])
+        piece = bytes(memoryview(self._unparsed)[:size])
         del self._unparsed[:size]
         return piece
 
