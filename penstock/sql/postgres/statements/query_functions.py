@@ -17,7 +17,7 @@ FORMATTED = {"to_char": "time_text", "to_timestamp": "time_of_text", "to_date": 
 """Functions whose last argument is a format, and their names for one of ``strftime``."""
 STARTS = {"hour": "start_of_hour", **dict.fromkeys(("century", "millennium"), "start_of_years")}
 """Functions in place of ``date_trunc`` for units that DuckDB begins at another time."""
-_FORMAT_PLACE = re.compile(r"%(?:%|(?:(\d{1,4})\$)?(-?(?:[1-9]\d*|\*)(?:\d+\$)?)?([sIL]))")
+_FORMAT_PLACE = re.compile(r"%(?:%|(?:(\d{1,4})\$)?(-?(?:\d+|\*(?:\d+\$)?)?)([sIL]))")
 """A place in a format of PostgreSQL: position, width and type. DuckDB's function of this name has ``{}``."""
 _TYPE_OF_JSON = [
     (

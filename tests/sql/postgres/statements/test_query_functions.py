@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import psycopg
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.sql.postgres.statements.query_functions import duckdb_format
+from penstock.sql.postgres.statements.query_functions import duckdb_format, parse_format
 
 TIME = "timestamp '2026-03-07 04:05:06.789012'"
 EXPRESSIONS = [
@@ -88,9 +89,15 @@ def test_text_that_postgresql_refuses_is_refused(
             peer.execute(f"select {expression}".encode())
 
 
-def test_width_of_a_place_in_a_format_is_refused(connection: psycopg.Connection[Any]) -> None:
-    with pytest.raises(psycopg.Error, match="no equivalent of the width in '%-5s'"):
-        connection.execute("select format('%-5s|', 'a')")
+@pytest.mark.parametrize("place", ["%-5s", "%-s", "%05s", "%2$*1$s"])
+def test_width_of_a_place_in_a_format_is_refused(connection: psycopg.Connection[Any], place: str) -> None:
+    with pytest.raises(psycopg.Error, match=re.escape(f"no equivalent of the width in '{place}'")):
+        connection.execute(f"select format('{place}|', 'a', 'b')".encode())
+
+
+def test_digits_without_end_in_a_format_are_no_place() -> None:
+    """A pattern that tries each pair of ends would take an hour, in which the server answers no client."""
+    assert parse_format("%" + "1" * 1_000_000) is None
 
 
 def test_another_encoding_than_utf8_is_refused(connection: psycopg.Connection[Any]) -> None:
