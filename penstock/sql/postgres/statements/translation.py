@@ -194,16 +194,19 @@ def _replacements(
             yield index, "group_of_pattern" if has_group else "text_of_pattern"
             yield closing[second_index] - 2, ","
         elif token.is_word("format") and second_index in closing and (parsed := parse_format(third.content or "")):
-            commas = argument_commas(tokens, second_index, closing[second_index])
-            if commas and not all(1 <= number <= len(commas) for number in parsed.arguments):
-                raise BadParameter("too few arguments for format()")
-            if commas:
+            if commas := argument_commas(tokens, second_index, closing[second_index]):
+                # In a text of several parts, as with ``||``, the places are those of all parts in their order.
+                is_literal = commas[0] == third_index + 1
+                numbers = parsed.arguments if is_literal else [*range(1, len(commas) + 1)]
+                if not all(1 <= number <= len(commas) for number in numbers):
+                    raise BadParameter("too few arguments for format()")
                 yield index, "text_of_format"
-                yield third_index, quoted(parsed.text)
+                if is_literal:
+                    yield third_index, quoted(parsed.text)
                 yield commas[0], ", list_select([output_text("
                 for comma in commas[1:]:
                     yield comma, "), output_text("
-                yield closing[second_index], f")], {parsed.arguments}))"
+                yield closing[second_index], f")], {numbers}))"
             elif closing[second_index] == third_index + 1:
                 yield index, "text_of_format"
                 yield closing[second_index], ", CAST([] AS VARCHAR[]))"

@@ -49,6 +49,7 @@ EXPRESSIONS = [
     "to_hex(-1), to_hex(255), to_hex(-1::bigint), to_hex(x), to_hex(null::int) from (values (-2)) v(x)",
     "format('%1$s %1$s %2$s', 'a', 'b'), format('%2$s %s', 'a', 'b', 'c'), format('%2$L, %1$I', 'A b', 'c''d')",
     "format('%s %s', true, 1), format('%% %s', 5), format('%s:%s', 'a', format('%s', false))",
+    "format('%s' || '-%s', 'a', true), format('%s-' || x, 'a', 'b') from (values ('%s')) v(x)",
     r"quote_literal('a''b'), quote_literal('a\b'), quote_literal(null), quote_nullable(null), quote_nullable(true)",
     "split_part('a,b', ',', -1), split_part('a,b', '', 1), split_part('a', '', 2), split_part('a', null, 1)",
     *(
