@@ -105,12 +105,14 @@ class Ledger:
         self._buffered = BufferedCounts(buffers)
         self.missing: dict[str, tuple[int, int]] = {}
         """Topics that lost entries while no daemon ran: their end, and the end up to which entries were counted."""
+        intact, unrecovered = _open_topics(log)
         self._book = resume(
             log.directory,
             self._verify,
             self._horizon(),
-            dict(_intact_topics(log)),
+            intact,
             lambda topic, end, counted: self.missing.update({topic: (end, counted)}),
+            unrecovered,
         )
         self.hosts = HostRegister(log.directory.parent / hosts.FOLDER, self._book.arrived, now)
         kafka_hosts_folder = log.directory.parent / kafka_hosts.FOLDER
@@ -126,6 +128,10 @@ class Ledger:
         # Order: the book is read first. The servers start later, so no batch is stored in between.
         log.observe(self._stored)
         log.observe_recoveries(self._recovered)
+        for name in unrecovered:
+            # Those that have been recovered since were not observed.
+            if (topic := log.topic(name, internal=True)).is_recovered:
+                self._recovered(name, topic.end)
         self.roll_up()
 
     def _stored(self, topic: str, stored: StoredBatch) -> None:
@@ -414,18 +420,20 @@ class Ledger:
         return document(series(pages, self._unlanded_tails(pages), in_buffer, since, step), step, pages.rolled)
 
 
-def _intact_topics(log: Log) -> Iterator[tuple[str, IntactTopic]]:
-    """Yield the topics whose files look intact, which are opened on demand; open, and so recover, all others.
+def _open_topics(log: Log) -> tuple[dict[str, IntactTopic], set[str]]:
+    """Open topics, and so recover them; return the closed ones, and the names of what a full disk left unrecovered.
 
-    The first ``MAX_TOPICS_OPENED_AT_START`` topics are always opened.
+    The first ``MAX_TOPICS_OPENED_AT_START`` topics are always opened, others are if their files do not look intact.
     """
+    intact, unrecovered = dict[str, IntactTopic](), set[str]()
     for number, name in enumerate(log.names(internal=True)):
         try:
             if number >= MAX_TOPICS_OPENED_AT_START and (glanced := glance(log.directory / name)) is not None:
-                yield name, glanced
-            else:
-                # Order: opening a topic recovers it. Only then is it read.
-                log.topic(name, internal=True)
+                intact[name] = glanced
+            # Order: opening a topic recovers it. Only then is it read.
+            elif not log.topic(name, internal=True).is_recovered:
+                unrecovered.add(name)
         except UnknownFormat as error:
             # Files of another format stay unchanged, and out of the balance.
             _LOGGER.error("%s", error)
+    return intact, unrecovered

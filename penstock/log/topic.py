@@ -94,6 +94,11 @@ class Topic:
         end = self.writer.end
         return self.reader().end if end is None else end
 
+    @property
+    def is_recovered(self) -> bool:
+        """Whether the files have been recovered since the start; see ``recover``."""
+        return self.writer.is_recovered
+
     def recover(self) -> None:
         """Recover the files if that has not succeeded since the start. Raises LogFull, WriteFailed.
 

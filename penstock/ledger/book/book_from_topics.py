@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -41,21 +41,28 @@ def resume(
     rolled: int | None = None,
     orderly: Mapping[str, IntactTopic] = _NONE,
     on_missing: OnMissing = lambda topic, end, counted: None,
+    unrecovered: Set[str] = frozenset(),
 ) -> Book:
     """Return the book from the checkpoint and the batches after it, or from all batches.
 
     ``rolled`` is the day up to which roll-up is allowed; a checkpoint beyond it, written while the clock was ahead, is
     ignored. A topic in ``orderly`` is read only if it goes beyond what is entered. ``on_missing`` is called for topics
-    that end before what the checkpoint counted: the book cannot have these entries any more.
+    that end before what the checkpoint counted: the book cannot have these entries any more. Of the topics
+    ``unrecovered`` the book has what can be read up to the first damage; ``enter`` adds the rest after the recovery.
     """
-    pages, why = usable(topics, orderly, on_missing)
+
+    def missing(topic: str, end: int, counted: int) -> None:
+        if topic not in unrecovered:
+            on_missing(topic, end, counted)
+
+    pages, why = usable(topics, orderly, missing)
     if pages is not None and rolled is not None and pages.rolled > rolled + DAY:
         pages, why = None, "the checkpoint is rolled up to a day in the future"
     if pages is not None:
-        return _read(Book(pages), topics, TIERS, verify, orderly)
+        return _read(Book(pages), topics, TIERS, verify, orderly, unrecovered)
     if any(_folders(topics)):
         _LOGGER.warning("the ledger reads all batches: %s", why)
-    return _read(Book(), topics, TIERS, verify, orderly)
+    return _read(Book(), topics, TIERS, verify, orderly, unrecovered)
 
 
 def load(topics: Path, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> Book:
@@ -73,22 +80,33 @@ def _read(
     tiers: tuple[type[Post], ...],
     verify: Verify | None,
     orderly: Mapping[str, IntactTopic] = _NONE,
+    unrecovered: Set[str] = frozenset(),
 ) -> Book:
     for name in _folders(topics):
         # Fast path: a topic that is covered up to its end has nothing to enter, so its files stay unopened.
         if name not in orderly or orderly[name].end > book.covered(name):
-            enter(book, TopicReader(topics / name), tiers, verify)
+            enter(book, TopicReader(topics / name), tiers, verify, is_recovered=name not in unrecovered)
     return book
 
 
-def enter(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...] = TIERS, verify: Verify | None = None) -> None:
-    """Enter the part of a topic that ``book`` does not cover."""
+def enter(
+    book: Book,
+    reader: TopicReader,
+    tiers: tuple[type[Post], ...] = TIERS,
+    verify: Verify | None = None,
+    *,
+    is_recovered: bool = True,
+) -> None:
+    """Enter the part of a topic that ``book`` does not cover; of an unrecovered one the part before the first damage.
+
+    Rows may look damaged because only their index is lost; then a recovery makes them readable.
+    """
     if reader.path.name != TOPIC:
         # A topic of another format stays out of the balance. The start has already logged it.
         with contextlib.suppress(UnknownFormat):
-            enter_topic(book, reader.path.name, reader, verify)
+            enter_topic(book, reader.path.name, reader, verify, is_recovered=is_recovered)
     elif tiers:
-        enter_posts(book, reader, tiers, verify)
+        enter_posts(book, reader, tiers, verify, is_recovered=is_recovered)
 
 
 def with_posts(book: Book, topics: Path, tiers: tuple[type[Post], ...]) -> Book:
@@ -106,17 +124,21 @@ def _folders(topics: Path) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_dir())
 
 
-def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | None = None) -> None:
+def enter_topic(
+    book: Book, name: str, reader: TopicReader, verify: Verify | None = None, *, is_recovered: bool = True
+) -> None:
     """Enter the batches of a topic that are not covered, and its gaps in place of unreadable batches."""
 
     def lost(begin: int, end: int) -> None:
         book.enter_lost(name, ("unknown", 0), begin, end - begin)
 
     begin = book.covered(name)
-    for stored in _readable(reader, begin, partial(verify, name) if verify else lost):
+    corrupt = partial(verify, name) if verify else lost
+    for stored in _readable(reader, begin, corrupt if is_recovered else None):
         book.enter(name, stored.origin, stored.base, stored.rows, stored.last)
+    entered_end = book.covered(name)
     for gap in reader.gaps():
-        if gap.end <= begin:
+        if gap.end <= begin or (gap.end > entered_end and not is_recovered):
             continue
         # The line of such a gap repeats the counts of its batches. Of other gaps only the number of rows is known.
         if gap.received is not None:
@@ -130,11 +152,18 @@ def enter_topic(book: Book, name: str, reader: TopicReader, verify: Verify | Non
     book.skipped.discard(name)
 
 
-def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], verify: Verify | None = None) -> None:
+def enter_posts(
+    book: Book,
+    reader: TopicReader,
+    tiers: tuple[type[Post], ...],
+    verify: Verify | None = None,
+    *,
+    is_recovered: bool = True,
+) -> None:
     """Enter the posts that are not covered."""
     begin = book.covered(TOPIC)
     corrupt = partial(verify, TOPIC) if verify else lambda begin, end: None
-    for stored in _readable(reader, begin, corrupt):
+    for stored in _readable(reader, begin, corrupt if is_recovered else None):
         for payload in stored.batch.column("payload").to_pylist():
             try:
                 post = parse(json.loads(payload))  # type: ignore[arg-type]  # posts are never null
@@ -145,15 +174,17 @@ def enter_posts(book: Book, reader: TopicReader, tiers: tuple[type[Post], ...], 
             if isinstance(post, tiers):
                 book.post(post, stored.origin.bucket)
         book.cover(TOPIC, stored.end, stored.last)
+    entered_end = book.covered(TOPIC)
     for gap in reader.gaps():
-        if gap.end > begin:
+        if gap.end > begin and (gap.end <= entered_end or is_recovered):
             book.enter_gap(TOPIC, gap)
 
 
-def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], object]) -> Iterator[StoredBatch]:
+def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], object] | None) -> Iterator[StoredBatch]:
     """Yield all readable batches from ``offset``, and report unreadable ranges to ``corrupt``.
 
-    ``corrupt`` may repair a range, so each range is tried again before it is skipped.
+    ``corrupt`` may repair a range, so each range is tried again before it is skipped. Without it, nothing behind an
+    unreadable range is yielded.
     """
     reported_begin = -1
     while True:
@@ -163,6 +194,8 @@ def _readable(reader: TopicReader, offset: int, corrupt: Callable[[int, int], ob
                 offset = stored.end
             return
         except CorruptBatch as error:
+            if corrupt is None:
+                return
             if error.begin == reported_begin:
                 offset = error.end
             else:

@@ -23,6 +23,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 50162},
     {"seed": 268},
     {"seed": 900002351},
+    {"seed": 1400000531, "steps": 97, "messages": 16, "faults": [3000, 3001, 3002, 1]},
     {"seed": 100009, "faults": [*range(24)]},
     {"seed": 100579, "steps": 262, "messages": 25, "faults": [0, 1, 2]},
     {"seed": 100396, "steps": 70, "messages": 1, "faults": [0, 4, 7]},
