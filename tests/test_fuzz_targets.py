@@ -340,6 +340,7 @@ KERNEL, PARENT, COMPARED = "what the kernel says", "a pipe from its own parent",
 PASSED_ON, OWN, PACKAGE = "bytes passed on as they are", "the process's own memory", "a file of the package"
 CHECKED = "a document beneath a checksum that ``files.checked_document`` has checked"
 NO_PARSERS = {
+    "kafka/client/administration.py": "statistics of the client's library",
     "spark/versions.py": "the version file of the installed pyspark; what does not match is imported",
     "upkeep/catalog_entries.py": "the schema of a Delta table, which delta-rs has parsed",
     "upkeep/typed/refill.py": CHECKED,
