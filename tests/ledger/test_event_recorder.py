@@ -17,7 +17,7 @@ from penstock.ledger.book import checkpoint
 from penstock.ledger.book.book import Book
 from penstock.ledger.book.book_from_topics import load
 from penstock.ledger.book.book_pages import MAX_EVENTS
-from penstock.ledger.event_recorder import LOSS_PAUSE_MS, EventRecorder
+from penstock.ledger.event_recorder import CHECK_INTERVAL_S, LOSS_PAUSE_MS, MAX_CPU_SHARE, EventRecorder
 from penstock.ledger.event_words import merged
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.posts import DISK, EventPost
@@ -432,3 +432,20 @@ def test_topic_that_is_deleted_has_no_missing_entries(watched: Watched) -> None:
     watched.log.delete("events")
     watched.reopen()
     assert watched.check_again() == []
+
+
+def test_recorder_pauses_longer_after_a_check_that_takes_longer(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+
+    class Ended:
+        def wait(self, pause: float) -> bool:
+            pauses.append(pause)
+            return len(pauses) == 3
+
+    monkeypatch.setattr(watched.recorder, "_stop", Ended())
+    times = iter((0.0, 0.0, 0.0, 1.0))
+    monkeypatch.setattr("penstock.ledger.event_recorder.time.thread_time", lambda: next(times))
+    watched.recorder._run()
+    assert pauses == [0.0, CHECK_INTERVAL_S, 1.0 / MAX_CPU_SHARE]

@@ -7,6 +7,7 @@ import errno
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.files.file_system import OS
 from penstock.ledger.balance_from_topics import balance_of
 from penstock.ledger.book import checkpoint
 from penstock.ledger.book.book_from_topics import load
+from penstock.ledger.book.book_pages import BookPages
 from penstock.ledger.book.daily_rollup import day_of
 from penstock.ledger.ledger import CURSOR, MAX_HELD_EVENTS, Ledger
 from penstock.ledger.posts import BadPost, ClientPost, LacksPosts
@@ -72,6 +74,35 @@ def test_landed_post_moves_the_cursor(log: Log, tmp_path: Path) -> None:
     assert (result.unaccounted, result.pending, result.topics[0].fates) == (0, 1, {"landed.message": 2})
     assert log.topic("events").cursors.offsets() == {CURSOR: 2}
     assert not ledger.post(LANDED)
+
+
+def test_message_that_is_stored_while_watermarks_are_read_holds_them(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = Ledger(log, tmp_path, ["events-udp"], now=lambda: 10_000.0)
+    append(log, 2, replace(ORIGIN, counts=Counts({"accepted": 2})))
+    ledger.post(LANDED)
+    assert [mark.until for mark in ledger.watermarks()] == [9960]
+    waiting = {("events-udp", 120): Counts({"accepted": 1})}
+
+    def store() -> None:
+        if waiting:
+            waiting.clear()
+            append(log, 1, replace(ORIGIN, bucket=120, counts=Counts({"accepted": 1})))
+
+    def counts(_: object) -> dict[tuple[str, int], Counts]:
+        found = dict(waiting)
+        store()
+        return found
+
+    def snapshot(take: Callable[[], BookPages] = ledger._book.snapshot) -> BookPages:
+        pages = take()
+        store()
+        return pages
+
+    monkeypatch.setattr(ledger._buffered, "counts", counts)
+    monkeypatch.setattr(ledger._book, "snapshot", snapshot)
+    assert [mark.until for mark in ledger.watermarks()] == [120]
 
 
 def test_files_of_topics_without_waiting_rows_are_not_opened(
