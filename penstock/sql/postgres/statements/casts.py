@@ -31,6 +31,8 @@ _FLOATS = {
     **dict.fromkeys(("float4", "real"), ("real", ctypes.c_float)),
 }
 """PostgreSQL's name of each type, and the type of C that rounds as it does."""
+_CHECKED_TYPES = frozenset((*_INTEGERS, *_FLOATS, "bool", "boolean"))
+"""Types whose texts DuckDB reads in another way."""
 _NONZERO = re.compile(r"\s*[+-]?[0.]*[1-9]")
 """Start of a number that is not zero, and not a word such as ``inf``."""
 _FRACTION = re.compile(r"\s*[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?\s*", re.IGNORECASE)
@@ -96,7 +98,7 @@ def typed_texts(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
     """
     for index, token in enumerate(tokens):
         name = token.identifier
-        if name not in (*_INTEGERS, *_FLOATS, "bool", "boolean") or token_at(tokens, index + 1).text == "[":
+        if name not in _CHECKED_TYPES or token_at(tokens, index + 1).text == "[":
             continue
         is_call = token_at(tokens, index - 1).is_word("as") and token_at(tokens, index - 4).is_word("cast")
         is_operand = is_call or token_at(tokens, index - 1).kind == "cast"
