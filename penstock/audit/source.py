@@ -32,10 +32,23 @@ BEYOND = 1 << 62
 """An offset greater than all offsets."""
 UNREAD = (Absence.PRESENT, Absence.UNKNOWN)
 """Classes of offsets whose record exists, or may exist, although reading did not return it."""
+CLOCK_SKEW_S = 300.0
+"""Clocks of producers may be ahead by so much; Kerberos allows the same."""
 
 
 class SourceUnavailable(PenstockError, RuntimeError):
     """The source did not answer, or does not have the topic: the audit cannot be decided."""
+
+
+def times_in_the_future(partition: str, offset: int) -> SourceUnavailable:
+    """Return the error of records whose times do not show which ones are due: a clock is wrong.
+
+    Without it, records that are lost would count as too young to be required.
+    """
+    return SourceUnavailable(
+        f"{partition}: records from offset {offset} on have times in the future, which do not show whether they are "
+        "due; --grace 0s requires all records"
+    )
 
 
 @dataclass(frozen=True, slots=True)

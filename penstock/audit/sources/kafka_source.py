@@ -18,7 +18,17 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]  # documented there
 
-from penstock.audit.source import RECORDS, AuditSource, Expected, Lag, Period, Record, SourceUnavailable
+from penstock.audit.source import (
+    CLOCK_SKEW_S,
+    RECORDS,
+    AuditSource,
+    Expected,
+    Lag,
+    Period,
+    Record,
+    SourceUnavailable,
+    times_in_the_future,
+)
 from penstock.audit.sources.dead_letters import dead_letter_origin
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import Absence, AbsentOffsets, ClassifiedRange, watermarks
@@ -44,8 +54,6 @@ MAX_ABORTED = 100_000
 """Limit: aborted transactions per partition whose rows are searched; each costs 100 bytes."""
 MAX_SUSPECTS = 1_000_000
 """Limit: rows per partition whose records are read to find aborted ones."""
-CLOCK_SKEW_S = 300.0
-"""Clocks of producers may be ahead by so much; Kerberos allows the same."""
 POLL_S = 1.0
 _PASSING_ERRORS = {
     *TRANSIENT_ERRORS,
@@ -149,10 +157,7 @@ class KafkaSource(AuditSource):
             records = list(self.records(partition, as_runs([(middle, high)]), SEEK_OFFSETS, is_complete=False))
             record = next((record for record in records if record.timestamp <= newest_s * 1000), None)
             if record is None and records:
-                raise SourceUnavailable(
-                    f"{self.topic}-{partition}: records from offset {middle} on have times in the future, which do not "
-                    "show whether they are due; --grace 0s requires all records"
-                )
+                raise times_in_the_future(f"{self.topic}-{partition}", middle)
             if record is None or record.timestamp >= moment_s * 1000:
                 high = middle
             else:

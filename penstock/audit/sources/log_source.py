@@ -13,7 +13,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.audit.source import RECORDS, AuditSource, Expected, Period, SourceUnavailable
+from penstock.audit.source import (
+    CLOCK_SKEW_S,
+    RECORDS,
+    AuditSource,
+    Expected,
+    Period,
+    SourceUnavailable,
+    times_in_the_future,
+)
 from penstock.client import ClientError
 from penstock.errors import PenstockError
 from penstock.kafka.absent_offsets import Absence, ClassifiedRange
@@ -77,11 +85,20 @@ class LogSource(AuditSource):
             raise SourceUnavailable(f"{self.address}: only Kafka has consumer groups; leave out --group")
         view = self._view()
         start, end = view.start, view.end
-        due = min(end, self._at_time(view, time.time() - period.grace_s))
+        # Without a grace period no clock matters.
+        due = self._due(view, time.time() - period.grace_s) if period.grace_s else end
         if period.until_s is not None:
-            due = min(due, self._at_time(view, period.until_s))
+            due = min(due, self._due(view, period.until_s))
         begin = start if period.since_s is None else max(start, self._at_time(view, period.since_s))
         return Expected(start, end, begin, max(begin, due))
+
+    def _due(self, view: TopicView, moment_s: float) -> int:
+        """Return the first offset whose message is not older than ``moment_s``; the end if there is none."""
+        newest_s = time.time() + CLOCK_SKEW_S
+        # Times never decrease within a topic: behind a message of a clock that was ahead, no time is right.
+        if moment_s <= newest_s and (future := self._at_time(view, newest_s)) < view.end:
+            raise times_in_the_future(self.topic, future)
+        return min(self._at_time(view, moment_s), view.end)
 
     def _at_time(self, view: TopicView, moment_s: float) -> int:
         with self._translate_errors():

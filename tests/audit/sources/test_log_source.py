@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +58,24 @@ def test_complete_table_has_no_finding_and_messages_within_the_grace_need_no_row
         assert run_audit("", address, tmp_path / "t", "--grace", "0s")[1]["missing"] == 5
         missing = run_audit("", address.replace("orders", "nowhere"), tmp_path / "t")
         assert (missing[0], "nowhere: there is no such topic" in missing[2]) == (2, True)
+    finally:
+        daemon.stop()
+
+
+@pytest.mark.survives("audit", "wrong clock")
+@pytest.mark.parametrize("kind", ADDRESSES)
+def test_messages_of_a_clock_that_is_ahead_are_not_taken_for_too_young(
+    daemon: Running, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parquet(tmp_path / "t", [(0, offset) for offset in range(RECORDS) if offset != 7])
+    behind = time.time() - 86_400
+    monkeypatch.setattr(time, "time", lambda: behind)
+    try:
+        address = ADDRESSES[kind](daemon)
+        status, report, errors = run_audit("", address, tmp_path / "t", "--grace", "15m")
+        assert (status, report, "have times in the future" in errors) == (2, {}, True), errors
+        status, report, errors = run_audit("", address, tmp_path / "t", "--grace", "0s")
+        assert (status, report.get("required"), report.get("missing")) == (1, RECORDS, 1), errors
     finally:
         daemon.stop()
 
