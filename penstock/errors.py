@@ -25,7 +25,6 @@ PenstockError
         Unavailable
         Unsupported
     BadRelayPosition  (client.relay.positions)
-    ReportFailed  (client.sent_report)
     BadExport  (client.tail.journal_export)
     BadState  (client.tail.positions)
         BadJournalPosition  (client.tail.journal_position)
@@ -55,7 +54,6 @@ PenstockError
     NoJava  (java.runtime)
     CannotClassify  (kafka.absent_offsets)
     BadAuditorSetting  (kafka.auditing.interval_auditor)
-    PostFailed  (kafka.auditing.ledger_auditor)
     StatsClosed  (kafka.auditing.stats)
     CannotStart  (kafka.broker)
     RequestFailed  (kafka.broker_connection)
@@ -138,6 +136,7 @@ PenstockError
             NotConnected
         UnsupportedProcessor
     FreezeTooLong  (process.freeze)
+    ReportFailed  (process.ledger_posts)
     BodyTooSlow  (process.servers.http_limits)
     TinyChunks  (process.servers.http_limits)
     TooManyBodies  (process.servers.http_limits)

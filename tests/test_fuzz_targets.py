@@ -81,7 +81,7 @@ TARGETS = {
     ),
     "client/tail/file_content.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
     "client/tail/followed_file.py": "client/tail/test_file_content.py::test_any_bytes_are_lines_that_lose_nothing",
-    "client/sent_report.py": "client/test_sent_report.py::test_random_answer_gives_a_text",
+    "process/ledger_posts.py": "process/test_ledger_posts.py::test_random_answer_gives_a_text",
     "config/toml_lines.py": TOML,
     "config/browser_access.py": ("config/test_browser_access.py::test_arbitrary_headers_are_admitted_or_refused"),
     "config/daemon_access.py": TOKEN,

@@ -1,8 +1,8 @@
 """Public API for programs: senders, a logging handler, and clients that write and read the log.
 
-Read ``sender`` (with ``send_many`` and ``sent_report``), ``logging_handler``, ``log/``, ``tail/`` (log files), then
-``relay/`` (topics to another Penstock). Imports ``files``, ``wire``, ``slogd``, ``records``, ``counts``, ``config``
-and ``errors``; the log's clients bring
+Read ``sender`` (with ``send_many``), ``logging_handler``, ``log/``, ``tail/`` (log files), then
+``relay/`` (topics to another Penstock). Imports ``files``, ``wire``, ``slogd``, ``records``, ``counts``, ``config``,
+``process`` and ``errors``; the log's clients bring
 gRPC and Arrow.
 """
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.client import log
 from penstock.client.logging_handler import PenstockHandler
-from penstock.client.sender import TcpSender, UdpSender
-from penstock.client.sent_report import LedgerReport, ReportFailed
+from penstock.client.sender import LedgerReport, TcpSender, UdpSender
+from penstock.process.ledger_posts import ReportFailed
 
 if TYPE_CHECKING:
     from penstock.client.log import *  # noqa: F403

@@ -19,8 +19,7 @@ import uuid
 from collections import deque
 from typing import Literal
 
-from penstock.client.sender import TcpSender, UdpSender
-from penstock.client.sent_report import LedgerReport
+from penstock.client.sender import LedgerReport, TcpSender, UdpSender
 from penstock.counts import Counts
 
 GROUP = 500

@@ -7,22 +7,57 @@ from __future__ import annotations
 
 import errno
 import socket
+import ssl
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import Self
 
 from penstock.client.send_many import MOST, DatagramBatch
-from penstock.client.sent_report import LedgerReport
 from penstock.counts import Counts
+from penstock.process.ledger_posts import LedgerPosts
 from penstock.wire.plog.cutting import fragment
 from penstock.wire.plog.header import LAST_VERSION
 
 REPORT_EVERY = 10.0
 """Seconds between two reports of a sender that keeps sending."""
 _LINES = 10_000
+
+
+class LedgerReport:
+    """The address that senders to ``listener`` report to: the daemon's HTTP address ``http`` (``host:port`` or URL).
+
+    ``token`` is the daemon's bearer token, if it requires one; ``context`` holds the trusted authorities for TLS.
+    One report may serve many senders.
+    """
+
+    def __init__(
+        self,
+        http: str,
+        listener: str,
+        *,
+        token: str | None = None,
+        timeout: float = 10.0,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._posts = LedgerPosts(http, token=token, context=context)
+        self._listener, self._timeout = listener, timeout
+
+    def post(self, sender: str, version: int, counts: Mapping[str, int]) -> None:
+        """Post the ``counts`` over the life of ``sender``: ``datagrams`` or ``lines``, ``messages``.
+
+        The highest ``version`` counts, so a lost or repeated report changes nothing. Raises ReportFailed.
+        """
+        document = {
+            "tier": "client",
+            "listener": self._listener,
+            "sender": sender,
+            "version": version,
+            "counts": dict(counts),
+        }
+        self._posts.post(document, self._timeout)
 
 
 class Sender:

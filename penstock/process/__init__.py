@@ -2,8 +2,8 @@
 
 Read ``tuning`` (what each process calls first), ``child`` (a process that is restarted), ``forked`` (a child that
 shares loaded code), ``module_search``, ``process_end``, ``kernel`` (requests to Linux), ``freeze`` (of the processes
-that use a folder), ``reporting`` (log lines), ``terminal`` (text that is safe to print), and ``servers``. Imports
-``errors`` only.
+that use a folder), ``reporting`` (log lines), ``terminal`` (text that is safe to print), ``ledger_posts`` (of
+programs that only count), and ``servers``. Imports ``errors`` and ``files``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -16,5 +16,6 @@ __all__ = [  # noqa: RUF022 reading order
     "freeze",
     "reporting",
     "terminal",
+    "ledger_posts",
     "servers",
 ]

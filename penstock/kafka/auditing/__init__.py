@@ -1,7 +1,8 @@
 """Audit Kafka messages: count what clients send and read, and report the counts.
 
 Read ``auditor`` (the interface), ``stats``, ``interval_auditor``, then ``log_auditor`` and ``ledger_auditor``.
-Imports ``errors`` and ``counts``; ``client.plugins.loading`` creates the auditor that a configuration names.
+Imports ``errors``, ``counts`` and ``process``; ``client.plugins.loading`` creates the auditor that a
+configuration names.
 """
 
 from penstock.kafka.auditing.auditor import Auditor, AuditType, NoOpAuditor

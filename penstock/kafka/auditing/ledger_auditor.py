@@ -11,18 +11,16 @@ import json
 import logging
 import re
 import threading
-import urllib.error
 import uuid
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
-from urllib.request import ProxyHandler, Request, build_opener
 
 from penstock.counts import AUDIT_TIER, BUCKET_SECONDS, TIERS, Counts
-from penstock.errors import PenstockError
 from penstock.kafka.auditing.auditor import AuditType
 from penstock.kafka.auditing.interval_auditor import AbstractAuditor, BadAuditorSetting, read_milliseconds
 from penstock.kafka.auditing.stats import AuditKey, AuditStats, CountingAuditStats
+from penstock.process.ledger_posts import LedgerPosts, ReportFailed
 
 URL = "auditor.ledger.url"
 TOKEN = "auditor.ledger.token"  # noqa: S105 - the name of a property
@@ -44,15 +42,11 @@ Minute = tuple[str, int]
 """Topic, and start of the minute in seconds since the epoch."""
 
 
-class PostFailed(PenstockError, OSError):
-    """A post did not reach the ledger; the text gives the reason."""
-
-
 class Sender(Protocol):
     """Transports posts to the ledger."""
 
     def send(self, post: dict[str, Any], retry: Callable[[], object], timeout: float) -> None:
-        """Send one post. Calls ``retry`` if it turns out later that the post was lost. Raises PostFailed."""
+        """Send one post. Calls ``retry`` if it turns out later that the post was lost. Raises ReportFailed."""
 
     def flush(self, timeout: float) -> None:
         """Wait for posts in flight."""
@@ -148,7 +142,7 @@ class LedgerAuditor(AbstractAuditor):
                 self._unreported.difference_update(minutes)
             try:
                 self._sender.send(self._build_post(minutes), partial(self._mark_unreported, minutes), timeout)
-            except PostFailed as error:
+            except ReportFailed as error:
                 self._mark_unreported(minutes)
                 _LOG.warning("ledger auditor: counts not delivered, sending them again at the next interval: %s", error)
                 break
@@ -206,23 +200,11 @@ class _HttpSender:
     """Posts to the daemon's HTTP API."""
 
     def __init__(self, address: str, token: Any) -> None:
-        self._url = (address if "://" in address else f"http://{address}").rstrip("/") + "/ledger"
-        # A proxy of the environment must not see the token, and does not reach this machine's loopback.
-        self._opener = build_opener(ProxyHandler({}))
-        self._headers = {"Content-Type": "application/json"}
-        if token:
-            self._headers["Authorization"] = f"Bearer {token}"
+        self._posts = LedgerPosts(address, token=token)
 
     def send(self, post: dict[str, Any], retry: Callable[[], object], timeout: float) -> None:
         """Post and wait until the ledger stored it."""
-        request = Request(self._url, json.dumps(post).encode(), self._headers)
-        try:
-            with self._opener.open(request, timeout=max(timeout, 0.1)) as response:
-                response.read()
-        except urllib.error.HTTPError as error:
-            raise PostFailed(f"{self._url} answered {error.code}: {error.read(300).decode(errors='replace')}") from None
-        except (OSError, ValueError) as error:
-            raise PostFailed(f"no answer from {self._url}: {getattr(error, 'reason', error)}") from None
+        self._posts.post(post, max(timeout, 0.1))
 
     def flush(self, timeout: float) -> None:
         """Do nothing: ``send`` waits."""
@@ -250,7 +232,7 @@ class _TopicSender:
         try:
             self._producer.produce(self._topic, value=json.dumps(event).encode(), on_delivery=on_delivery)
         except Exception as error:  # noqa: BLE001 - a full queue, or whatever the caller's producer raises
-            raise PostFailed(f"topic {self._topic!r} did not accept the counts: {error}") from None
+            raise ReportFailed(f"topic {self._topic!r} did not accept the counts: {error}") from None
 
     def flush(self, timeout: float) -> None:
         """Wait for deliveries."""

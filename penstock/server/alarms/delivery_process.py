@@ -14,16 +14,10 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+from urllib.request import HTTPSHandler, Request, build_opener
 
 from penstock.process.kernel import die_with_parent
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """Redirects are not followed: they may lead to any host, with the alarm or without it."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
+from penstock.process.ledger_posts import NoRedirects
 
 
 def main() -> None:
@@ -44,7 +38,7 @@ def _post(url: str, document: Any) -> str:
     headers = {"content-type": "application/json", "user-agent": "penstock"}
     request = Request(url, json.dumps(document).encode(), headers, method="POST")
     # The certificates of the machine: webhooks often are inside a company.
-    opener = build_opener(_NoRedirects, HTTPSHandler(context=ssl.create_default_context()))
+    opener = build_opener(NoRedirects, HTTPSHandler(context=ssl.create_default_context()))
     try:
         opener.open(request).close()
     except HTTPError as error:

@@ -127,7 +127,7 @@ def test_unreachable_ledger_costs_the_client_nothing(caplog: pytest.LogCaptureFi
     _count_message(auditor)
     auditor.close(5)
     assert (auditor.failures, auditor.is_alive) == (1, False)
-    assert "no answer from http://127.0.0.1:1/ledger" in caplog.text
+    assert "no ledger answers at http://127.0.0.1:1/ledger" in caplog.text
 
 
 def test_tier_source_and_token_are_configurable(ledger: Ledger) -> None:
