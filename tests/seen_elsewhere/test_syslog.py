@@ -327,6 +327,49 @@ DATAGRAMS = [
     Datagram("fluent/fluentd#4113", b"<134>1 1650972789.426960608 MX flows src=10.10.10.1 dst=10.10.10.2", {}),
     Datagram("Graylog2/graylog2-server#4631", b"<189>82: 00:20:10: %SYS-5-CONFIG_I: by x", fields("", "", IOS)),
     Datagram(
+        "rsyslog/rsyslog#3069 (a counter and a sequence number)",
+        b"<190>421370: 421366: Nov 23 22:23:27: %SYS-5-CONFIG_I: x",
+        fields("2026-11-23T22:23:27Z", "", IOS),
+    ),
+    Datagram(
+        "rsyslog/rsyslog#3069 (an operator's zone)",
+        b"<189>7662: Nov 23 22:23:27.921 NewYork: %SYS-5-CONFIG_I: x",
+        fields("2026-11-23T22:23:27.921000Z", "", IOS),
+    ),
+    Datagram(
+        "rsyslog/rsyslog#3069 (an origin, and an operator's zone)",
+        b"<188>179767: fakhost: Nov 23 22:23:27.833 NewYork: %SYS-5-CONFIG_I: x",
+        fields("2026-11-23T22:23:27.833000Z", "fakhost", IOS),
+    ),
+    *(
+        Datagram(
+            f"rsyslog/rsyslog#3069 (the origin {origin})",
+            f"<188>179767: {origin}: 12: *Nov 23 22:23:27 UTC: %SYS-5-CONFIG_I: x".encode(),
+            fields("2026-11-23T22:23:27Z", origin, IOS),
+        )
+        for origin in ("192.0.2.1", "sw1.example.net", "3850-a")
+    ),
+    Datagram(
+        "elastic/integrations#2607 (counter, origin, sequence number and uptime)",
+        b"<165>7433: ASR920: 007439: 2y10w: %SYS-5-CONFIG_I: x",
+        fields("", "ASR920", IOS),
+    ),
+    Datagram(
+        "elastic/integrations#2607 (by way of a relay)",
+        b"<165>Nov 23 22:23:27 192.0.2.1 7433: ASR920: 007439: *Nov 23 22:23:27.3: %SYS-5-CONFIG_I: x",
+        fields("2026-11-23T22:23:27Z", "192.0.2.1", IOS),
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog#1340 (a host in front of the node)",
+        b"5007736: router-r01 RP/0/RSP1/CPU0:2021 Nov 17 17:54:44.971 MST: SSHD_[65651]: %SECURITY-SSHD-6-INFO : x",
+        fields("2021-11-18T00:54:44.971000Z", "router-r01", "%SECURITY-SSHD-6-INFO", "65651"),
+    ),
+    Datagram(
+        "napalm-automation/napalm-logs#78",
+        b"<149>12345678: edge01.aaa01 RP/0/RSP1/CPU0:Nov 23 15:08:30.941 UTC: bgp[1051]: %ROUTING-BGP-5-MAXPFX : x",
+        fields("2026-11-23T15:08:30.941000Z", "edge01.aaa01", "%ROUTING-BGP-5-MAXPFX", "1051"),
+    ),
+    Datagram(
         "rsyslog/rsyslog#5098, #1789 (neither time nor host: no word of the text is one)",
         b"<38>User logged into the appliance. User: admin.",
         {},

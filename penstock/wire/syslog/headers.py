@@ -53,12 +53,16 @@ _NETSCALER = (
     r"(?P<zone>(?:GMT|UTC)?)(?P<after> ?)"
 )
 _MNEMONIC = r"(?P<app_name>%[A-Z0-9_]+(?:-[A-Z0-9_]+)*-[0-7A-Z]-[A-Z0-9_]+)(?P<last> ?:(?:\s|\z))"
+_ORIGIN = r"(?:[A-Za-z][^\s:*\[]*|[0-9][0-9A-Za-z]*[.-][^\s:*\[]*)"
+"""A device's name or address, which is neither a counter nor an uptime."""
 _UNTIMED_CISCO = (
-    r"(?P<before> ?(?:[0-9]+: )*)(?P<hostname>(?:[A-Za-z][^\s:*.]*)?)(?P<colon>(?:: )?)"
+    rf"(?P<before> ?(?:[0-9]+: )*)(?P<hostname>(?:{_ORIGIN})?)(?P<colon>(?:: (?:[0-9]+: )?)?)"
     r"(?P<uptime>(?:(?:(?:[0-9]+[ywdhms])+|[0-9]+:[0-9][0-9]:[0-9][0-9](?:\.[0-9]+)?): )?)" + _MNEMONIC
 )
 """Cisco's devices without a time, or with their uptime."""
-_RELAYED_CISCO = rf"(?P<before> *(?:[0-9]+: )*(?:[*.]?(?:{_STAMP})(?: [A-Z]+)?: )?)" + _MNEMONIC
+_RELAYED_CISCO = (
+    rf"(?P<before> *(?:(?:[0-9]+: )+(?:{_ORIGIN}: )?(?:[0-9]+: )?)?(?:[*.]?(?:{_STAMP})(?: [A-Z]+)?: )?)" + _MNEMONIC
+)
 """Cisco messages that a relay has prefixed with its own time and host."""
 _RFC3164 = rf"(?P<before> ?(?:[0-9]+: )?[*.]?)(?P<timestamp>{_STAMP})(?P<after>:? )"
 """Variants of RFC 3164's time: with year, fraction, sequence number, or the mark of an unset clock."""
@@ -69,12 +73,22 @@ _IS_ZONE = rf"(?s)\A(?:{_OFFSET} |(?:{'|'.join(ZONE_NAMES)})(?:: | (?:{_HOST_AND
 """A zone between time and host, or before the text. A zone's name before a tag is a host, and so is one before words
 that end with a colon: the host behind a zone has a digit, a dot or a hyphen, or its tag has a process id.
 """
-_CISCO = (
-    rf"(?P<before> ?(?:[0-9]+: )?)(?P<hostname>[^\s:*.]*)(?P<colon>:? ?[*.]?)(?P<timestamp>{_STAMP})"
-    r"(?:(?P<blank> ?)(?P<zone>[A-Z]*)(?P<direct>: )|(?P<left> )(?P<device>[^\s:]+)(?P<right> : )|(?P<apart> : ))"
-    r"(?P<process>(?:[^\s:\[]+\[)?)(?P<proc_id>[0-9]*)(?P<close>(?:\]: )?)(?P<app_name>%[^\s:]+)(?P<after> ?:(?:\s|\z))"
-)
-"""IOS, IOS XR, NX-OS and ASA: an origin, a zone's name, a host after the time, and a mnemonic as the tag."""
+
+
+def _cisco(counters: str, zone: str) -> str:
+    return (
+        rf"(?P<before> ?{counters})(?P<hostname>(?:[^\s:*.][^\s:*]*)?)"
+        rf"(?P<colon>(?: [0-9A-Za-z]+/[^\s:]+)?(?::(?: [0-9]+:)? ?| )?[*.]?)(?P<timestamp>{_STAMP})"
+        rf"(?:(?P<blank> ?)(?P<zone>{zone})(?P<direct>: )|(?P<left> )(?P<device>[^\s:]+)(?P<right> : )|(?P<apart> : ))"
+        r"(?P<process>(?:[^\s:\[]+\[)?)(?P<proc_id>[0-9]*)(?P<close>(?:\]: )?)"
+        r"(?P<app_name>%[^\s:]+)(?P<after> ?:(?:\s|\z))"
+    )
+
+
+_CISCO = (_cisco(r"(?:[0-9]+: )*", r"[A-Z]*"), _cisco(r"(?:[0-9]+: )+", r"[A-Za-z][^\s:]*"))
+"""IOS, IOS XR, NX-OS and ASA: counters, an origin and a node, a zone's name, a host after the time, and a mnemonic as
+the tag. Operators name zones freely (``NewYork``); without a counter such a name is a tag.
+"""
 _COMWARE = (
     rf"(?P<before> ?)(?P<timestamp>[A-Z][a-z][a-z] [ 0-9]?[0-9] {_TIME} [0-9][0-9][0-9][0-9])(?P<blank> )"
     r"(?P<hostname>[^ ]+)(?P<gap> )(?P<app_name>%%[^\s:]+)(?P<after>:(?:\s|\z))"
@@ -118,8 +132,8 @@ class Headers:
         # The slow patterns of Cisco run only on messages that contain a mnemonic's marker.
         if len(rows := _rows_with_mnemonic(self.octets, is_unparsed, self.ends)):
             with_mnemonic[rows] = True
-            is_unparsed[self._parse_by_pattern(_CISCO, rows)] = False
-            is_unparsed[self._parse_by_pattern(_UNTIMED_CISCO, rows[is_unparsed[rows]])] = False
+            for pattern in (*_CISCO, _UNTIMED_CISCO):
+                is_unparsed[self._parse_by_pattern(pattern, rows[is_unparsed[rows]])] = False
         if len(rows := _rows_with_two_percent_signs(self.octets, is_unparsed)):
             is_unparsed[self._parse_by_pattern(_COMWARE, rows)] = False
         # Fast path: few messages without a time have a blank behind three letters.
