@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from penstock.files.checked_lines import append_lines, read_lines
+from penstock.files.checked_lines import Damage, append_lines, encode_line, log_damage, read_lines
 from penstock.files.errors import DamagedFile
+from penstock.files.file_system import OS, make_folder, replace_durably
 from penstock.landing.table_paths import Layout
 from penstock.qualified_names import partition_name
 
@@ -42,7 +43,7 @@ class OffsetMap:
 
     ``kafka_topic`` is its name in Kafka, ``topic_id`` its id there (empty if unknown). ``begins`` holds the ends of its
     partitions before the first row was copied. All rows before log offset ``end`` are copied, or were already gone from
-    the log.
+    the log. ``is_damaged``: damaged lines are missing in ``runs``.
     """
 
     path: Path
@@ -53,20 +54,28 @@ class OffsetMap:
     runs: list[CopiedRange] = field(default_factory=list)
     move: Move | None = None
     topic_id: str = ""
+    is_damaged: bool = False
 
     @classmethod
-    def load(cls, path: Path) -> OffsetMap | None:
-        """Load the map of a file, or return None without a file.
+    def load(cls, path: Path, *, repair: bool = False) -> OffsetMap | None:
+        """Load the map of a file, or return None without a file; ``repair`` is for the process that writes it.
 
         Raises DamagedFile if the first line, the header, is damaged.
         """
+        damages: list[Damage] = []
         # Crash: a torn last line is cut off. Its rows are copied again, or found in Kafka by their headers.
-        lines = list(read_lines(path, _parse_line, repair=True))
-        if not lines:
+        lines = list(read_lines(path, _parse_line, repair=repair, damaged=damages.append))
+        for damage in damages:
+            log_damage(damage)
+        if not lines and not path.exists():
             return None
-        if not isinstance(header := lines[0], _Header):
-            raise DamagedFile(f"{path}: the first line is damaged; it holds the Kafka offsets where the copy begins")
+        if not lines or not isinstance(header := lines[0], _Header):
+            raise DamagedFile(
+                f"{path}: the first line is damaged; it holds the Kafka offsets where the copy begins. To copy the "
+                "topic again, delete the file and name another topic with --as: the former one has the rows already"
+            )
         offset_map = cls(path, header.topic, header.kafka_topic, header.begins, topic_id=header.topic_id)
+        offset_map.is_damaged = not all(damage.cut for damage in damages)
         for line in lines[1:]:
             if isinstance(line, Move):
                 offset_map.move = line
@@ -77,10 +86,13 @@ class OffsetMap:
 
     @classmethod
     def begin(cls, path: Path, topic: str, kafka_topic: str, begins: dict[int, int], topic_id: str = "") -> OffsetMap:
-        """Create the file of a new map and return the map."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        append_lines(path, [{"topic": topic, "kafka": kafka_topic, "begins": begins, "id": topic_id}])
-        return cls(path, topic, kafka_topic, begins, topic_id=topic_id)
+        """Create the file of a new map, durably, and return the map."""
+        # Invariant: a copy without a map begins at the ends of now, so a lost map would copy all rows again. A file
+        # without a header is therefore damage: no crash leaves one.
+        offset_map = cls(path, topic, kafka_topic, begins, topic_id=topic_id)
+        make_folder(path.parent)
+        replace_durably(OS, path, encode_line(offset_map._header()))
+        return offset_map
 
     def add(self, offsets: Sequence[int], positions: Sequence[PartitionOffset], end: int) -> None:
         """Add copied rows and their positions in Kafka; all rows before ``end`` are now copied."""
@@ -90,11 +102,21 @@ class OffsetMap:
         self.runs += runs
         self.end = end
 
+    def mend(self, copied: Mapping[int, PartitionOffset]) -> None:
+        """Replace the damaged file by its intact lines and copied rows that Kafka has, by log offset."""
+        runs = sorted([*self.runs, *_merge_consecutive(sorted(copied.items()))])
+        end = max([self.end, *(offset + 1 for offset in copied)])
+        documents = [self._header(), {"end": end, "runs": runs}, *([_describe(self.move)] if self.move else [])]
+        replace_durably(OS, self.path, b"".join(map(encode_line, documents)))
+        self.runs, self.end, self.is_damaged = runs, end, False
+
     def record_move(self, move: Move) -> None:
         """Record that the pipeline reads the topic from Kafka now. Synced."""
-        begins = {str(partition): offset for partition, offset in move.begins.items()}
-        append_lines(self.path, [{"move": {"landed": move.landed, "begins": begins, "bucket": move.bucket}}])
+        append_lines(self.path, [_describe(move)])
         self.move = move
+
+    def _header(self) -> dict[str, Any]:
+        return {"topic": self.topic, "kafka": self.kafka_topic, "begins": self.begins, "id": self.topic_id}
 
     def kafka_position(self, offset: int) -> PartitionOffset | None:
         """Return the Kafka position of a log offset, or None if it was not copied."""
@@ -144,6 +166,11 @@ def _parse_line(document: Mapping[str, Any]) -> _Header | Move | _CopiedBatch:
         move = document["move"]
         return Move(int(move["landed"]), _by_partition(move["begins"]), int(move["bucket"]))
     return _CopiedBatch(int(document["end"]), [(int(a), int(b), int(c), int(d)) for a, b, c, d in document["runs"]])
+
+
+def _describe(move: Move) -> dict[str, Any]:
+    begins = {str(partition): offset for partition, offset in move.begins.items()}
+    return {"move": {"landed": move.landed, "begins": begins, "bucket": move.bucket}}
 
 
 def _by_partition(offsets: Mapping[str, Any]) -> dict[int, int]:

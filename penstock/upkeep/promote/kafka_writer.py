@@ -54,7 +54,7 @@ class KafkaWriter:
     def __init__(self, kafka: Mapping[str, str], name: str) -> None:
         self._kafka = dict(kafka)
         self._producer = Producer({**PRODUCER_DEFAULTS, **kafka, "transactional.id": name})
-        with _kafka_errors("no answer from a broker"):
+        with kafka_errors("no answer from a broker"):
             self._producer.init_transactions(TIMEOUT_S)
 
     def append_batch(self, topic: str, body: pa.RecordBatch, producer: tuple[str, int] | None = None) -> list[int]:
@@ -69,7 +69,7 @@ class KafkaWriter:
     def has_batch(self, topic: str, producer: tuple[str, int], since: int) -> bool:
         """Return whether a batch was committed since a time (milliseconds). Raises CannotSend."""
         batch_id = f"{producer[0]}:{producer[1]}".encode()
-        with _kafka_errors(f"topic {topic}"), consumer(self._kafka) as client:
+        with kafka_errors(f"topic {topic}"), consumer(self._kafka) as client:
             partitions = partition_numbers(client, topic, TIMEOUT_S)
             times = [TopicPartition(topic, number, max(since - 1, 0)) for number in partitions]
             positions = client.offsets_for_times(times, TIMEOUT_S)
@@ -89,7 +89,7 @@ class KafkaWriter:
         try:
             for number, record in enumerate(records):
                 self._produce(topic, record, _DeliveryReport(number, positions))
-            with _kafka_errors(f"topic {topic}"):
+            with kafka_errors(f"topic {topic}"):
                 self._producer.commit_transaction(TIMEOUT_S)
         except BaseException:
             # Crash: a killed process cannot abort; Kafka does at the timeout, or when the next instance starts.
@@ -135,7 +135,7 @@ class _DeliveryReport:
 
 
 @contextmanager
-def _kafka_errors(subject: str) -> Iterator[None]:
+def kafka_errors(subject: str) -> Iterator[None]:
     """Raise errors of Kafka as CannotSend."""
     try:
         yield

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # documented there
 
 from penstock.counts import BUCKET_SECONDS, Origin
@@ -35,10 +34,10 @@ from penstock.qualified_names import is_partition, is_relayed
 from penstock.server.kafka.records.creation_times import shown_times, split_creation_times
 from penstock.upkeep.promote.kafka_writer import (
     TIMEOUT_S,
-    CannotSend,
     KafkaWriter,
     OutgoingRecord,
     headers_from_annotations,
+    kafka_errors,
     read_header_values,
 )
 
@@ -64,11 +63,11 @@ class Promotion:
         self._reader, self._kafka = TopicReader(topics / topic), dict(kafka)
         self._out = KafkaWriter(kafka, f"penstock-promote-{layout.tables}-{topic}")
         path, continuity = map_path(layout, topic), KafkaContinuity(kafka, ["*"], layout.continuity)
-        offset_map = OffsetMap.load(path)
+        offset_map = OffsetMap.load(path, repair=True)
         if offset_map and offset_map.kafka_topic != name:
             raise CannotMove(f"{topic} is already copied to {offset_map.kafka_topic}, not to {name}")
         if offset_map:
-            _check_copies([offset_map], continuity)
+            _check_copies([offset_map], kafka, continuity)
         self.map = offset_map or OffsetMap.begin(
             path, topic, name, self._partition_ends(name, partitions), continuity.topic_ids([name]).get(name, "")
         )
@@ -106,41 +105,60 @@ class Promotion:
                 begin = max(error.end, begin + 1)
 
     def _recover(self) -> None:
-        """Add rows to the map that were committed to Kafka by a run that was killed before it wrote them down."""
+        """Add rows to the map that Kafka has: of a run that was killed before it wrote them down, or of damaged
+        lines.
+        """
         positions: dict[int, tuple[int, int]] = {}
-        for partition, kafka_end in self.map.copied_ends().items():
+        begins = self.map.begins if self.map.is_damaged else self.map.copied_ends()
+        for partition, begin in begins.items():
             for offset, header_value in read_header_values(
-                self._kafka, (self.map.kafka_topic, partition), kafka_end, LOG_OFFSET_HEADER
+                self._kafka, (self.map.kafka_topic, partition), begin, LOG_OFFSET_HEADER
             ):
-                if int(header_value) >= self.map.end:
+                if self.map.kafka_position(int(header_value)) is None:
                     positions[int(header_value)] = (partition, offset)
-        if positions:
+        if self.map.is_damaged:
+            self.map.mend(positions)
+        elif positions:
             offsets = sorted(positions)
             self.map.add(offsets, [positions[offset] for offset in offsets], offsets[-1] + 1)
 
     def _partition_ends(self, name: str, partitions: int) -> dict[int, int]:
-        try:
-            with consumer(self._kafka) as client:
-                admin = AdminClient({k: v for k, v in self._kafka.items() if k != "transactional.id"})
-                if name not in admin.list_topics(timeout=TIMEOUT_S).topics:
-                    admin.create_topics([NewTopic(name, partitions)])[name].result(TIMEOUT_S)
-                numbers = partition_numbers(admin, name, TIMEOUT_S, is_new=True)
-                return {number: end_offset(client, (name, number), TIMEOUT_S) for number in numbers}
-        except KafkaException as error:
-            raise CannotSend(f"topic {name}: {error.args[0].str()}") from error
+        with kafka_errors(f"topic {name}"), consumer(self._kafka) as client:
+            admin = AdminClient({k: v for k, v in self._kafka.items() if k != "transactional.id"})
+            if name not in admin.list_topics(timeout=TIMEOUT_S).topics:
+                admin.create_topics([NewTopic(name, partitions)])[name].result(TIMEOUT_S)
+            numbers = partition_numbers(admin, name, TIMEOUT_S, is_new=True)
+            return {number: end_offset(client, (name, number), TIMEOUT_S) for number in numbers}
 
 
-def _check_copies(maps: Collection[OffsetMap], continuity: KafkaContinuity) -> None:
-    """Check that the topics of Kafka are those to which rows were copied. Raises CannotMove, KafkaAway."""
+def _check_copies(maps: Collection[OffsetMap], kafka: Mapping[str, str], continuity: KafkaContinuity) -> None:
+    """Check that the topics of Kafka are those to which rows were copied, and have them.
+
+    Raises CannotMove, CannotSend, KafkaAway.
+    """
     ids = continuity.topic_ids({offset_map.kafka_topic for offset_map in maps})
     for offset_map in maps:
         name, topic = offset_map.kafka_topic, offset_map.topic
         if name in ids and offset_map.topic_id in ("", ids[name]):
+            _check_ends(offset_map, kafka)
             continue
         step = f"delete {offset_map.path} and run `penstock promote {topic}` again: it copies what the log still has"
         if offset_map.move:
             step = REMEDY
         raise CannotMove(f"topic {name} of Kafka was deleted or created again since {topic} was copied to it: {step}")
+
+
+def _check_ends(offset_map: OffsetMap, kafka: Mapping[str, str]) -> None:
+    """Check that no partition ends before the rows that were copied to it. Raises CannotMove, CannotSend."""
+    with kafka_errors(f"topic {offset_map.kafka_topic}"), consumer(kafka) as client:
+        for partition, copied_end in offset_map.copied_ends().items():
+            kafka_end = end_offset(client, (offset_map.kafka_topic, partition), TIMEOUT_S)
+            if kafka_end < copied_end:
+                raise CannotMove(
+                    f"partition {offset_map.partition_name(partition)} of Kafka ends at {kafka_end}, and had copied "
+                    f"rows up to {copied_end}: Kafka lost them, as after a power failure. Delete {offset_map.path}, "
+                    f"and copy {offset_map.topic} to another topic with --as"
+                )
 
 
 def _parts(stored: StoredBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -184,12 +202,16 @@ def move_pipeline(layout: Layout, kafka: Mapping[str, str]) -> dict[str, Move]:
     Journal(layout).update()
     landed, maps = _landed_ends(layout, last_batch), load_maps(layout)
     for topic, end in landed.items():
+        if topic in maps and maps[topic].is_damaged:
+            raise CannotMove(
+                f"{maps[topic].path} is damaged: run `penstock promote {topic} --copy-only`, which mends it"
+            )
         if topic not in maps or maps[topic].end < end:
             raise CannotMove(f"the pipeline also reads {topic}: run `penstock promote {topic} --to kafka` first")
     bucket = read_plan(layout.checkpoint, last_batch).batch_time_ms // 1000 // BUCKET_SECONDS * BUCKET_SECONDS
     moves = {topic: Move(end, maps[topic].kafka_ends_before(end), bucket) for topic, end in landed.items()}
     continuity = KafkaContinuity(kafka, ["*"], layout.continuity)
-    _check_copies([maps[topic] for topic in moves], continuity)
+    _check_copies([maps[topic] for topic in moves], kafka, continuity)
     # Order: the ids before the move, so that a topic that is created again after it is recognized by the first batch.
     # They are stored once the position is Kafka's: the file has the marks of the log's topics until then.
     continuity.before_reading(
