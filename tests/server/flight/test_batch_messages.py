@@ -101,3 +101,32 @@ def test_any_damage_is_refused_or_gives_a_batch(data: st.DataObject) -> None:
     with contextlib.suppress(BadFlightData, pa.ArrowException):
         for batch in decoded([bytes(message) for message in messages]):
             batch.validate(full=True)
+
+
+@pytest.mark.parametrize("shift", range(9))
+def test_bodies_are_read_where_they_are_and_offsets_are_aligned(shift: int) -> None:
+    batch = body([b"x" * 1000, None, b"y" * 100_000])
+    encoder = BatchEncoder(batch.schema)
+    decoder = BatchDecoder()
+    decoder.decode(FlightData.parse(encoder.schema_message()))
+    (message,) = encoder.batch_messages(batch)
+    field_of_any_length = bytes_field(3, b"-" * shift)
+    before = pa.total_allocated_bytes()
+    received = decoder.decode(FlightData.parse(field_of_any_length + message))
+    assert received is not None
+    assert received.equals(batch)
+    assert pa.total_allocated_bytes() - before < 10_000
+    assert all(column.buffers()[1].address % 4 == 0 for column in received.columns if column.buffers()[1])
+
+
+def test_body_that_is_cut_off_is_refused() -> None:
+    batch = body([b"x" * 1000])
+    schema = BatchEncoder(batch.schema)
+    (message,) = schema.batch_messages(batch)
+    fields = FlightData.parse(message)
+    messages = [
+        schema.schema_message(),
+        bytes_field(2, bytes(fields.header)) + bytes_field(1000, bytes(fields.body[:-64])),
+    ]
+    with pytest.raises(BadFlightData, match="not an Arrow IPC message"):
+        decoded(messages)
