@@ -33,6 +33,11 @@ _FLOATS = {
 """PostgreSQL's name of each type, and the type of C that rounds as it does."""
 _CHECKED_TYPES = frozenset((*_INTEGERS, *_FLOATS, "bool", "boolean"))
 """Types whose texts DuckDB reads in another way."""
+_TEXT_TYPES = frozenset(("text", "varchar"))
+_BEFORE_PARENTHESES = frozenset(
+    ("", "select", "where", "and", "or", "not", "on", "having", "by", "when", "then", "else", "in", "values", "limit")
+)
+"""Words before a parenthesis that is not the arguments of a call; "" is a sign."""
 _NONZERO = re.compile(r"\s*[+-]?[0.]*[1-9]")
 """Start of a number that is not zero, and not a word such as ``inf``."""
 _FRACTION = re.compile(r"\s*[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?\s*", re.IGNORECASE)
@@ -91,18 +96,21 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
             yield index, _ANY_NUMERIC
 
 
-def typed_texts(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+def typed_texts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple[int, str]]:
     """Yield the index of each text that is cast to a boolean, and its text for DuckDB, which reads fewer ones.
 
-    Raises BadParameter for a text that DuckDB would round to an integer, or take for infinite or zero.
+    Raises BadParameter for a text that DuckDB would round to an integer, or take for infinite or zero, and for a cast
+    to ``bit``, which has a width of its own for each type in DuckDB.
     """
+    opening = {closed: opened for opened, closed in closing.items()}
     for index, token in enumerate(tokens):
+        if token.identifier == "bit":
+            _check_bits(tokens, index)
         name = token.identifier
         if name not in _CHECKED_TYPES or token_at(tokens, index + 1).text == "[":
             continue
-        is_call = token_at(tokens, index - 1).is_word("as") and token_at(tokens, index - 4).is_word("cast")
-        is_operand = is_call or token_at(tokens, index - 1).kind == "cast"
-        literal_index = index - 2 if is_operand else index + 1
+        is_operand = token_at(tokens, index - 1).is_word("as") or token_at(tokens, index - 1).kind == "cast"
+        literal_index = _operand(tokens, index - 2, opening)[0] if is_operand else index + 1
         content = text_value(token_at(tokens, literal_index))
         if content is None or token_at(tokens, literal_index - 1).kind == "text":
             continue
@@ -119,6 +127,32 @@ def typed_texts(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
             truths = {truth for word, truth in _BOOLEANS.items() if word.startswith(text)}
             if len(truths) == 1:
                 yield literal_index, f"'{str(truths.pop()).lower()}'"
+
+
+def _operand(tokens: Sequence[Token], end: int, opening: Mapping[int, int]) -> tuple[int, int]:
+    """Return the index of the token that an operand ending at ``end`` consists of, and where the operand begins.
+
+    Parentheses and casts to texts around the token are part of the operand.
+    """
+    index = end
+    while token_at(tokens, index).identifier in _TEXT_TYPES and token_at(tokens, index - 1).kind == "cast":
+        index -= 2
+    opened = opening.get(index)
+    if opened is None or token_at(tokens, opened - 1).identifier not in _BEFORE_PARENTHESES:
+        return index, index
+    inner, begin = _operand(tokens, index - 1, opening)
+    return (inner, opened) if begin == opened + 1 else (index, index)
+
+
+def _check_bits(tokens: Sequence[Token], index: int) -> None:
+    """Raise BadParameter for a cast to ``bit``, but of a text that has the stated number of bits."""
+    before, behind = token_at(tokens, index - 1), token_at(tokens, index + 1)
+    if before.kind != "cast" and not (before.is_word("as") and behind.text in ("(", ")")):
+        return
+    bits = text_value(token_at(tokens, index - 2)) or ""
+    width = token_at(tokens, index + 2).text if behind.text == "(" else "1"
+    if str(len(bits)) != width:
+        raise BadParameter(f"a cast to bit({width[:9]}) of anything but a text of as many bits is not supported")
 
 
 def _exact_type(operand: Token) -> str | None:

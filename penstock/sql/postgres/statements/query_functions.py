@@ -133,6 +133,7 @@ QUERY_FUNCTIONS: dict[str, list[tuple[str, str]]] = {
             "ELSE system.main.split_part(a, d, n) END",
         )
     ],
+    "btrim": [("a", "system.main.trim(a, ' ')"), ("a, c", "system.main.trim(a, c)")],
     "quote_literal": [("a", _QUOTED)],
     "quote_nullable": [("a", f"coalesce({_QUOTED}, 'NULL')")],
     "array_length": [

@@ -1,7 +1,8 @@
-"""Comparisons of rows, as ``(a, b) < (c, d)``, as comparisons of their columns.
+"""Comparisons of rows, as ``(a, b) < (c, d)`` and ``(a, b) IS NULL``, as comparisons of their columns.
 
 DuckDB compares rows like values of one type, for which two nulls are equal and a null is larger than anything else: a
-page after ``(a, b) > ('x', 'y')`` has rows without a ``b``, which PostgreSQL leaves out.
+page after ``(a, b) > ('x', 'y')`` has rows without a ``b``, which PostgreSQL leaves out. No row is null for
+DuckDB; for PostgreSQL a row of nulls is.
 """
 
 from __future__ import annotations
@@ -26,10 +27,22 @@ def compare_columns(tokens: Sequence[Token]) -> list[Token]:
     words = [tokens[index] for index in significant]
     closing = closing_parentheses(words)
     compared, end = list[Token](), 0
+
+    def replace(opened: int, last: int) -> None:
+        """Take over the tokens before a row; ``last`` is the last word of its comparison."""
+        nonlocal end
+        compared.extend(tokens[end : significant[opened - token_at(words, opened - 1).is_word("row")]])
+        end = significant[last] + 1
+
     for opened in sorted(closing):
-        if (begin := significant[opened]) < end or not _is_row(words, opened):
+        if significant[opened] < end or not _is_row(words, opened):
             continue
-        closed, signs = closing[opened], _operator_at(words, closing[opened] + 1)
+        closed = closing[opened]
+        if (test := _null_test_at(words, closed + 1)) and len(columns := _columns(words, opened, closed)) > 1:
+            replace(opened, closed + len(test))
+            compared += _null_test(columns, " ".join(test), words[closed + 1].position)
+            continue
+        signs = _operator_at(words, closed + 1)
         operator, right = "".join(sign.text for sign in signs), closed + 1 + len(signs)
         right += token_at(words, right).is_word("row")
         if operator not in _OPERATORS or right not in closing:
@@ -40,11 +53,8 @@ def compare_columns(tokens: Sequence[Token]) -> list[Token]:
             len(left_columns) == len(right_columns) > 1
             and token_at(words, closing[right] + 1).text not in _BEHIND_VALUES
         ):
-            if token_at(words, opened - 1).is_word("row"):
-                begin = significant[opened - 1]
-            compared += tokens[end:begin]
+            replace(opened, closing[right])
             compared += _comparison(left_columns, right_columns, operator, words[closed + 1].position)
-            end = significant[closing[right]] + 1
     return [*compared, *tokens[end:]]
 
 
@@ -60,6 +70,12 @@ def _operator_at(words: Sequence[Token], index: int) -> list[Token]:
     return [first, second] if second.text in ("=", ">") and _is_operator(first, second) else [first]
 
 
+def _null_test_at(words: Sequence[Token], index: int) -> list[str]:
+    """Return the words of ``IS NULL`` or ``IS NOT NULL``; none if there is another word."""
+    test = [token_at(words, index + number).text.lower() for number in range(3)]
+    return test[:2] if test[:2] == ["is", "null"] else test if test == ["is", "not", "null"] else []
+
+
 def _is_operator(first: Token, second: Token) -> bool:
     """Report whether two tokens are signs next to each other."""
     return first.kind == second.kind == "sign" and second.position == first.position + len(first.text)
@@ -73,6 +89,23 @@ def _columns(words: Sequence[Token], opened: int, closed: int) -> list[Sequence[
     return [words[begin + 1 : end] for begin, end in pairwise(bounds)]
 
 
+def _separated(column: Sequence[Token]) -> Iterator[Token]:
+    """Yield the tokens of a column with blanks between them, in place of comments."""
+    for previous, token in pairwise((END, *column)):
+        if not _is_operator(previous, token):  # as `->>`
+            yield Token("space", " ", token.position)
+        yield token
+
+
+def _null_test(columns: Sequence[Sequence[Token]], test: str, position: int) -> Iterator[Token]:
+    """Yield the tokens of a test of each column: a row is (not) null if all of its columns are (not)."""
+    for index, column in enumerate(columns):
+        yield Token("literal", f" {test} AND (" if index else "((", position)
+        yield from _separated(column)
+        yield Token("literal", ")", position)
+    yield Token("literal", f" {test})", position)
+
+
 def _comparison(
     left: Sequence[Sequence[Token]], right: Sequence[Sequence[Token]], operator: str, position: int
 ) -> Iterator[Token]:
@@ -81,11 +114,7 @@ def _comparison(
     def compare(index: int, sign: str) -> Iterator[Token]:
         for text, column in (("(", left[index]), (f") {sign} (", right[index])):
             yield Token("literal", text, position)
-            for previous, token in pairwise((END, *column)):
-                # Between the signs of one operator, as `->>`, there is no blank; comments between others are left out.
-                if not _is_operator(previous, token):
-                    yield Token("space", " ", token.position)
-                yield token
+            yield from _separated(column)
         yield Token("literal", ")", position)
 
     last = len(left) - 1

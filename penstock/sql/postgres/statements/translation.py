@@ -239,6 +239,11 @@ def _replacements(
                     raise BadParameter(f"{token.text} has no equivalent of the format {text[:60]!r}")
                 yield index, FORMATTED[token.identifier]
                 yield format_index, quoted(converted)
+        elif token.is_word("string_agg") and second_index in closing:
+            # Without a delimiter, the texts are joined; DuckDB answers null.
+            for comma in argument_commas(tokens, second_index, closing[second_index])[:1]:
+                if tokens[comma + 1].is_word("null"):
+                    yield comma + 1, "''"
         elif token.identifier in _RENAMED and second.text == "(":
             yield index, _RENAMED[token.identifier]
         elif token.content is not None and second.kind == "cast" and third.identifier in OBJECT_TYPES:
@@ -256,7 +261,7 @@ def _replacements(
         elif token.is_word("any", "all") and second.text == "(" and (elements := array_literal(third)):
             yield third_index, elements
     yield from casts(tokens, closing)
-    yield from typed_texts(tokens)
+    yield from typed_texts(tokens, closing)
     yield from similar_patterns(tokens)
     yield from literals_of_postgresql(tokens)
     yield from regular_expressions(tokens, closing)

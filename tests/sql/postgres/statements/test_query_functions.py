@@ -60,6 +60,13 @@ EXPRESSIONS = [
     "* from pg_timezone_names where name in ('UTC', 'Europe/Berlin', 'Asia/Kolkata', 'America/Lima') order by name",
     "' 12 '::int, '-7'::bigint, int '+5', '0'::real, 'inf'::float8, '0e400'::float8, cast('1e3' as float8)",
     "'1e-310'::float8, '-4e-324'::float8, '1e-40'::real, '3.4028235e38'::real, '1.7976931348623157e308'::float8",
+    "('12')::int, ' 12 '::text::int, (('7'::text))::bigint, cast(('5') as int), ('on')::bool, 'off'::text::bool",
+    "12.7::int, (12.5)::int, ('1' || '2')::int, upper('7')::int, '0.5'::text::float8, ('1.5')::numeric::int",
+    "string_agg(x, null), string_agg(distinct x, null), string_agg(x, ',') from (values ('a'), ('b')) t(x)",
+    "row(null, null) is null, (1, null) is null, row(1, null) is not null, (1, 2) is not null",
+    "count(*) filter (where (a, b) is null), sum(case when (a, b) is not null then 1 end) "
+    "from (values (1, 2), (1, null), (null, null)) t(a, b)",
+    "'101'::bit(3)::text, b'101'::text, bit '1'::text, btrim('  a '), btrim('xyaxy', 'yx'), btrim(null)",
     "'on'::bool, 'off'::bool, ' TRUE '::bool, 'tr'::boolean, bool 'yes', cast('of' as bool), 'n'::bool, '1'::bool",
 ]
 
@@ -77,6 +84,13 @@ def test_answer_is_postgresqls(
     "expression",
     [
         *("'12.7'::int", "'1e3'::integer", "int8 '12.0'", "cast('.5' as smallint)", "E'12.'::int4", "'abc'::int"),
+        *(
+            "'12.7'::text::int",
+            "('12.7')::int",
+            "('12.7'::text)::int",
+            "cast('12.7'::varchar as int)",
+            "(('1e3'))::int8",
+        ),
         *("'1e400'::float8", "'1e-400'::double precision", "'1e39'::real", "'o'::bool", "''::bool", "'maybe'::bool"),
         *("'1e1000000'::float8", "'-1e-1000000'::float8", "'1e99999999999999999999'::real", "'1e-46'::real"),
         *("split_part('a,b', ',', 0)", "format('%s %s', 'a')", "format('%2$s', 'a')", "format('%0$s', 'a')"),
@@ -88,6 +102,13 @@ def test_text_that_postgresql_refuses_is_refused(
     for peer in (postgres, connection):
         with pytest.raises(psycopg.Error):
             peer.execute(f"select {expression}".encode())
+
+
+@pytest.mark.parametrize("cast", ["5::bit(3)", "'101'::bit(5)", "cast(5 as bit(4))", "x::bit", "1::bit(40)"])
+def test_cast_to_another_number_of_bits_is_refused(connection: psycopg.Connection[Any], cast: str) -> None:
+    """DuckDB ignores the number of bits, and takes that of the number's type."""
+    with pytest.raises(psycopg.Error, match=r"a cast to bit\(\d+\) of anything but a text of as many bits"):
+        connection.execute(f"select {cast} from (select 1 as x)".encode())
 
 
 @pytest.mark.parametrize("place", ["%-5s", "%-s", "%05s", "%2$*1$s"])

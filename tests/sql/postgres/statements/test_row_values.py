@@ -21,10 +21,18 @@ def test_columns_are_compared_from_the_left() -> None:
     assert rewrite("select (a,b) <= (1,2)") == "select (( a) < ( 1) OR (( a) = ( 1) AND (( b) <= ( 2))))"
 
 
+def test_row_is_null_if_all_columns_are() -> None:
+    assert rewrite("select (a, b) is null") == "select (( a) is null AND ( b) is null)"
+    assert (
+        rewrite("where not row(a->>'x', 1) IS NOT NULL") == "where not (( a ->> 'x') is not null AND ( 1) is not null)"
+    )
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "select f(a, b) = (1, 2)",
+        "select f(a, b) is null, (a) is null, (select 1, 2) is null, (a, b) is true",
         "select (a, b) in ((1, 2))",
         "select (a) = (b), c",
         "select (a, b) = (1, 2, 3)",
