@@ -40,6 +40,7 @@ from penstock.process.servers.http_limits import (
 from penstock.wire.request_protocols import PATHS, REQUEST_PROTOCOLS
 from penstock.wire.requests import (
     JSON,
+    OVERSIZE,
     SYNTAX,
     Answer,
     Received,
@@ -173,11 +174,11 @@ def admitting_protocol(
             # The sender is fixed per connection, so that it is looked up once and not per request.
             self.app_state = {**self.app_state, "sender": Sender(plain_address(address), name or "")}
 
-        def send_400_response(self, msg: str) -> None:
+        def refuse(self, status: int, text: str) -> None:
             # A request whose body is not HTTP ends as one whose client disconnects, and is counted there.
             if self.is_idle:
-                count_refusal(SYNTAX)
-            super().send_400_response(msg)
+                count_refusal(OVERSIZE if status in (414, 431) else SYNTAX)
+            super().refuse(status, text)
 
     Admitting.limits = limits
     return Admitting

@@ -7,12 +7,12 @@ import logging
 import re
 import sys
 import weakref
-from typing import Any
+from typing import Any, cast
 
 from httptools import HttpRequestParser
 from starlette.types import Message
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from penstock.process.servers.http_limits import (
     CONNECTION,
@@ -22,6 +22,7 @@ from penstock.process.servers.http_limits import (
     SLOW,
     HttpLimits,
 )
+from penstock.process.servers.lingering_transport import LingeringTransport
 
 EVENTS_PER_TURN = 4096
 """Limit: pieces and chunks parsed before other connections have their turn; each takes about 1 us, so 4 ms."""
@@ -31,10 +32,14 @@ PIECE_BYTES = 16 << 10
 """Limit: of a chunked body parsed at once; it has up to 2,700 chunks."""
 BLANK_LINE = b"\r\n\r\n"
 INVALID_TEXT = "Invalid HTTP request received."
-_REQUEST_LINE = re.compile(rb"(?!CONNECT )\S+ (?:/|\*|(?i:https?://))[!\"$-~]* HTTP/1\.[01]\r\n")
-"""Start of a request that is answered: the parser takes more, such as HTTP/2.0, RTSP/1.0, several spaces."""
+_METHODS = frozenset([b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE"])
+_REQUEST_LINE = re.compile(rb"([!#-'*+.^-`|~\w-]+) ([!\"$-~]+) HTTP/(\d\.\d)\r\n")
+"""Request line with its method, target and version; the parser takes more, such as RTSP/1.0 and several spaces."""
+_TARGET = re.compile(rb"/|\*|https?://", re.IGNORECASE)
 _AUTHORITY = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
+_SPACE_AT_END = re.compile(rb"(?<=[^ \t\r\n])[ \t]+(?=\r\n)")
+"""Space behind a value; a line of space alone stays, as it would become the end of the head."""
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -74,14 +79,30 @@ class LimitedProtocol(HttpToolsProtocol):
         self._next_turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._last_received = self.loop.time()
-        self._request_bytes, self._is_half_closed = 0, False
+        self._request_bytes, self._is_half_closed, self._is_refused = 0, False, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.flow = _Flow(transport)
+        self._lingering = LingeringTransport(transport, weakref.proxy(self))
+        self.transport = cast(asyncio.Transport, self._lingering)
+        self.flow = _Flow(self.transport)
         self._watch_idle()
         if len(self.connections) > self.limits.connections:
             self._close_idlest()
+
+    @property
+    def is_client_sending(self) -> bool:
+        """More bytes may come behind those that are parsed."""
+        return bool(self._unparsed) or not self._in_head or self._is_refused
+
+    def ignore_input(self) -> None:
+        """End the request that is being read."""
+        self._unparsed.clear()
+        self._stop_timer()
+        self._unset_keepalive_if_required()
+        if not self.is_idle:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def _close_idlest(self) -> None:
         """Close the connection that is silent longest and has no request in progress, or else this one."""
@@ -113,6 +134,8 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._chunks > FREE_CHUNKS and self._body_bytes < self._chunks * MIN_AVERAGE_CHUNK_BYTES
 
     def data_received(self, data: bytes) -> None:
+        if self._lingering.is_lingering:
+            return
         self._last_received = self.loop.time()
         self._request_bytes += len(data)
         self._unset_keepalive_if_required()
@@ -133,7 +156,8 @@ class LimitedProtocol(HttpToolsProtocol):
         disconnected looks the same, so a response that has begun is ended. TLS has no half-closed connections.
         """
         self._is_half_closed = (
-            self.transport.get_extra_info("sslcontext") is None
+            not self._lingering.is_lingering
+            and self.transport.get_extra_info("sslcontext") is None
             and self._request_bytes <= self.max_half_closed
             and self._has_unanswered_request()
             and not (self.cycle is not None and not self.is_idle and self.cycle.response_started)
@@ -199,7 +223,7 @@ class LimitedProtocol(HttpToolsProtocol):
             end = size - next((length for length in (3, 2, 1) if last.endswith(BLANK_LINE[:length])), 0)
         self._bytes_without_data += end
         if self._bytes_without_data > MAX_HEAD_BYTES:
-            self.send_400_response(INVALID_TEXT)
+            self.refuse(400, INVALID_TEXT)
             return b""
         return self._pop_bytes(end)
 
@@ -212,17 +236,20 @@ class LimitedProtocol(HttpToolsProtocol):
         end = unparsed.find(BLANK_LINE, 0, MAX_HEAD_BYTES)
         if end >= 0:
             head = self._pop_bytes(end + len(BLANK_LINE))
-            if _REQUEST_LINE.match(head):
-                # Workaround: the parser ends a request to upgrade behind its head and loses its body, such as that of
-                # the first request of Java's client. RFC 9110 (section 7.8) lets a server ignore Upgrade.
-                return _UPGRADE.sub(b"\r\nx-upgrd:", head)
-            self.send_400_response(INVALID_TEXT)
-            return b""
-        line = unparsed[: unparsed.find(b"\n") + 1]
+            if status := _refusal_of(head):
+                self.refuse(status, INVALID_TEXT)
+                return b""
+            if b"\t" in head:
+                # Workaround: the parser takes a tab behind a value for a part of it (httptools 0.9).
+                head = _SPACE_AT_END.sub(b"", head)
+            # Workaround: the parser ends a request to upgrade behind its head and loses its body, such as that of
+            # the first request of Java's client. RFC 9110 (section 7.8) lets a server ignore Upgrade.
+            return _UPGRADE.sub(b"\r\nx-upgrd:", head)
+        line = unparsed[: unparsed.find(b"\n", 0, MAX_HEAD_BYTES) + 1]
         if len(unparsed) >= MAX_HEAD_BYTES:
-            self.send_400_response(f"The head of the request is larger than {MAX_HEAD_BYTES >> 10} KiB.")
+            self.refuse(431 if line else 414, f"The head of the request is larger than {MAX_HEAD_BYTES >> 10} KiB.")
         elif (unparsed and unparsed[0] <= ord(" ")) or (line and not line.endswith(b"\r\n")):
-            self.send_400_response(INVALID_TEXT)  # at once, as its end may never come
+            self.refuse(400, INVALID_TEXT)  # at once, as its end may never come
         return b""
 
     def _pop_bytes(self, size: int) -> bytes:
@@ -231,10 +258,17 @@ class LimitedProtocol(HttpToolsProtocol):
         return piece
 
     def send_400_response(self, msg: str) -> None:
+        self.refuse(400, msg)
+
+    def refuse(self, status: int, text: str) -> None:
+        """Answer bytes that are no request which the server reads, and close the connection."""
         if not (self._in_head and self.is_idle) and self.cycle.response_started:
             self.transport.close()  # the client would take it for a part of the answer, or for the next one
-        else:
-            super().send_400_response(msg)
+            return
+        head = f"content-type: text/plain\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
+        self._is_refused = True
+        self.transport.write(STATUS_LINE[status] + head.encode() + text.encode())
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         if self._awaits_answer:
@@ -320,6 +354,18 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _refusal_of(head: bytes) -> int:
+    """Return the status that refuses a request by its first line (RFC 9110, 15.6); 0 if it is read."""
+    match = _REQUEST_LINE.match(head)
+    if match is None:
+        return 400
+    if match[3] not in (b"1.1", b"1.0"):
+        return 505
+    if match[1] not in _METHODS:
+        return 501
+    return 0 if _TARGET.match(match[2]) else 400
 
 
 def limited_protocol(limits: HttpLimits) -> type[LimitedProtocol]:
