@@ -157,6 +157,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/process/servers/bounded_calls.py": "one limit of all gRPC servers",
     "penstock/process/servers/connection_limit.py": "reads /proc/self/fd, apart from the calls of a server",
     "penstock/process/servers/in_flight_bytes.py": "one limit of two servers",
+    "penstock/process/servers/lingering_transport.py": "a close that waits; imported by the connection",
     "penstock/process/kernel.py": "the calls of Linux",
     "penstock/process/process_end.py": "a workaround of its own",
     "penstock/process/module_search.py": "the search of modules, for each process that starts another one",

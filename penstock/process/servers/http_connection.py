@@ -92,7 +92,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def is_client_sending(self) -> bool:
-        """More bytes may come behind those that are parsed."""
+        """More bytes may come behind the parsed ones."""
         return bool(self._unparsed) or not self._in_head or self._is_refused
 
     def ignore_input(self) -> None:
