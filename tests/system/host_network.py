@@ -163,13 +163,13 @@ class LoopbackLinks:
 
 
 class Link:
-    """A proxy of TCP connections to a loopback port; while it is cut, bytes wait like in retransmissions.
+    """A proxy of TCP connections to a loopback port or a Unix socket; while it is cut, bytes wait as if retransmitted.
 
     ``bytes_per_s``: what it carries at most, in both directions together; 0 for no limit.
     """
 
-    def __init__(self, ip: str, port: int, bytes_per_s: int = 0) -> None:
-        self._port, self._bytes_per_s = port, bytes_per_s
+    def __init__(self, ip: str, target: int | str, bytes_per_s: int = 0) -> None:
+        self._target, self._bytes_per_s = target, bytes_per_s
         self._server = socket.create_server((ip, 0))
         self.address = f"{ip}:{self._server.getsockname()[1]}"
         self.is_up = threading.Event()
@@ -193,11 +193,18 @@ class Link:
                 return
             threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
+    def _connect(self) -> socket.socket:
+        if isinstance(self._target, int):
+            return socket.create_connection(("127.0.0.1", self._target), 5)
+        central = socket.socket(socket.AF_UNIX)
+        central.connect(self._target)
+        return central
+
     def _carry(self, client: socket.socket) -> None:
         with client, selectors.DefaultSelector() as selector:
             self.is_up.wait()
             try:
-                central = socket.create_connection(("127.0.0.1", self._port), 5)
+                central = self._connect()
             except OSError:
                 return
             with central, contextlib.suppress(OSError):

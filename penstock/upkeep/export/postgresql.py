@@ -14,6 +14,7 @@ from typing import Any, Self
 import psycopg
 import pyarrow as pa
 import pyarrow.csv
+from psycopg.conninfo import conninfo_to_dict
 
 from penstock.config.keys.export import ExportConfig
 from penstock.landing.rows.engine import compute, pc, text_bytes
@@ -36,6 +37,9 @@ from penstock.upkeep.export.target import (
 )
 
 CONNECT_TIMEOUT_S = 10
+_ALIVE = {"keepalives_idle": "60", "keepalives_interval": "10", "keepalives_count": "6", "tcp_user_timeout": "120000"}
+"""Connection parameters that the address may change. A server whose host vanished is given up after two minutes: Linux
+waits two hours for an answer. One that is only slow acknowledges, and is waited for."""
 MAX_NAME_LENGTH = 63
 """Limit of PostgreSQL, in bytes; names of columns are ASCII."""
 _POSITION_COLUMNS = (
@@ -68,13 +72,11 @@ class PostgresqlTarget:
         self._config, self._owner, self._table = config, owner, quoted(config.target_table)
         self._password = config.password()
         with self._translated():
+            address: dict[str, Any] = {**_ALIVE, **conninfo_to_dict(config.to)}
+            password = self._password or address.pop("password", None)
             # COPY gets bytes of UTF-8: without the encoding, PostgreSQL would read them in that of PGCLIENTENCODING.
-            self._connection = psycopg.connect(
-                config.to,
-                password=self._password or None,
-                connect_timeout=CONNECT_TIMEOUT_S,
-                client_encoding="UTF8",
-            )
+            address |= {"password": password, "connect_timeout": CONNECT_TIMEOUT_S, "client_encoding": "UTF8"}
+            self._connection = psycopg.connect(**address)
 
     def __enter__(self) -> Self:
         return self

@@ -10,7 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.log import Log, TopicSettings
+from penstock.testing import FakeClock
 from tests.audit.audited import MINUTE, RECORDS, append_orders, run_audit, write_parquet
+from tests.log.log_helpers import UNSYNCED
 from tests.server.running import Running
 
 ADDRESSES: dict[str, Callable[[Running], str]] = {
@@ -78,6 +81,30 @@ def test_messages_of_a_clock_that_is_ahead_are_not_taken_for_too_young(
         assert (status, report.get("required"), report.get("missing")) == (1, RECORDS, 1), errors
     finally:
         daemon.stop()
+
+
+@pytest.mark.survives("audit", "wrong clock")
+def test_messages_behind_those_of_a_clock_that_was_ahead_are_not_taken_for_too_young(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock(1_790_000_000.0)
+    log = Log(tmp_path / "topics", TopicSettings(segment_size_limit=1), clock=clock, fs=UNSYNCED)
+    append_orders(log, 2)
+    clock.jump(86_400.0)
+    append_orders(log, 1)
+    clock.jump(-86_400.0)
+    for _ in range(10):
+        clock.advance(120.0)
+        log.sweep()
+    append_orders(log, 1)
+    clock.advance(3_600.0)
+    for _ in range(3):
+        append_orders(log, 1)
+    log.close()
+    monkeypatch.setattr(time, "time", lambda: clock.now)
+    write_parquet(tmp_path / "t", [(0, 0), (0, 1), (0, 2)])
+    status, _, errors = run_audit("", str(tmp_path / "topics" / "orders"), tmp_path / "t", "--grace", "30m")
+    assert (status, "from offset 2 on have times in the future" in errors) == (2, True), errors
 
 
 def test_messages_of_a_damaged_batch_are_not_decided(daemon: Running, tmp_path: Path) -> None:

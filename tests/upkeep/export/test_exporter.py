@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import clickhouse_connect
 import deltalake
@@ -44,6 +47,7 @@ from penstock.upkeep.typed.refill import refill
 from tests.landing.table.foreign_writer import add_without_vector, delete_again_without_vector, delete_by_vector
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
+from tests.system.host_network import Link
 from tests.upkeep.export.exported import Exported, exported, read_clickhouse, read_delta, read_duckdb, read_postgresql
 from tests.upkeep.export.widened_life import NARROW, WIDE, number_of
 from tests.upkeep.export.widened_life import land as land_narrow_or_wide
@@ -589,6 +593,49 @@ def test_target_that_is_away_is_reported_once_and_retried(
     assert exporters.stop(60)
     assert read_state(life.layout, "copy")["failure"] == ""
     assert sum("not up to date" in message for message in caplog.messages) == 1
+
+
+@pytest.fixture
+def link(server: str) -> Iterator[Link]:
+    """A link to PostgreSQL over TCP."""
+    (folder,) = parse_qs(urlsplit(server).query)["host"]
+    link = Link("127.0.0.1", f"{folder}/.s.PGSQL.5432")
+    yield link
+    link.close()
+
+
+@pytest.mark.survives("export", "slow peer")
+def test_target_that_does_not_answer_delays_neither_other_exports_nor_the_end(
+    life: typed_life.Life, tmp_path: Path, server: str, link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, fast = exported("postgresql", life.layout, tmp_path, server), exported("duckdb", life.layout, tmp_path)
+    address = f"postgresql://postgres@{link.address}/postgres"
+    configs = [silent.config.model_copy(update={"to": address}), fast.config]
+    exporters = Exporters(life.layout, configs, lambda hours: None)
+    for exporter in exporters._exporters:
+        monkeypatch.setattr(exporter, "_config", exporter._config.model_copy(update={"every": 0.01}))
+    exporters.start()
+    wait_until(lambda: read_state(life.layout, silent.config.name)["batch"] == 1, 60)
+    link.is_up.clear()
+    land(life, 2)
+    wait_until(lambda: read_state(life.layout, "copy")["batch"] == 2, 60)
+    assert not exporters.stop(0.1)
+    assert read_state(life.layout, silent.config.name)["batch"] == 1
+    link.is_up.set()
+    assert exporters.stop(60)
+    assert silent.uuids() == fast.uuids() == uuids(0, 1, 2)
+
+
+def test_server_whose_host_vanished_is_given_up(life: typed_life.Life, tmp_path: Path, server: str, link: Link) -> None:
+    """Without these limits, TCP waits two hours for an answer."""
+    for options, idle_s in (("", 60), ("?keepalives_idle=7", 7)):
+        address = f"postgresql://postgres@{link.address}/postgres{options}"
+        with open_target(ExportConfig(name="copy", to=address, table="t"), life.layout) as target:
+            assert isinstance(target, postgresql.PostgresqlTarget)
+            with socket.socket(fileno=os.dup(target._connection.fileno())) as connection:
+                names = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+                limits = [connection.getsockopt(socket.IPPROTO_TCP, name) for name in names]
+        assert limits == [idle_s, 10, 6, 120_000]
 
 
 def test_restart_calls_no_export_up_to_date_whose_target_is_away(life: typed_life.Life, tmp_path: Path) -> None:
