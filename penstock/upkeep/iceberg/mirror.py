@@ -26,7 +26,7 @@ from penstock.process.process_end import stop_thread
 from penstock.upkeep.compaction.compaction import apply_vectors, removed_on_failure
 
 if TYPE_CHECKING:
-    from penstock.upkeep.iceberg.mirrored_table import DeltaSnapshot
+    from penstock.upkeep.iceberg.mirrored_table import DeltaSnapshot, MirroredTable, NotMirrored
 
 METADATA_FOLDER = "_iceberg"
 """Folder of the metadata below the tables: readers of the data can read it, too."""
@@ -93,8 +93,8 @@ class IcebergMirror:
         from penstock.upkeep.iceberg.mirrored_table import (
             EXPIRY_INTERVAL_S,
             SNAPSHOT_HOURS,
-            ForeignFiles,
             MirroredTable,
+            NotMirrored,
         )
 
         # Order: before the snapshots, so that all of them are without the rows of this deletion.
@@ -102,22 +102,34 @@ class IcebergMirror:
         catalog = load_catalog(self._config.catalog, **catalog_properties(self._layout, self._config))
         is_expiring = time.monotonic() >= self._expire_at
         believed_s = self._now_if_steady(SNAPSHOT_HOURS) if is_expiring else None
+        failure: NotMirrored | None = None
         for list_snapshot in _tables(self._layout):
             snapshot = list_snapshot()
             name = snapshot.table.folder.name.rpartition("/")[2]
             location = f"{_root(self._layout)}/{METADATA_FOLDER}/{name}"
             table = MirroredTable(catalog, f"{self._config.namespace}.{name}", location)
             try:
-                changed += table.update(snapshot)
-            except ForeignFiles as error:
-                rewrite_files(self._layout, snapshot.table, error.names)
-                changed += table.update(list_snapshot())
-            if believed_s is not None:
-                table.expire(believed_s)
+                changed += self._update(table, snapshot, list_snapshot)
+                if believed_s is not None:
+                    table.expire(believed_s)
+            except NotMirrored as error:
+                # The other tables are brought up to date nevertheless: this one may wait for its user.
+                failure = failure or error
+        if failure is not None:
+            raise failure
         if believed_s is not None:
             self._expire_at = time.monotonic() + EXPIRY_INTERVAL_S
         store_mirrored(self._layout, started_at, deletion)
         return changed
+
+    def _update(self, table: MirroredTable, snapshot: DeltaSnapshot, list_snapshot: Callable[[], DeltaSnapshot]) -> int:
+        from penstock.upkeep.iceberg.mirrored_table import ForeignFiles
+
+        try:
+            return table.update(snapshot)
+        except ForeignFiles as error:
+            rewrite_files(self._layout, snapshot.table, error.names)
+            return table.update(list_snapshot())
 
 
 def _tables(layout: Layout) -> Iterator[Callable[[], DeltaSnapshot]]:

@@ -10,7 +10,9 @@ Files have no field ids, so a name mapping assigns them; partition columns come 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -20,7 +22,7 @@ from typing import Any
 
 from pyarrow.parquet import ColumnChunkMetaData, FileMetaData
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import NoSuchTableError, ValidationError
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -63,6 +65,11 @@ _PROPERTIES = {
 }
 _RETRIES = "commit.retry.num-retries"
 _NO_BATCH = -1
+_DAMAGE = (
+    *(ValueError, LookupError, EOFError, TypeError, AttributeError, ArithmeticError, SystemError),
+    *(zlib.error, ValidationError, FileNotFoundError),
+)
+"""Errors of PyIceberg's parsers of JSON and Avro at damaged bytes; catalogs and stores raise others."""
 
 
 class NotMirrored(PenstockError, RuntimeError):
@@ -109,7 +116,8 @@ class MirroredTable:
                 f"{self._name}: {source.table.folder / with_vectors[0]} has a deletion vector that cannot be applied"
             )
         table = self._open(source)
-        current = _data_files(table)
+        with self._damage_named():
+            current = _data_files(table)
         wanted = {f"{source.root}/{file}": file for file in source.files}
         removed = [file for path, file in current.items() if path not in wanted]
         added = [path for path in wanted if path not in current]
@@ -123,28 +131,44 @@ class MirroredTable:
 
     def expire(self, now_s: float) -> None:
         """Remove snapshots that were replaced hours before ``now_s``, and the metadata files that only they have."""
-        table = self._catalog.load_table(self._name)
-        limit_ms = (now_s - SNAPSHOT_HOURS * 3600) * 1000
-        history = table.history()
-        replaced_at = {old.snapshot_id: new.timestamp_ms for old, new in pairwise(history)}
-        referenced = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        expired = [
-            snapshot
-            for snapshot in table.snapshots()
-            if snapshot.snapshot_id not in referenced and replaced_at.get(snapshot.snapshot_id, limit_ms) < limit_ms
-        ]
-        if expired:
-            obsolete = _metadata_files(table, expired)
-            table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
-            # Order: after the commit. Crash: files that a crash leaves behind take space, and nothing reads them.
-            for path in sorted(obsolete - _metadata_files(table.refresh(), table.snapshots())):
-                table.io.delete(path)
+        with self._damage_named():
+            table = self._catalog.load_table(self._name)
+            limit_ms = (now_s - SNAPSHOT_HOURS * 3600) * 1000
+            history = table.history()
+            replaced_at = {old.snapshot_id: new.timestamp_ms for old, new in pairwise(history)}
+            referenced = {ref.snapshot_id for ref in table.metadata.refs.values()}
+            expired = [
+                snapshot
+                for snapshot in table.snapshots()
+                if snapshot.snapshot_id not in referenced and replaced_at.get(snapshot.snapshot_id, limit_ms) < limit_ms
+            ]
+            if expired:
+                obsolete = _metadata_files(table, expired)
+                table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
+                # Order: after the commit. Crash: files that a crash leaves behind take space, and nothing reads them.
+                for path in sorted(obsolete - _metadata_files(table.refresh(), table.snapshots())):
+                    table.io.delete(path)
+
+    @contextmanager
+    def _damage_named(self) -> Iterator[None]:
+        """Raise NotMirrored for errors of metadata that cannot be parsed, which PyIceberg raises without a name."""
+        try:
+            yield
+        except PenstockError:
+            raise
+        except _DAMAGE as error:
+            text = str(error).partition("\n")[0]
+            raise NotMirrored(
+                f"the metadata of the Iceberg table {self._name} is damaged ({type(error).__name__}: {text}): drop the "
+                "table from the catalog, and it is made again, over the same files"
+            ) from None
 
     def _open(self, source: DeltaSnapshot) -> Table:
         """Return the table, created if missing, with the columns of the Delta table. Raises NotMirrored."""
         table_schema = source.table.schema_now
         try:
-            table = self._catalog.load_table(self._name)
+            with self._damage_named():
+                table = self._catalog.load_table(self._name)
         except NoSuchTableError:
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
             properties = {**_PROPERTIES, SOURCE: source.root}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import boto3
@@ -14,16 +15,19 @@ from penstock.config import ConfigError, load
 from penstock.config.keys.pipeline import IcebergConfig
 from penstock.config.syntax.tables_url import TablesUrl
 from penstock.files.checked_document import write_document
+from penstock.files.errors import DamagedFile
 from penstock.landing.mirror_lag import forget_mirror, is_behind
 from penstock.landing.requests.conditions import parse_conditions
 from penstock.landing.requests.deletions import REQUESTED, request_deletion
 from penstock.landing.table.delta_table import DeltaTable
+from penstock.landing.table.landed_table import table_of
 from penstock.landing.table_paths import Layout
 from penstock.testing import wait_until
 from penstock.upkeep.compaction.compaction import compact_table
 from penstock.upkeep.compaction.typed_compaction import remove_old
 from penstock.upkeep.deletion.removal import execute_deletions
 from penstock.upkeep.iceberg.mirror import IcebergMirror, catalog_properties
+from penstock.upkeep.iceberg.mirrored_table import NotMirrored
 from tests.landing.table.table_rows import write_file
 from tests.landing.typed import typed_life
 from tests.upkeep.iceberg.mirror_life import mirror_of
@@ -89,6 +93,62 @@ def test_replaced_files_stay_while_the_mirror_is_behind(table: DeltaTable, monke
     mirror_of(layout.tables).step()
     remove_old(layout)
     assert not any((layout.tables / "landed" / name).exists() for name in names)
+
+
+def metadata_paths(layout: Layout) -> dict[str, Path]:
+    """Return the metadata, the list of manifests and a manifest of the current snapshot."""
+    table = iceberg(layout)
+    snapshot = table.current_snapshot()
+    assert snapshot
+    manifest = snapshot.manifests(table.io)[0].manifest_path
+    locations = {"metadata": table.metadata_location, "list": snapshot.manifest_list, "manifest": manifest}
+    return {name: Path(location.removeprefix("file://")) for name, location in locations.items()}
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "truncated": lambda data: data[: len(data) // 2],
+    "torn": lambda data: data[:-3],
+    "zeros": lambda data: bytes(len(data)),
+}
+
+
+@pytest.mark.survives("Iceberg mirror", "damaged bytes")
+@pytest.mark.parametrize("name", ["metadata", "list", "manifest"])
+def test_damaged_metadata_is_named_and_made_again_after_a_drop(tmp_path: Path, name: str) -> None:
+    life = typed_life.Life(Layout.for_tables(tmp_path / "tables"))
+    layout, mirror = life.layout, mirror_of(tmp_path / "tables")
+    for batch in range(2):
+        land_clicks(life, batch)
+        mirror.step()
+    path = metadata_paths(layout)[name]
+    data = path.read_bytes()
+    for damage in DAMAGES.values():
+        path.write_bytes(damage(data))
+        for _ in range(2):
+            with pytest.raises(NotMirrored, match=r"Iceberg table penstock\.landed is damaged \(.*drop the table"):
+                mirror.step()
+    land_clicks(life, 2)
+    with pytest.raises(NotMirrored):
+        mirror.step()
+    clicks = iceberg(layout, "events_click").scan().to_arrow()["uuid"].to_pylist()
+    assert sorted(map(str, clicks)) == uuids_of_batches(0, 1, 2), "other tables are brought up to date"
+    load_catalog("lake", type="sql", uri=f"sqlite:///{layout.tables}.db").drop_table("penstock.landed")
+    assert mirror.step() > 0
+    assert by_pyiceberg(iceberg(layout)) == uuids_of_batches(0, 1, 2)
+    assert files_of(iceberg(layout)) == sorted(table_of(layout).active())
+    assert mirror.step() == 0
+
+
+@pytest.mark.survives("Iceberg mirror", "damaged bytes")
+def test_damaged_time_of_the_mirror_keeps_files_until_the_next_step(table: DeltaTable) -> None:
+    layout = layout_of(table)
+    mirror_of(layout.tables).step()
+    layout.mirrored.write_bytes(layout.mirrored.read_bytes()[:-5])
+    with pytest.raises(DamagedFile, match="damaged"):
+        is_behind(layout)
+    mirror_of(layout.tables).step()
+    assert not is_behind(layout)
 
 
 @pytest.mark.survives("Iceberg mirror", "changed configuration")
