@@ -71,6 +71,8 @@ def refill(
     if not table.exists:
         raise NotBegun(f"{table.folder} does not exist yet: start the pipeline, which creates it")
     with hold_upkeep_lock(layout):
+        # Order: before the commit. A document of a later version is an error, which must change nothing.
+        starts = read_starts(layout)
         old, new = column_types(table.schema_now), column_types(configured.schema)
         if (unconfigured := [name for name in old if name not in new]) and not drop:
             raise ColumnsNotConfigured(
@@ -80,7 +82,7 @@ def refill(
         staging = _Staging(layout, configured, table)
         batch, files = staging.convert(report)
         if old == new:
-            if is_running(layout) and configured.name not in read_starts(layout):
+            if is_running(layout) and configured.name not in starts:
                 raise NotBegun(f"the pipeline does not write {configured.view}: start it with this configuration first")
             table.delete_rows(table.through(batch), files)
         else:
@@ -88,7 +90,6 @@ def refill(
                 # Rows that landed during the conversion.
                 batch, files = staging.convert(report)
                 table.rebuild(batch, files)
-        starts = read_starts(layout)
         # Invariant: each refill lowers the start, so that readers of changes and exports read all rows again.
         # Order: after the commit; who reads in between reads all rows twice.
         lower = min(BEFORE_FIRST_BATCH, starts.get(configured.name, BEFORE_FIRST_BATCH) - 1)

@@ -7,12 +7,15 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow.dataset as ds
 import pytest
 
 import penstock.tables
+from penstock.errors import PenstockError
+from penstock.files.errors import UnknownFormat
 from penstock.landing.table.delta_table import DeltaTable, SchemaDiffers
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
@@ -21,7 +24,18 @@ from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, e
 from penstock.landing.typed.typed_tables import TypedTableAhead, check_columns
 from penstock.landing.writing.part_writer import write_part
 from penstock.upkeep.compaction.typed_compaction import compact_typed
-from tests.landing.typed.typed_life import CLICK, Killed, Life, event, kill_before_landed, killed, read, uuids
+from tests.landing.table.foreign_writer import commit
+from tests.landing.typed.typed_life import (
+    CLICK,
+    Killed,
+    Life,
+    as_format,
+    event,
+    kill_before_landed,
+    killed,
+    read,
+    uuids,
+)
 from tests.landing.writing.messages import AT, DAY, source
 
 
@@ -124,6 +138,51 @@ def test_changed_tables_are_written_from_the_next_batch_on(layout: Layout) -> No
         life.typed.change((TypedTable("click", "click", (Column("path", "int", "path"),)),))
     life.land(2, [source([(4, event("e", user="bob"))])])
     assert [row["user"] for row in read(layout.typed("click"))] == [None, "ann", "bob"], "the tables are as before"
+
+
+@pytest.mark.survives("typed tables and contracts", "other format")
+def test_starts_of_a_later_format_stop_the_landing_and_stay(layout: Layout) -> None:
+    Life(layout).land(0, [source([(0, event("a"))])])
+    former, later = layout.typed_since.read_bytes(), as_format(layout.typed_since, 2)
+    for _ in range(2):
+        with pytest.raises(UnknownFormat, match=r"typed\.json has format 2, this version of Penstock reads 1"):
+            Life(layout)
+    assert layout.typed_since.read_bytes() == later
+    layout.typed_since.write_bytes(former)
+    Life(layout).land(1, [source([(1, event("b"))])])
+    assert uuids(layout.typed("click")) == uuids(layout.landed) == ["a", "b"]
+
+
+@pytest.mark.survives("typed tables and contracts", "other format")
+@pytest.mark.parametrize(
+    ("protocol", "error"),
+    [
+        ({"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["later"]}, "has later, which Penstock does"),
+        (
+            {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["later"], "writerFeatures": ["later"]},
+            "cannot be read: .*'later' is not supported",
+        ),
+        ({"minReaderVersion": 4, "minWriterVersion": 8}, "cannot be read: .*Unsupported minimum reader version 4"),
+    ],
+)
+def test_typed_table_of_a_later_protocol_is_named_and_nothing_lands(
+    layout: Layout, protocol: dict[str, Any], error: str
+) -> None:
+    life = Life(layout, (CLICK, TypedTable("view", "view")))
+    life.land(0, [source([(0, event("a")), (1, event("b", "view"))])])
+    rows = [source([(2, event("c")), (3, event("d", "view"))])]
+    folder = layout.typed("view")
+    assert isinstance(folder, Path)
+    version = commit(folder, [{"protocol": protocol}], "UPGRADE PROTOCOL")
+    for _ in range(2):
+        with pytest.raises(PenstockError, match=f"events_view.* {error}"):
+            life.land(1, rows)
+        assert uuids(layout.landed) == ["a"]
+    (folder / "_delta_log" / f"{version:020}.json").unlink()
+    life = Life(layout, (CLICK, TypedTable("view", "view")))
+    life.land(1, rows)
+    assert uuids(layout.typed("click")) == uuids(layout.landed) == ["a", "c"], "no row twice"
+    assert uuids(layout.typed("view"), "view") == ["b", "d"]
 
 
 @pytest.mark.survives("typed tables and contracts", "SIGKILL")

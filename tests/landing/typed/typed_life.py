@@ -10,8 +10,10 @@ from typing import Any
 
 import deltalake
 import pytest
+from crc32c import crc32c
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from penstock.files.checked_document import read_document
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
 from penstock.landing.table.landed_table import begin_table
@@ -73,6 +75,13 @@ def read(folder: Path) -> list[dict[str, Any]]:
     system = SubTreeFileSystem(str(folder), LocalFileSystem())
     rows: list[dict[str, Any]] = deltalake.DeltaTable(str(folder)).to_pyarrow_table(filesystem=system).to_pylist()
     return sorted(rows, key=lambda row: (row["topic"], row["partition"] or 0, row["offset"]))
+
+
+def as_format(path: Path, version: int) -> bytes:
+    """Give a document another format, as a later version would write it; return its content."""
+    text = json.dumps({**read_document(path), "format": version}).encode()
+    path.write_bytes(b"%08x" % crc32c(text) + text)
+    return path.read_bytes()
 
 
 def land_pairs(tables: Path, topics: Sequence[str]) -> Layout:

@@ -9,6 +9,7 @@ from pathlib import Path
 import deltalake
 import pytest
 
+from penstock.files.errors import UnknownFormat
 from penstock.landing.landing_lock import acquire_landing_lock
 from penstock.landing.table.delta_table import SchemaDiffers
 from penstock.landing.table_paths import Layout
@@ -18,7 +19,7 @@ from penstock.landing.typed.typed_delta import BEFORE_FIRST_BATCH, TypedDelta, r
 from penstock.upkeep.compaction.typed_compaction import compact_typed
 from penstock.upkeep.typed.fill import NotBegun
 from penstock.upkeep.typed.refill import ColumnsNotConfigured, RefillWaits, refill
-from tests.landing.typed.typed_life import CLICK, Life, event, kill_before_landed, read, uuids
+from tests.landing.typed.typed_life import CLICK, Life, as_format, event, kill_before_landed, read, uuids
 from tests.landing.writing.messages import AT, DAY, source
 
 CHANGED = TypedTable("click", "click", (Column("place", "string", "path"), Column("ms", "bigint", "ms")))
@@ -85,6 +86,26 @@ def test_interrupted_refill_continues(layout: Layout) -> None:
             path.unlink()
     assert refill(layout, CHANGED) == refill(layout, CLICK, drop=True) == 3
     assert [(row["path"], row["ms"]) for row in read(layout.typed("click"))] == [("/", None), ("/", 1), ("/", 2)]
+
+
+@pytest.mark.survives("typed tables and contracts", "other format")
+@pytest.mark.parametrize("table", [CLICK, CHANGED], ids=["same columns", "changed columns"])
+def test_refill_with_documents_of_a_later_format_changes_nothing(table: TypedTable, layout: Layout) -> None:
+    def interrupt(finished: int, total: int) -> None:
+        if finished == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        refill(layout, table, drop=True, report=interrupt)
+    before = read(layout.typed("click"))
+    for path in (layout.typed_since, layout.typed_refill("click")):
+        former, later = path.read_bytes(), as_format(path, 2)
+        with pytest.raises(UnknownFormat, match=rf"{path.name} has format 2, this version of Penstock reads 1"):
+            refill(layout, table, drop=True)
+        assert (read(layout.typed("click")), path.read_bytes()) == (before, later)
+        path.write_bytes(former)
+    assert refill(layout, table, drop=True) == 3
+    assert read_starts(layout) == {"click": BEFORE_FIRST_BATCH}
 
 
 @pytest.mark.parametrize("table", [CLICK, CHANGED], ids=["same columns", "changed columns"])
