@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from penstock.process.forked import Forked, OwnChild
+from penstock.process.forked import Forked, OwnChild, terminate
 from penstock.process.kernel import interrupts_held
 from penstock.process.module_search import module_command
 from penstock.process.reporting import FAILURE_FILE, MAX_FAILURE_BYTES, describe_error
@@ -176,10 +176,10 @@ class Child:
         self._delay = min(2 * self._delay, MAX_RESTART_DELAY_S)
 
     def stop(self) -> None:
-        """Send SIGTERM."""
+        """Ask the process to end."""
         if self.pid:
             assert self._process
-            self._process.terminate()
+            terminate(self._process)
 
     def wait(self, deadline: float) -> bool:
         """Wait until the monotonic time ``deadline``, then kill it; report whether it ended by itself."""

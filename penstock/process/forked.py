@@ -27,6 +27,15 @@ EXIT_SOFTWARE = 70
 """EX_SOFTWARE of sysexits.h: the child failed before its ``main``."""
 
 
+def terminate(process: subprocess.Popen[bytes] | OwnChild) -> None:
+    """Ask a process to end, also one that is stopped (SIGSTOP): it receives no SIGTERM until it continues.
+
+    It then reads what waits for it. systemd continues the processes of a service in the same way.
+    """
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+
+
 class OwnChild:
     """A child of this process by its id; a program that replaced another one (exec) has the children of that one."""
 
@@ -55,15 +64,12 @@ class OwnChild:
             time.sleep(POLL_INTERVAL_S)
         return status
 
-    def terminate(self) -> None:
-        """Send SIGTERM."""
-        self._send(signal.SIGTERM)
-
     def kill(self) -> None:
         """Send SIGKILL."""
-        self._send(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
-    def _send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process if it runs."""
         if self.poll() is None:  # once it was waited for, the pid may belong to another process
             os.kill(self.pid, number)
 

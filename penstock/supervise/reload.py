@@ -222,8 +222,10 @@ class Reloader:
 
     def close(self) -> None:
         """Remove the outcome: it concerns this run only."""
-        self._path.unlink(missing_ok=True)
-        self._restarted_path.unlink(missing_ok=True)
+        # An outcome that stays on a failing disk is older than any later request.
+        for path in (self._path, self._restarted_path):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def write_outcome(path: Path, outcome: Outcome) -> None:

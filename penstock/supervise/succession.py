@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 from penstock.config import ConfigError
 from penstock.files.file_system import OS, replace_durably
 from penstock.files.json_values import parse_object
-from penstock.process.forked import OwnChild
+from penstock.process.forked import OwnChild, terminate
 from penstock.process.kernel import interrupts_held
 from penstock.process.module_search import module_command
 from penstock.supervise.installation import NEXT_STEP, Installation
@@ -175,7 +175,7 @@ class Inheritance:
         children = [OwnChild(self.pids[name]) for name in names]
         deadline = time.monotonic() + shutdown_time_s
         for child in children:
-            child.terminate()
+            terminate(child)
         for child in children:
             try:
                 child.wait(max(deadline - time.monotonic(), 0))

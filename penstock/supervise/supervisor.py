@@ -408,7 +408,11 @@ class Supervisor:
         for intake in self._intakes.values():
             intake.close()
         self._channel.close()
-        (self._settings.data_dir / ENDPOINTS).unlink(missing_ok=True)
+        path = self._settings.data_dir / ENDPOINTS
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # a failing disk: the next start takes this run for one that was killed
+            _LOGGER.warning("%s: cannot be removed: %s", path, error.strerror)
         os.close(self._lock_descriptor)
 
     def _pids(self) -> dict[str, int | None]:

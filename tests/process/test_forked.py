@@ -17,7 +17,7 @@ import pytest
 PARENT = """
 import atexit, json, os, signal, sys, time
 from pathlib import Path
-from penstock.process.forked import Forked
+from penstock.process.forked import Forked, terminate
 import shared
 shared.loaded = "by the parent"
 signal.signal(signal.SIGTERM, lambda *_: print("a parent's handler", flush=True))
@@ -65,7 +65,7 @@ OUTPUTS = {
 
 def run(folder: Path, ends: str) -> tuple[dict[str, Any], list[str], str]:
     """Return the report of the child, the rest of its output, and the output of its parent."""
-    waits = 'while not Path(sys.argv[2]).read_text().endswith("\\n"): time.sleep(0.01)\nchild.terminate()'
+    waits = 'while not Path(sys.argv[2]).read_text().endswith("\\n"): time.sleep(0.01)\nterminate(child)'
     (folder / "shared.py").write_text("loaded = None\n")
     (folder / "childs.py").write_text(CHILD.replace("ACTION", ends))
     code = PARENT.replace("ACTION", waits if "sleep(30)" in ends else "")
@@ -109,14 +109,14 @@ def test_interrupt_leaves_a_child_that_loads_its_code_to_the_parent(tmp_path: Pa
 
 WAITS = """
 import subprocess, sys
-from penstock.process.forked import Forked
+from penstock.process.forked import Forked, terminate
 child = Forked("childs", [], {"text": "", "inherited": 0}, [], open(sys.argv[2], "ab"), "title")
 try:
     child.wait(0.2)
 except subprocess.TimeoutExpired:
     child.kill()
     print(child.wait())
-child.terminate()
+terminate(child)
 """
 
 

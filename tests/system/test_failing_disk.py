@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -41,6 +43,35 @@ def failing_disk(pipe: Pipe, output: Path) -> Iterator[None]:
             yield
         finally:
             tracer.terminate()
+
+
+@pytest.mark.survives("supervisor", "failing disk")
+def test_supervisor_whose_files_fail_restarts_its_children_and_stops(tmp_path: Path) -> None:
+    """Stopping was a traceback: the files of a run could not be removed from a disk that had become read-only."""
+    pipe, output = Pipe(tmp_path), tmp_path / "trace"
+    pipe.start()
+    assert pipe.process is not None
+    killed, calls = pipe.pid("receiver events-udp"), "rename,renameat,renameat2,unlink,unlinkat"
+    trace = ["-e", f"trace={calls}", "-e", f"inject={calls}:error=EROFS", "-o", str(output)]
+    with subprocess.Popen(["strace", "-qq", *trace, "-p", str(pipe.process.pid)], stderr=subprocess.PIPE) as tracer:
+        try:
+            wait_until(output.exists)
+            os.kill(killed, signal.SIGKILL)
+            pipe.datagrams(b'{"type": "a"}')
+            wait_until(lambda: pipe.counts("events-udp")["accepted"] == 1)
+            assert pipe.statistics("events-udp")["pid"] != killed
+            wait_until(lambda: "INJECTED" in output.read_text())
+            pipe.process.terminate()
+            assert pipe.process.wait(60) == 0
+        finally:
+            tracer.terminate()
+            pipe.stop()
+    text = pipe.output.read_text()
+    assert "Traceback" not in text, text
+    assert "endpoints.json: cannot be removed: Read-only file system" in text
+    pipe.start()
+    assert (pipe.settled()["unaccounted"], pipe.counts("events-udp")["accepted"]) == (0, 1)
+    pipe.stop()
 
 
 def payloads(pipe: Pipe, topic: str) -> list[bytes]:
