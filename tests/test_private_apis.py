@@ -95,6 +95,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, tuple[str | None, str]]] = {
         "HttpToolsProtocol.data_received": ("self data", "feeds `parser`, and calls send_400_response if it refuses"),
         "HttpToolsProtocol.send_400_response": ("self msg", "is what `data_received` calls, and closes the connection"),
         "STATUS_LINE": (None, "has the first line of an answer by status"),
+        "HttpToolsProtocol.shutdown": ("self", "closes an idle connection, or clears the cycle's `keep_alive`"),
         "HttpToolsProtocol._unset_keepalive_if_required": ("self", "stops the timer between two requests"),
         "HttpToolsProtocol.on_message_begin": ("self", "empties `headers` and `url`"),
         "HttpToolsProtocol.on_header": ("self name value", "appends to `headers`"),

@@ -30,6 +30,11 @@ MAX_HEAD_BYTES = 64 << 10
 """Limit: of a head, and of the bytes of a chunked body between its data, as of extensions and trailers."""
 PIECE_BYTES = 16 << 10
 """Limit: of a chunked body parsed at once; it has up to 2,700 chunks."""
+LAST_REQUEST_S = 0.3
+"""Time that a silent connection has for one more request when the server ends.
+
+A request that is on its way would be lost by a reset, and a proxy does not repeat a POST: it answers 502.
+"""
 BLANK_LINE = b"\r\n\r\n"
 INVALID_TEXT = "Invalid HTTP request received."
 _METHODS = frozenset([b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE"])
@@ -80,6 +85,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._last_received = self.loop.time()
         self._request_bytes, self._is_half_closed, self._is_refused = 0, False, False
+        self._is_ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -301,6 +307,8 @@ class LimitedProtocol(HttpToolsProtocol):
             path = self.url[match.end() :]
             self.url = path if path.startswith(b"/") else b"/" + path
         super().on_headers_complete()
+        if self._is_ending:
+            self.cycle.keep_alive = False
         self._in_head, self._is_chunked = False, bool(codings)
         self._chunks = self._body_bytes = self._bytes_without_data = 0
         self._stop_timer()
@@ -339,6 +347,14 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._next_turn is not None:
             self._next_turn.cancel()
         self._stop_timer()
+
+    def shutdown(self) -> None:
+        """Close the connection behind its current or next request, or once it is silent for LAST_REQUEST_S."""
+        self._is_ending = True
+        if self.is_idle and not self.transport.is_closing():
+            self.loop.call_later(LAST_REQUEST_S, super().shutdown)
+        else:
+            super().shutdown()
 
     def _watch_idle(self) -> None:
         has_timer = self._timer is not None or self.timeout_keep_alive_task is not None

@@ -19,6 +19,7 @@ import pytest
 
 from penstock.handover import stored_waits
 from penstock.ingest.requests.http import HttpReceiver
+from penstock.process.servers import http_connection
 from penstock.testing.pipe import wait_until
 from tests.ingest.requests_life import Requests, requests_to
 from tests.server import certificates
@@ -428,3 +429,20 @@ def test_request_without_a_length_or_body_is_refused(web: tuple[Requests, httpx.
     with socket.create_connection((client.base_url.host, client.base_url.port), 30) as sock:
         sock.sendall(b"POST / HTTP/1.1\r\nhost: a\r\n\r\n")
         assert sock.recv(65536).startswith(b"HTTP/1.1 400")
+
+
+def test_request_that_meets_the_end_of_the_receiver_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "LAST_REQUEST_S", 2.0)
+    ready = b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n"
+    with requests_to(tmp_path, "http") as (running, port), socket.create_connection(("127.0.0.1", port), 30) as sock:
+        sock.sendall(ready)
+        assert b"200 OK" in sock.recv(1000)
+        running._ends = True
+        (connection,) = running.receiver._server.server_state.connections
+        wait_until(lambda: connection._is_ending, 10)
+        sock.sendall(ready)
+        answer = b"".join(iter(lambda: sock.recv(1000), b""))
+    assert b"200 OK" in answer
+    assert b"connection: close" in answer
