@@ -246,6 +246,9 @@ class Query:
         selection = f"SELECT {common} FROM _tail WHERE kind = 'event' AND type = {sql_literal(table.type)}"  # noqa: S608
         # Limit: of a large tail, one batch at a time is in memory.
         with self._connection.cursor() as cursor:
+            # ``prepare`` may have chosen a schema, which a cursor does not inherit.
+            (path,) = self._connection.execute("SELECT current_setting('search_path')").fetchall()[0]
+            cursor.execute(f"SET search_path = {sql_literal(path)}")
             for rows in cursor.sql(selection).to_arrow_reader(BATCH_ROWS):
                 typed = table.compute(rows["data"])
                 arrays = [

@@ -19,7 +19,7 @@ from penstock.config import Settings, split_address
 from penstock.config.keys.security.contexts import server_context
 from penstock.config.keys.security.renewed_tls import RenewedContext
 from penstock.process.servers.port_owner import resolve_address
-from penstock.sql.configured import tables_of
+from penstock.sql.configured import FollowedTables
 from penstock.sql.postgres import messages
 from penstock.sql.postgres.access import Engine, Rights
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
@@ -79,7 +79,8 @@ class Server:
             paths = (cert, key, authorities)
             self._tls = RenewedContext(lambda: server_context(cert, key, authorities), paths)
         self._rights = Rights(settings)
-        self.engine = Engine(lambda readable: tables_of(settings, readable=readable), settings.sql, self._rights)
+        self._tables = FollowedTables(settings)
+        self.engine = Engine(self._tables.tables, settings.sql, self._rights)
         self._lock = threading.Lock()
         self._connections: set[_Socket] = set()
         self._sessions: dict[int, tuple[int, Session]] = {}
@@ -118,6 +119,7 @@ class Server:
         while self._connections and time.monotonic() < until:
             time.sleep(0.01)
         self._rights.close()
+        self._tables.close()
 
     def _accept(self) -> None:
         while True:
