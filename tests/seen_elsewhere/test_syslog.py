@@ -369,6 +369,53 @@ DATAGRAMS = [
         b"<149>12345678: edge01.aaa01 RP/0/RSP1/CPU0:Nov 23 15:08:30.941 UTC: bgp[1051]: %ROUTING-BGP-5-MAXPFX : x",
         fields("2026-11-23T15:08:30.941000Z", "edge01.aaa01", "%ROUTING-BGP-5-MAXPFX", "1051"),
     ),
+    *(
+        Datagram(
+            f"splunk/splunk-connect-for-syslog, tests of CyberArk and LEEF (no field behind the host: {text[:9]}{end})",
+            f"<134>1 2026-10-11T22:14:15Z h1 {text}".encode(),
+            fields("2026-10-11T22:14:15Z", "h1"),
+        )
+        for end, text in (
+            ("", 'CEF:0|Cyber-Ark|Vault|9.20|7|Logon|5|act="Logon" suser=PasswordManager fname= dvc= x'),
+            ("", "LEEF:2.0|Vendor|Product|Version|EventID|^|src=192.0.2.0^dst=172.50.123.1"),
+            (", a hyphen where structured data would be", "LEEF:1.0|Palo Alto Networks - x"),
+        )
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog, test of Prisma SD-WAN (a tag with a colon behind RFC 5424's time)",
+        b'<134>1 2026-10-11T22:14:15Z h1 log: ION_HOST="ion7k" DEVICE_TIME="2018-02-14T10:44:58.881Z" MSG="sshd-login"',
+        fields("2026-10-11T22:14:15Z", "h1", "log"),
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog, test of Prisma SD-WAN (its kind, with a process)",
+        b"<134>1 2026-10-11T22:14:15Z h1 sshd[12]: text",
+        fields("2026-10-11T22:14:15Z", "h1", "sshd", "12"),
+    ),
+    Datagram(
+        "splunk/splunk-connect-for-syslog, test of Cisco UCS Manager (a blank behind the zone)",
+        b"<134>: 2026 Oct 11 22:14:15 CEST : %UCSM-6-AUDIT: [session][internal]",
+        fields("2026-10-11T20:14:15Z", "", "%UCSM-6-AUDIT"),
+    ),
+    *(
+        Datagram(
+            f"splunk/splunk-connect-for-syslog, tests of F5 and Stealthbits (fields are no host: {text[:20]})",
+            f"<134>Oct 11 22:14:15 {text}".encode(),
+            fields("2026-10-11T22:14:15Z"),
+        )
+        for text in (
+            "h1,f5_irule=Splunk-iRule-HTTP,http_host=test.url.com:80,x",
+            "h1,f5_irule=Splunk-iRule-DNS,question=a b",
+            "NumberOfLogins=15801 UsedLoginProtocols=NTLM x: y",
+        )
+    ),
+    *(
+        Datagram(
+            f"splunk/splunk-connect-for-syslog, test of UniFi ({host})",
+            f"<30>Oct 11 22:14:15 {host}: logread[5495]: Logread connected".encode(),
+            fields("2026-10-11T22:14:15Z", host, "logread", "5495"),
+        )
+        for host in ("U7PG2,788a2056b182,v4.0.66.10832", "788a2056b183,v4.0.66.10832")
+    ),
     Datagram(
         "rsyslog/rsyslog#5098, #1789 (neither time nor host: no word of the text is one)",
         b"<38>User logged into the appliance. User: admin.",

@@ -24,7 +24,10 @@ _PRIORITY = rb"<(?P<priority>0|[1-9][0-9]{0,2})>"
 _ELEMENT = rb'\[[!#-<>-Z\\^-~]+(?: [!#-<>-Z\\^-~]+="[ !#-Z^-~]*")*\]'
 """RFC 5424, section 6.3, without escapes, brackets in values, and blanks that need not be there."""
 _RFC5424 = re.compile(
-    _PRIORITY + rb"[1-9][0-9]{0,2} (?P<timestamp>-|" + RFC3339 + rb") (?P<hostname>[!-~]+) (?P<app_name>[!-~]+)"
+    _PRIORITY
+    + rb"[1-9][0-9]{0,2} (?P<timestamp>-|"
+    + RFC3339
+    + rb") (?P<hostname>[!-~]+) (?!CEF:|LEEF:)(?P<app_name>[!-~]+)"
     rb" (?P<proc_id>[!-~]+) (?P<msg_id>[!-~]+) (?:-|(?P<structured_data>(?:" + _ELEMENT + rb")+))(?: |\Z)"
 )
 _RFC5424_FIELDS = ("timestamp", "hostname", "app_name", "proc_id", "msg_id")

@@ -79,7 +79,9 @@ def _cisco(counters: str, zone: str) -> str:
     return (
         rf"(?P<before> ?{counters})(?P<hostname>(?:[^\s:*.][^\s:*]*)?)"
         rf"(?P<colon>(?: [0-9A-Za-z]+/[^\s:]+)?(?::(?: [0-9]+:)? ?| )?[*.]?)(?P<timestamp>{_STAMP})"
-        rf"(?:(?P<blank> ?)(?P<zone>{zone})(?P<direct>: )|(?P<left> )(?P<device>[^\s:]+)(?P<right> : )|(?P<apart> : ))"
+        rf"(?:(?P<blank> ?)(?P<zone>{zone})(?P<direct>: )"
+        rf"|(?P<gap> )(?P<named_zone>{'|'.join(ZONE_NAMES)})(?P<spaced> : )"
+        r"|(?P<left> )(?P<device>[^\s:]+)(?P<right> : )|(?P<apart> : ))"
         r"(?P<process>(?:[^\s:\[]+\[)?)(?P<proc_id>[0-9]*)(?P<close>(?:\]: )?)"
         r"(?P<app_name>%[^\s:]+)(?P<after> ?:(?:\s|\z))"
     )
@@ -94,6 +96,10 @@ _COMWARE = (
     r"(?P<hostname>[^ ]+)(?P<gap> )(?P<app_name>%%[^\s:]+)(?P<after>:(?:\s|\z))"
 )
 """H3C's and HPE's Comware: the year follows the time, and two percent signs begin the mnemonic."""
+_FIELD_OF_GROUP = {"device": "hostname", "named_zone": "zone"}
+"""Fields of groups that have another name, because names of groups are unique in a pattern."""
+_UNIFI = r"\A(?:[^\s:,]+,)?[0-9a-f]+,v[0-9.]+:\z"
+"""Ubiquiti's access points: model, MAC address and version, in place of a host."""
 _BLANKS = b" \t\n\f\r"
 _DIGITS_OF_STAMP = [5, 7, 8, 10, 11, 13, 14]
 _DIGITS_OF_DATE = [0, 1, 2, 3, 5, 6, 8, 9]
@@ -156,8 +162,16 @@ class Headers:
         blanks = np.minimum(spaces[np.searchsorted(spaces, begins)[:, None] + np.arange(6)], stops[:, None])
         time = self.octets.head(blanks[:, 0] + 1, stops, 11)
         timed = _is_date(time) | ((time[:, 0] == ord("-")) & (time[:, 1] == ord(" ")))
-        fits = timed & (np.diff(blanks, axis=1) > 1).all(axis=1)
-        padded: Ints = self._parse_padded_rfc5424(rows[~fits])
+        begins_text = timed & self._begins_text(blanks, stops)
+        fits = timed & (np.diff(blanks, axis=1) > 1).all(axis=1) & ~begins_text
+        padded: Ints = self._parse_padded_rfc5424(rows[~fits & ~begins_text])
+        if begins_text.any():
+            short = rows[begins_text]
+            for index, name in enumerate(FIELDS[:2]):
+                self.fields[name].assign(short, blanks[begins_text, index] + 1, blanks[begins_text, index + 1])
+            self.ends[short] = blanks[begins_text, 2] + 1
+            self._parse_tag(short)
+            padded = np.concatenate([padded, short])
         rows, blanks, stops = rows[fits], blanks[fits], stops[fits]
         for index, name in enumerate(FIELDS[:5]):
             self.fields[name].assign(rows, blanks[:, index] + 1, blanks[:, index + 1])
@@ -165,6 +179,19 @@ class Headers:
         parsed: Ints = np.sort(np.concatenate([rows, padded])) if len(padded) else rows
         self._parse_structured_data(parsed)
         return parsed
+
+    def _begins_text(self, blanks: Ints, stops: Ints) -> Bools:
+        """Report which texts begin directly behind the host: CyberArk's CEF, LEEF, or a tag of RFC 3164.
+
+        A name with a colon is a tag if no structured data follow where RFC 5424 has them.
+        """
+        data, size = self.octets.data, len(self.octets.data) - 1
+        begins_format = _begins_event_format(self.octets.head(blanks[:, 2] + 1, stops, 5))
+        following = data[np.minimum(blanks[:, 5] + 1, size)]
+        has_data = (blanks[:, 5] + 1 < stops) & ((following == ord("-")) | (following == ord("[")))
+        is_tag = (blanks[:, 3] < stops) & (data[np.minimum(blanks[:, 3], size) - 1] == ord(":")) & ~has_data
+        begins_text: Bools = begins_format | is_tag
+        return begins_text
 
     def _parse_padded_rfc5424(self, rows: Ints) -> Ints:
         if not len(rows):
@@ -302,9 +329,20 @@ class Headers:
         colon = octets.next(b":", begins, blank)
         if len(with_colon := np.flatnonzero(is_host & (colon < blank))):
             is_host[with_colon] = self._are_addresses(begins[with_colon], blank[with_colon])
+        is_host = self._without_field(is_host, begins, blank)
         self.fields["hostname"].assign(rows[is_host], begins[is_host], blank[is_host])
         self.ends[rows] = np.where(is_host, np.minimum(blank + 1, stops), begins)
-        return self._parse_repeated_host(rows[octets.data[blank - 1] == ord(":")])
+        with_end = octets.data[blank - 1] == ord(":")
+        self._parse_unifi_host(rows[with_end], begins[with_end], blank[with_end])
+        return self._parse_repeated_host(rows[with_end])
+
+    def _parse_unifi_host(self, rows: Ints, begins: Ints, blank: Ints) -> None:
+        """Parse the host that Ubiquiti's access points end with a colon."""
+        if not len(rows):
+            return
+        is_host = pc.match_substring_regex(self.octets.texts(begins, blank), _UNIFI).to_numpy(zero_copy_only=False)
+        self.fields["hostname"].assign(rows[is_host], begins[is_host], blank[is_host] - 1)
+        self.ends[rows[is_host]] = np.minimum(blank[is_host] + 1, self.octets.stops[rows[is_host]])
 
     def _parse_tag(self, rows: Ints) -> None:
         """Parse ``name:`` and ``name[process]:`` among ``rows``."""
@@ -325,12 +363,19 @@ class Headers:
             following = octets.data[np.minimum(last + 1, len(octets.data) - 1)]
             is_name = _is_letter(octets.data[begins]) & (name_ends - begins > 1) & ~_NEAR_COLON[following]
             is_tag &= ~touches | (is_name & ~_begins_event_format(octets.head(begins, stops, 5)))
-        fits = (name_ends > begins) & (bracket >= name_ends) & is_tag
+        fits = self._without_field((name_ends > begins) & (bracket >= name_ends) & is_tag, begins, name_ends)
         self.fields["app_name"].assign(rows[fits], begins[fits], name_ends[fits])
         with_process = fits & has_process
         self.fields["proc_id"].assign(rows[with_process], bracket[with_process] + 1, close[with_process])
         text = np.where(last + 1 < blank, last + 1, np.minimum(blank + 1, stops))
         self.ends[rows] = np.where(fits, text, begins)
+
+    def _without_field(self, are_words: Bools, begins: Ints, ends: Ints) -> Bools:
+        """Return ``are_words`` without words with an equals sign: they begin a text of fields (``id=firewall``)."""
+        words = np.flatnonzero(are_words)
+        with_sign = pc.match_substring(self.octets.texts(begins[words], ends[words]), "=")
+        are_words[words[with_sign.to_numpy(zero_copy_only=False)]] = False
+        return are_words
 
     def _are_addresses(self, begins: Ints, ends: Ints) -> Bools:
         """Return a mask of the texts that are IPv6 addresses."""
@@ -356,7 +401,7 @@ class Headers:
         return rows
 
     def _assign_group(self, group: str, rows: Ints, begins: Ints, ends: Ints) -> None:
-        field = self.fields.get("hostname" if group == "device" else group)
+        field = self.fields.get(_FIELD_OF_GROUP.get(group, group))
         if field is not None:
             filled = ends > begins
             field.assign(rows[filled], begins[filled], ends[filled])
