@@ -16,6 +16,7 @@ from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,7 @@ from penstock.ledger.hosts.host_posts import ListenerReport
 from penstock.log import TopicExists
 from penstock.log.store import producers
 from penstock.records import BODY, body
+from penstock.testing import FakeClock
 from penstock.testing.pipe import free_ports, wait_until
 from tests.server import certificates
 from tests.server.running import Running
@@ -500,6 +502,25 @@ def test_entries_of_several_listeners_arrive_and_count_once_after_a_kill(pair: P
     relay_all(relay)
     assert (pair.arrived, pair.cursor()) == (names, len(names))
     assert listener_counts(relay) == {"a": (3, 3, 0), "b": (1, 1, 0), "c": (1, 1, 0)}
+
+
+@pytest.mark.survives("relay", "wrong clock")
+def test_entries_arrive_and_count_once_after_kills_and_jumps_of_the_clock(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, names, year_s = FakeClock(time.time()), list[bytes](), 365 * 86_400
+    # gRPC's deadlines need the machine's time.
+    monkeypatch.setattr(relay_module, "time", SimpleNamespace(time=clock.time, monotonic=time.monotonic))
+    monkeypatch.setattr(pair.host.log.clock, "_clock", clock)
+    for step, jump_s in enumerate((year_s, -year_s, -year_s, year_s, 50 * year_s, -100 * year_s, 50 * year_s)):
+        clock.jump(jump_s)
+        # Of several listeners: a range each.
+        names += store_by_listener(pair, "aabca")
+        relay_until_killed(pair.relay(), step)
+    relay = pair.relay()
+    relay_all(relay)
+    assert (pair.arrived, pair.cursor()) == (names, len(names))
+    assert listener_counts(relay) == {"a": (21, 21, 0), "b": (7, 7, 0), "c": (7, 7, 0)}
 
 
 @pytest.mark.survives("relay", "SIGKILL")
