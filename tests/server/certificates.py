@@ -19,12 +19,17 @@ class Pair:
     key: Path
 
 
-def make(folder: Path, name: str, *, issuer: Pair | None = None, server_only: bool = False) -> Pair:
-    """Create a certificate for 127.0.0.1 and ``name``, signed by itself or by ``issuer``."""
+def make(
+    folder: Path, name: str, *, issuer: Pair | None = None, server_only: bool = False, valid_in_days: int = 0
+) -> Pair:
+    """Create a certificate for 127.0.0.1 and ``name``, signed by itself or by ``issuer``.
+
+    It is valid for a day before and after the day ``valid_in_days`` from now.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     signer = subject if issuer is None else x509.load_pem_x509_certificate(issuer.cert.read_bytes()).subject
-    now = datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=valid_in_days)
     names = [x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     builder = (
         x509.CertificateBuilder()

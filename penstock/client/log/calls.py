@@ -110,7 +110,7 @@ def _is_stored_already(code: grpc.StatusCode, details: str) -> bool:
 def _tls(details: str) -> str:
     plain = details.lower()
     hint = "handshake" in plain or "ssl" in plain or "certificate" in plain
-    return " (TLS: does the daemon speak it, and does the certificate hold for this address?)" if hint else ""
+    return " (TLS: does the daemon speak it, and does the certificate hold for this address and time?)" if hint else ""
 
 
 def append(topic: str, entries: Iterable[pb.LogEntry], producer: tuple[str, int] = ("", 0)) -> Call[list[int]]:

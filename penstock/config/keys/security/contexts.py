@@ -11,6 +11,7 @@ import contextlib
 import re
 import ssl
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,11 @@ def peer_name(cert: Path, key: Path, client_ca: Path | None) -> str:
                     side.do_handshake()
     except ssl.SSLError as error:
         role = "for clients too, which client_ca requires" if client_ca is not None else "for a server"
-        raise Unusable(f"tls_cert: cannot be used {role}: {error.reason or error}") from None
+        reason = error.reason or error
+        if isinstance(error, ssl.SSLCertVerificationError):
+            # Expired and not yet valid ones among them: a machine may start with a wrong clock.
+            reason = f"{error.verify_message} (the clock says {datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
+        raise Unusable(f"tls_cert: cannot be used {role}: {reason}") from None
     return _name_in_certificate(dict(client.getpeercert() or {}))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+from pathlib import Path
 
 import pytest
 
@@ -74,3 +75,13 @@ def test_first_certificate_is_cut_out_of_its_file(pairs: dict[str, Pair]) -> Non
     assert first_certificate(chain) == alone
     with pytest.raises(Unusable, match="tls_cert: holds no certificates"):
         first_certificate(b"nothing of that kind")
+
+
+@pytest.mark.survives("supervisor", "wrong clock")
+@pytest.mark.parametrize(("days", "reason"), [(-9, "certificate has expired"), (9, "certificate is not yet valid")])
+def test_certificate_of_another_time_is_refused_with_the_time_of_the_clock(
+    tmp_path: Path, days: int, reason: str
+) -> None:
+    pair = certificates.make(tmp_path, "server", valid_in_days=days)
+    with pytest.raises(Unusable, match=rf"tls_cert: cannot be used for a server: {reason} \(the clock says 20.* UTC\)"):
+        peer_name(pair.cert, pair.key, None)
