@@ -194,7 +194,8 @@ def main() -> None:
     task: dict[str, Any] = json.load(sys.stdin)
     with asyncio.Runner(loop_factory=ServerLoop) as runner:
         runner.run(run(Settings.model_validate(task["settings"]), task["wakes"], task.get("channel")))
-    # Crash: everything is synced here. A stalled Flight stream may still hold a thread, so the process ends at once.
+    # Crash: everything is synced here. A disk that hangs may still hold a reader's thread, for which the interpreter
+    # would wait, so the process ends at once.
     end_process(0)
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,11 +31,11 @@ from penstock.log import Log
 from penstock.records import body
 from penstock.server import daemon
 from penstock.server.alarms.watch import AlarmWatch
-from penstock.testing.pipe import free_ports
+from penstock.testing.pipe import free_ports, wait_until
 from tests.object_store import wait_for_port
 
 
-@contextmanager
+@contextlib.contextmanager
 def running_daemon(settings: Settings, port: int) -> Iterator[subprocess.Popen[str]]:
     """Run the daemon of ``settings``, which listens on ``port``; it is killed at the end of the block."""
     command = [sys.executable, "-m", "penstock.server.daemon", str(os.getpid())]
@@ -145,3 +146,30 @@ def test_daemon_ends_while_a_flight_stream_stalls(tmp_path: Path) -> None:
             process.terminate()
             _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
+
+
+def test_daemon_ends_while_a_disk_that_hangs_holds_a_read(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    settings = Settings(data_dir=tmp_path, log=LogConfig(http=f"127.0.0.1:{port}", grpc="127.0.0.1:0"))
+    settings.buffers.mkdir()
+    with running_daemon(settings, port) as process, contextlib.ExitStack() as opened:
+        append = urllib.request.Request(f"http://127.0.0.1:{port}/topic/t/logs", b'{"logs":[{"raw_bytes":"YQ=="}]}')
+        urllib.request.urlopen(append).close()
+        (cursors := settings.topics / "t" / "cursors").mkdir()
+        os.mkfifo(fifo := cursors / "reader.cursor")
+        reader = opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+        reader.sendall(b"GET /topic/t/cursors HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        wait_until(lambda: hold_open(fifo, opened), 30, "the daemon reads")
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def hold_open(fifo: Path, opened: contextlib.ExitStack) -> bool:
+    """Open the other end of a FIFO that is being read, whose reader then waits; report whether it is read."""
+    try:
+        descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    opened.callback(os.close, descriptor)
+    return True

@@ -184,7 +184,7 @@ class Recovery:
         self._preserve_damage(files, scanned, data, bad)
         self._cut_tail(files, scanned, data)
         # Order: rows of a killed writer are on the disk before copies and index name them, and before they are visible:
-        # named and gone after a power cut they would be damage.
+        # named and gone after a power cut they would be damage, and their frames would count as stored.
         self._rewrite_unsynced(files, scanned.length)
         batch_copies.rebuild(self._fs, files, data, scanned.messages, bad)
         # Order: the gaps before the index and the synced length, which name the lost batches. After a crash in between

@@ -487,6 +487,23 @@ def test_power_cut_during_the_recovery_of_a_killed_writer_is_no_damage(tmp_path,
             assert topic.gaps() == []
 
 
+def test_frame_is_passed_only_with_its_row_after_a_power_cut_during_the_recovery_of_a_damaged_segment(tmp_path):
+    for stop_after in range(20):
+        path = make(folder := tmp_path / str(stop_after))
+        flip(last_files(path).data, batch_spans(path)[0][0] + 300)
+        fs = CrashingFileSystem(folder, 7 * stop_after)
+        with suppress(WriteFailed, Crashed), opened(folder, fs=fs) as topic:
+            fs.stop_after = 5  # the row is written, not synced
+            topic.append(rows(b"2" * 3000), origin(buffer="udp", begin=0, end=64)).result(10)
+        fs.kill()
+        fs.stop_after = stop_after
+        with suppress(WriteFailed, Crashed), opened(folder, fs=fs):
+            pass
+        fs.crash()
+        with opened(folder, fs=fs) as topic:
+            assert topic.buffer_position("udp") == (64 if b"2" * 3000 in payloads(topic) else 0)
+
+
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1 << 32), stop_after=st.integers(1, 90))
 def test_each_unsynced_row_is_stored_or_in_a_gap_after_a_power_cut(tmp_path_factory, seed, stop_after):
