@@ -152,7 +152,10 @@ class GroupOffsets:
         except Refused as refused:
             return {"group_id": request.group_id, "error_code": refused.code}
         if request.topics is None:
-            topics = self._api.topics.all_readable(caller)
+            try:
+                topics = self._api.topics.all_readable(caller)
+            except PenstockError:  # a failing disk, or the daemon stops
+                return {"group_id": request.group_id, "error_code": ErrorCode.coordinator_load_in_progress}
             answers = [(topic.name, self._read_cursor(topic, cursor)) for topic in topics]
             offsets = [(name, fields) for name, fields in answers if fields is not NO_OFFSET]
         else:
@@ -195,11 +198,17 @@ class GroupOffsets:
         return {"committed_offset": position[0], "committed_leader_epoch": -1, "metadata": position[1]}
 
     async def names(self, caller: Principal) -> set[str]:
-        """Return the groups with cursors in topics that the caller may read."""
+        """Return the groups with cursors in topics that the caller may read.
+
+        Raises Refused with a code that clients retry, for a failing disk or while the daemon stops.
+        """
         topics = self._api.topics
-        return await self._api.run(
-            lambda: {group_of(cursor) for topic in topics.all_readable(caller) for cursor in topic.cursors.names()}
-        )
+        try:
+            return await self._api.run(
+                lambda: {group_of(cursor) for topic in topics.all_readable(caller) for cursor in topic.cursors.names()}
+            )
+        except (PenstockError, OSError) as error:
+            raise Refused(ErrorCode.coordinator_load_in_progress) from error
 
     async def forget(self, group: str, caller: Principal) -> ErrorCode:
         """Remove the cursors of a group."""

@@ -189,7 +189,10 @@ class Groups:
         """Return groups with members, and groups with cursors in topics that the caller may read."""
         states = {state.lower() for state in getattr(call.message, "states_filter", ())}
         kinds = {kind.lower() for kind in getattr(call.message, "types_filter", ())}
-        groups = dict.fromkeys(await self._offsets.names(call.caller), (State.EMPTY, CONSUMER))
+        try:
+            groups = dict.fromkeys(await self._offsets.names(call.caller), (State.EMPTY, CONSUMER))
+        except Refused as refused:
+            return {"error_code": refused.code, "groups": []}
         groups |= {name: (group.state, group.kind) for name, group in self._groups.items() if group.members}
         listed = [
             {"group_id": name, "protocol_type": kind, "group_state": state, "group_type": CLASSIC}
@@ -200,8 +203,12 @@ class Groups:
 
     async def describe(self, call: Call) -> Values:
         """Describe groups and their members."""
-        with_cursors = await self._offsets.names(call.caller)
-        return {"groups": [self._describe(name, with_cursors) for name in call.message.groups]}
+        names = call.message.groups
+        try:
+            with_cursors = await self._offsets.names(call.caller)
+        except Refused as refused:
+            return {"groups": [{"group_id": name, "error_code": refused.code} for name in names]}
+        return {"groups": [self._describe(name, with_cursors) for name in names]}
 
     def _describe(self, name: str, with_cursors: set[str]) -> Values:
         group = self._groups.get(name)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from penstock.server.auth.rights import ANONYMOUS
 from penstock.server.kafka.groups.group_offsets import GroupOffsets, cursor_of, group_of
 from penstock.server.kafka.groups.group_state import Refused
+from penstock.server.kafka.groups.groups import Groups
 from tests.server.running import Running
 
 
@@ -156,5 +158,24 @@ def test_offset_that_cannot_be_read_is_an_error_to_repeat_and_is_logged(
         assert asyncio.run_coroutine_threadsafe(offsets.names(ANONYMOUS), running.loop).result(30) == {"g", "other"}
         removal = offsets.forget("other", ANONYMOUS)
         assert asyncio.run_coroutine_threadsafe(removal, running.loop).result(30) is ErrorCode.none
+    finally:
+        running.stop()
+
+
+def test_groups_on_a_failing_disk_are_an_error_to_repeat(tmp_path: Path) -> None:
+    # A folder in the place of a draft that is removed first: the topic cannot be opened, as on a failing disk.
+    (tmp_path / "topics" / "t" / "cursors.tmp" / "x").mkdir(parents=True)
+    running = Running(tmp_path / "topics")
+    try:
+        groups = Groups(offsets := GroupOffsets(running.api))
+
+        def send(handler: Callable[[Any], Coroutine[Any, Any, Any]], **fields: Any) -> Any:
+            message = SimpleNamespace(**fields)
+            call: Any = SimpleNamespace(message=message, caller=ANONYMOUS)
+            return asyncio.run_coroutine_threadsafe(handler(call), running.loop).result(30)
+
+        assert send(groups.list)["error_code"] is ErrorCode.coordinator_load_in_progress
+        assert send(groups.describe, groups=["g"])["groups"][0]["error_code"] is ErrorCode.coordinator_load_in_progress
+        assert send(offsets.fetch, group_id="g", topics=None)["error_code"] is ErrorCode.coordinator_load_in_progress
     finally:
         running.stop()
