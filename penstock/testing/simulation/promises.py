@@ -101,10 +101,14 @@ class Promises:
         """Record an answer, with the first offset if it names one."""
         sent.acknowledged += 1
         if first is not None:
-            for offset, payload in enumerate(sent.payloads, first):
-                previous = self.acknowledged[sent.topic].setdefault(offset, payload)
-                if previous != payload:
-                    raise Broken(f"offset {offset} of {sent.topic} was given to {previous!r} and to {payload!r}")
+            self.check_offset(sent, first)
+
+    def check_offset(self, sent: Sent, first: int) -> None:
+        """Record the first offset of an answer, also one that reaches no sender. Raises Broken."""
+        for offset, payload in enumerate(sent.payloads, first):
+            previous = self.acknowledged[sent.topic].setdefault(offset, payload)
+            if previous != payload:
+                raise Broken(f"offset {offset} of {sent.topic} was given to {previous!r} and to {payload!r}")
 
     def cut_power(self) -> None:
         """Forget promises that hold only as long as the machine runs; a row that was read is synced in any topic."""

@@ -7,6 +7,7 @@ alone, so that a seed determines a run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -119,8 +120,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def close(self) -> None:
         """End all tasks as a kill does: no step of them follows."""
-        for task in list(self._tasks):
-            coroutine: Any = task.get_coro()
+        while self._tasks:
+            coroutine: Any = self._tasks.pop().get_coro()
+            with contextlib.suppress(RuntimeError):  # its ``finally`` awaits, and begins tasks
+                coroutine.close()
             coroutine.close()
-        self._tasks.clear()
         super().close()

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from penstock.log.commit import deduplication
+from penstock.log.commit.batching import answer_stored
+from penstock.log.commit.deduplication import Deduplicator
+from penstock.log.store import producers
 from penstock.log.store.producers import Producers
 from penstock.server.kafka.entries import produce
+from penstock.server.kafka.entries.produce import RefusedFirsts
 from penstock.testing.simulation.groups.producers import simulate_producers
 from tests.testing.simulation.simulation_checks import (
     Bug,
@@ -25,11 +32,37 @@ def forget_producers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Producers, "enter_all", lambda self, entries: None)
 
 
-BUGS: dict[Bug, int] = {append_without_numbers: 0, forget_producers: 0}
+def admit_batches_behind_a_refused_first(patch: pytest.MonkeyPatch) -> None:
+    """Let a later batch in flight become the first one of a producer whose first batch was refused."""
+    patch.setattr(RefusedFirsts, "check", lambda self, *batch: None)
+    patch.setattr(Deduplicator, "_check_failed_first", lambda self, *append: None)
+
+
+def accept_gaps(patch: pytest.MonkeyPatch) -> None:
+    """Accept any number behind the last one."""
+    patch.setattr(producers, "check_next", lambda *numbers: None)
+    patch.setattr(deduplication, "check_next", lambda *numbers: None)
+
+
+def answer_repeats_with_another_offset(patch: pytest.MonkeyPatch) -> None:
+    """Answer a batch that is stored already with an offset that is not its own."""
+    patch.setattr(
+        deduplication,
+        "answer_stored",
+        lambda stored, durability: answer_stored(replace(stored, first=stored.first + 1), durability),
+    )
+
+
+BUGS: dict[Bug, int] = {
+    append_without_numbers: 0,
+    forget_producers: 0,
+    admit_batches_behind_a_refused_first: 16,
+    accept_gaps: 2,
+    answer_repeats_with_another_offset: 0,
+}
 """A seed that notices each bug."""
 
 
-# 16 and 26: a disk that fails while a topic is created.
 @pytest.mark.parametrize("seed", [*range(1, 10), 16, 26])
 def test_run_with_producers_keeps_every_promise(seed: int) -> None:
     check_promises(simulate_producers, seed=seed)
