@@ -416,6 +416,16 @@ DATAGRAMS = [
         )
         for host in ("U7PG2,788a2056b182,v4.0.66.10832", "788a2056b183,v4.0.66.10832")
     ),
+    *(
+        Datagram(
+            f"rsyslog/rsyslog, test of Cisco IOS (the zone in small letters, at a listener in {zone})",
+            b"<14>123456789: HOSTNAME: May 21 12:00:01.123 gmt: %IOSXE-6-PLATFORM: F0: cpp_cp: QFP:0.0 Thread:105",
+            fields("2026-05-21T12:00:01.123000Z", "HOSTNAME", "%IOSXE-6-PLATFORM"),
+            "2026-05-21T12:00:02+00:00",
+            zone,
+        )
+        for zone in ("UTC", "Asia/Tokyo")
+    ),
     Datagram(
         "rsyslog/rsyslog#5098, #1789 (neither time nor host: no word of the text is one)",
         b"<38>User logged into the appliance. User: admin.",

@@ -201,7 +201,10 @@ def read_offsets(zone_names: pa.Array[Any], received: Ints, zone: tzinfo | None)
     zone_names = zone_names.cast(pa.string())
     names = pc.unique(zone_names.drop_null())
     by_name = _MINUTES_OF_ZONE | _minutes_of_own_names(zone, int(received[0]) if len(received) else 0)
-    minutes = [_minutes_of_text(text) if text[0] in "+-" else by_name.get(text) for text in values_of(names)]
+    minutes = [
+        _minutes_of_text(text) if text[0] in "+-" else by_name.get(text, by_name.get(text.upper()))
+        for text in values_of(names)
+    ]
     column = pa.array(minutes, pa.int64()).take(pc.index_in(zone_names, names))
     return Offsets(column.fill_null(0).to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False))
 
