@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from crc32c import crc32c
 
@@ -165,7 +165,7 @@ def restore_backup(folder: Path, target: Path, tables: Path | None = None) -> Ba
     _copy_part(folder, backup.files_of(DATA), DATA, draft)
     if not tables:
         _copy_part(folder, backup.files_of(TABLES), TABLES, draft / TABLES)
-    elif not has_tables:
+    if tables and not has_tables:
         tables_draft = tables.with_name(f"{tables.name}.restoring")
         shutil.rmtree(tables_draft, ignore_errors=True)
         _copy_part(folder, backup.files_of(TABLES), TABLES, tables_draft)
@@ -174,7 +174,9 @@ def restore_backup(folder: Path, target: Path, tables: Path | None = None) -> Ba
             # Order: the draft first, which shows that the tables are those of an attempt, also after a power cut.
             OS.sync_directory(draft.parent)
             tables_draft.rename(tables)
-            OS.sync_directory(tables.parent)
+    if tables and tables.exists():
+        # Crash: the attempt that renamed them may have ended, or failed, before the name was on the disk.
+        OS.sync_directory(tables.parent)
     _sync_tree(draft)
     # Order: the data directory last, so that nothing starts on a part, also after a power cut.
     draft.rename(target)
@@ -257,13 +259,31 @@ def _files_below(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_
                     yield f"{prefix}{entry.name}", status
 
 
+@contextlib.contextmanager
+def _errors_named(path: str | Path) -> Iterator[None]:
+    """Name the file in errors of the system, which have no name after reads, writes and syncs."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def _read_chunk(file: BinaryIO) -> bytes:
+    with _errors_named(file.name):
+        return file.read(CHUNK_BYTES)
+
+
 def _copy_file(source: Path, target: Path) -> tuple[int, int]:
     """Copy a file with its mode; return its size and CRC32C."""
     size = crc = 0
     with source.open("rb") as reading:
         mode = stat.S_IMODE(os.fstat(reading.fileno()).st_mode)
-        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as writing:
-            while chunk := reading.read(CHUNK_BYTES):
+        with (
+            _errors_named(target),
+            open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as writing,
+        ):
+            while chunk := _read_chunk(reading):
                 crc = crc32c(chunk, crc)
                 if chunk.count(0) == len(chunk):  # log buffers are mostly empty
                     writing.seek(len(chunk), os.SEEK_CUR)
@@ -293,7 +313,7 @@ def _checksum(path: Path) -> tuple[int, int]:
     """Return size and CRC32C of a file."""
     size = crc = 0
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
+        while chunk := _read_chunk(file):
             size, crc = size + len(chunk), crc32c(chunk, crc)
     return size, crc
 
@@ -303,7 +323,8 @@ def _sync_tree(folder: Path) -> None:
         for name in (*names, "."):
             descriptor = os.open(Path(path) / name, os.O_RDONLY)
             try:
-                os.fsync(descriptor)
+                with _errors_named(Path(path) / name):
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
 

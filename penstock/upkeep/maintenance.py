@@ -16,6 +16,7 @@ from typing import Any
 
 from penstock.config import PipelineConfig
 from penstock.landing.requests.deletions import newest_request, pending_deletions
+from penstock.landing.storage.object_errors import translate_full_disk
 from penstock.landing.table.delta_table import KEEP_HOURS, SchemaDiffers
 from penstock.landing.table.landed_table import has_landed_table
 from penstock.landing.table_paths import Layout
@@ -131,7 +132,8 @@ class Maintenance:
     def _try(self, task: Callable[[], None]) -> bool:
         try:
             if has_landed_table(self._layout):
-                task()
+                with translate_full_disk(self._layout.store or self._layout.tables):
+                    task()
         except Exception as error:  # noqa: BLE001 - reported, and tried again later and later
             _LOGGER.warning("maintenance failed and is retried: %s", str(error).partition("\n")[0])
             return False

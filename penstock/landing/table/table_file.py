@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 BATCH_ROWS = 128 << 10
 """Rows of a batch: one row group of our own files."""
 _INT96 = "INT96"
+_SYSTEM_ERROR = re.compile(r"\bos error \d+\b")
+"""The number of the system in an error of delta-rs."""
 _Rows = TypeVar("_Rows", pa.Table, pa.RecordBatch)
 _NANOSECOND_RANGE = (datetime(1677, 9, 22, tzinfo=UTC), datetime(2262, 4, 11, tzinfo=UTC))
 
@@ -269,11 +272,12 @@ class RowReader:
 
 
 def is_about_content(error: Exception) -> bool:
-    """Report whether an error of reading a file is about its content, and not about the disk or the store.
+    """Report whether an error of a file is about its content, and not about the disk or the store.
 
-    Workaround: pyarrow raises OSError without a number for content that it cannot read.
+    Workaround: pyarrow raises OSError without a number for content that it cannot read; delta-rs 1.6 raises it for
+    errors of the disk, such as a full one, too, with the number in the text.
     """
-    return not isinstance(error, OSError) or error.errno is None
+    return not isinstance(error, OSError) or (error.errno is None and not _SYSTEM_ERROR.search(str(error)))
 
 
 def is_missing_or_damaged(error: Exception) -> bool:
