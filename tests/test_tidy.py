@@ -110,6 +110,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/audit/matching/decoder.py": "the only code of a user that an audit runs",
     "penstock/landing/table/landed_table.py": "the format version, checked apart from Delta",
     "penstock/landing/table/one_writer.py": "one property of tables in object stores",
+    "penstock/landing/table/synced_files.py": "what a failed sync leaves, apart from Delta",
     "penstock/landing/table/plain_session.py": "settings of other programs, apart from what reads tables",
     "penstock/cli/completion.py": "imported before any command is",
     "penstock/cli/main.py": "the entry point, which imports nothing else at first",

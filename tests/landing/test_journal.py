@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -95,16 +96,21 @@ def test_torn_line_is_written_again(table: HandWritten) -> None:
 
 
 @pytest.mark.survives("landing from the log", "full disk")
-def test_update_on_full_disk_enters_nothing(table: HandWritten, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.survives("landing from the log", "failing disk")
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+@pytest.mark.parametrize("call", ["pwritev", "fdatasync", "fsync"])
+def test_update_on_a_full_or_failing_disk_enters_nothing(
+    table: HandWritten, code: int, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     three_batches(table)
     journal = Journal(table.layout)
 
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space"):
+        patch.setattr(os, call, fail)
+        with pytest.raises(OSError, match=os.strerror(code)):
             journal.update()
     assert table.layout.journal.read_bytes() == b""
     assert [commit.batch for commit in journal.update()] == [0, 1, 2]

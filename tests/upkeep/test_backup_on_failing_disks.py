@@ -69,7 +69,7 @@ def test_file_that_a_disk_fails_on_is_named_and_the_backup_is_repeated(tmp_path:
 
 @contextlib.contextmanager
 def failing_once(monkeypatch: pytest.MonkeyPatch, step: int, calls: list[Any]) -> Iterator[None]:
-    """Let the call with number ``step`` of those that ``calls`` records fail."""
+    """Let one call fail, by its number in ``calls``."""
 
     def counted(name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         calls.append((name, *arguments))

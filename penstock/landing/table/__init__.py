@@ -2,8 +2,8 @@
 
 Read ``table_file`` (how rows are read), ``table_reader`` (files, batches, other programs' commits) with
 ``file_entries`` and ``deletion_vectors`` (of files that are listed several times), ``delta_table`` (own commits) with
-``features`` and ``one_writer``, ``landed_table`` (format version), ``plain_session``, ``row_counts``. Imports
-``landing``.
+``features``, ``synced_files`` and ``one_writer``, ``landed_table`` (format version), ``plain_session``,
+``row_counts``. Imports ``landing``.
 """
 
 __all__ = [  # noqa: RUF022 reading order
@@ -13,6 +13,7 @@ __all__ = [  # noqa: RUF022 reading order
     "deletion_vectors",
     "delta_table",
     "features",
+    "synced_files",
     "one_writer",
     "landed_table",
     "plain_session",

@@ -28,7 +28,6 @@ from deltalake.transaction import AddAction, CommitProperties, PostCommitHookPro
 
 from penstock.errors import PenstockError
 from penstock.files.errors import DamagedFile
-from penstock.files.file_system import sync_written
 from penstock.landing.storage.object_path import ObjectPath, TablePath, delta_rs_options, translate_errors_at
 from penstock.landing.table.features import FeatureNotWritten, Features
 from penstock.landing.table.file_entries import (
@@ -39,6 +38,7 @@ from penstock.landing.table.file_entries import (
     replacement,
 )
 from penstock.landing.table.one_writer import PROPERTY, check_writer, own_name
+from penstock.landing.table.synced_files import sync_files, write_again, write_unsynced
 from penstock.landing.table.table_file import NewFile, TableFile, is_about_content, open_rows
 from penstock.landing.table.table_reader import (
     APPLICATION,
@@ -112,8 +112,9 @@ class DeltaTable(TableReader):
                 self._create()
         self.check_features()
         self._claim()
-        # Crash: the last writer may have been killed between its commit and the sync of it.
-        self._sync_since(self._table.version() - 1, added=False)
+        # Crash: the last writer may have been killed between its commit and the sync of it, or that failed.
+        if isinstance(newest := self.commit_path(self._table.version()), Path):
+            write_again(newest)
         self._add_columns()
 
     @property
@@ -278,6 +279,7 @@ class DeltaTable(TableReader):
         Raises CommitFailedError for a conflicting commit, FeatureNotWritten, and the errors of ``_check_version``.
         """
         self._check_version(table)
+        self.write_unsynced()
         deletes = overwrite or any(isinstance(action, RemoveAction) and action.data_change for action in actions)
         # Another program may enable a feature at any time, so it is checked before each commit.
         Features.read(table).check(self.folder, deletes=deletes)
@@ -400,6 +402,7 @@ class DeltaTable(TableReader):
             if (condition := self._first_row_condition(file)) is not None:
                 before = self._table.version()
                 properties = CommitProperties(custom_metadata=OWN_COMMIT_MARK)
+                self.write_unsynced()
                 with translate_errors_at(self.folder):
                     self._table.update(
                         {"source": "source"},
@@ -545,7 +548,12 @@ class DeltaTable(TableReader):
         return version
 
     def _sync(self, paths: Iterable[TablePath]) -> None:
-        sync_written([path for path in paths if isinstance(path, Path)])
+        sync_files([path for path in paths if isinstance(path, Path)])
+
+    def write_unsynced(self) -> None:
+        """Bring earlier commits to the disk whose sync failed. Raises OSError."""
+        if isinstance(self.folder, Path):
+            write_unsynced(self.folder)
 
 
 def _remove_torn_files(log: Path) -> None:

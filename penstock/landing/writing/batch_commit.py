@@ -94,7 +94,8 @@ class BatchCommit:
             self._remove_replaced(parts, files)
             self._keys.add(batch, EventsSeen.concat([file.seen for file in files if file.seen is not None]))
         elif self._keys.batch < batch:
-            # The batch was committed, but the store's answer was lost.
+            # The batch was committed, but the store's answer was lost, or the commit was not synced.
+            self._table.write_unsynced()
             self._keys = self._load_keys()
 
     def _remove_replaced(self, parts: Sequence[PartResult], files: Sequence[WrittenFile]) -> None:

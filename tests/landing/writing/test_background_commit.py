@@ -150,6 +150,50 @@ def test_task_on_a_full_disk_reports_the_folder_and_leaves_no_file(
     assert list(slow.layout.landed.rglob("*.parquet")) == []
 
 
+@pytest.mark.survives("landing from the log", "failing disk")
+@pytest.mark.parametrize("call", ["fsync", "close"])
+def test_task_on_a_failing_disk_ends_with_the_error_and_leaves_no_file(
+    slow: SlowTable, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(*((os, "fsync") if call == "fsync" else (FileWriter, "close")), fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            write_part([source([(0, event("a")), (1, b"text")])], Job(slow.table.folder, slow.layout.keys, WINDOW), AT)
+    assert list(slow.layout.landed.rglob("*.parquet")) == []
+
+
+@pytest.mark.survives("landing from the log", "failing disk")
+def test_batch_whose_commit_fails_to_sync_is_landed_once_by_the_next_start(
+    slow: SlowTable, landing: Landing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def fail(handle: int) -> None:
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(".json"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(handle)
+
+    slow.go_on.set()
+    landing.land(0, "a")
+    landing.commits.settle()
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        landing.land(1, "b")
+        with pytest.raises(OSError, match="Input/output error"):
+            landing.commits.settle()
+    again = SlowTable(slow.layout.tables)
+    again.go_on.set()
+    restarted = Landing(again)
+    restarted.land(1, "b")
+    restarted.land(2, "bc")
+    restarted.commits.settle()
+    restarted.commits.close()
+    assert slow.uuids() == ["a", "b", "c"]
+
+
 def test_committed_batch_is_not_written_again(slow: SlowTable, landing: Landing) -> None:
     slow.go_on.set()
     landing.land(0, "a")
