@@ -77,11 +77,12 @@ def _query_lines(settings: Settings, sql: str, limit: int, as_json: bool) -> lis
     with tables_session(settings) as session:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
+        from pyspark.sql.functions import struct, to_json
 
         try:
             rows = session.sql(sql).limit(limit)
             if as_json:
-                return list(rows.toJSON().collect())  # type: ignore[arg-type]  # an RDD of texts
+                return [text for (text,) in rows.select(to_json(struct("*"))).collect()]
             with contextlib.redirect_stdout(io.StringIO()) as output:
                 rows.show(limit, truncate=80)
             return output.getvalue().splitlines()

@@ -101,7 +101,9 @@ class Server:
         """Open the port and accept on a thread. Raises OSError."""
         host, port = split_address(self._config.postgres)
         family, address = resolve_address(host, port)
-        self._listener = socket.create_server(address, family=family, backlog=BACKLOG)
+        # As for all other servers: clients of IPv4 reach `[::]`, too.
+        has_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+        self._listener = socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=has_both)
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
     def close(self) -> None:

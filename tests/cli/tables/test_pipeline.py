@@ -134,9 +134,9 @@ def test_query_reads_local_tables_where_hadoop_names_a_cluster(table: HandWritte
     name_node = "<property><name>fs.defaultFS</name><value>hdfs://missing.invalid:8020</value></property>"
     (tmp_path / "core-site.xml").write_text(f"<configuration>{name_node}</configuration>")
     settings = ("-o", f"data_dir={tmp_path}", "-o", f"pipeline.tables={table.layout.tables}")
-    query = ("pipeline", "query", "select count(*) as n from messages", "--json", *settings)
+    query = ("pipeline", "query", "select count(*) as n, 2 as n, null as x from messages", "--json", *settings)
     completed = run(*query, folder=tmp_path, HADOOP_CONF_DIR=str(tmp_path), seconds=120)
-    assert (completed.status, completed.output) == (0, '{"n":1}\n'), completed.errors
+    assert (completed.status, completed.output, completed.errors) == (0, '{"n":1,"n":2}\n', "")
 
 
 @pytest.mark.spark

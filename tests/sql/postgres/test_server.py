@@ -284,3 +284,12 @@ def test_any_bytes_end_one_connection_at_most(sql_server: Server, pieces: list[b
         except ConnectionResetError:
             pass
     assert not sql_server.counts["a failed connection"]
+
+
+def test_clients_of_ipv4_reach_a_server_at_all_ipv6_addresses(tmp_path: Path) -> None:
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with serving(tmp_path, sql={"postgres": "[::]:0"}, security={"insecure": True}) as server:
+        address = {"host": "127.0.0.1", "port": server.address[1], "user": "ann", "dbname": "penstock"}
+        with psycopg.connect(**address) as client:
+            assert client.execute("select 1").fetchall() == [(1,)]
