@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterable
 
 from penstock.config import Settings
+from penstock.errors import PenstockError
 from penstock.landing.daemon_connection import DaemonConnection, configured_connection
 from penstock.landing.rows.json_events import EventRules
 from penstock.landing.rows.table_rows import Rules
@@ -31,15 +33,20 @@ class FollowedTables:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._client = settings, LedgerClient.from_settings(settings)
-        self._lock, self._ask_at, self._follows = threading.Lock(), 0.0, True
-        self._has_asked = False
+        self._settings = settings
+        self._client: LedgerClient | None = None
+        self._lock, self._ask_at, self._has_asked = threading.Lock(), 0.0, False
+        # Another user's process may not read the daemon's token: it keeps its own configuration.
+        with contextlib.suppress(OSError, PenstockError):
+            self._client = LedgerClient.from_settings(settings)
+        self._follows = self._client is not None
         # A reload may come before the first query.
         self.current()
 
     def close(self) -> None:
         """Close the connections to the daemon."""
-        self._client.close()
+        if self._client is not None:
+            self._client.close()
 
     def tables(self, readable: Iterable[str] | None) -> Tables:
         """Return the tables for a user, see ``tables_of``."""
@@ -48,7 +55,7 @@ class FollowedTables:
     def current(self) -> Settings:
         """Return the settings, with typed tables that are a few seconds old at most."""
         with self._lock:
-            if not self._follows or time.monotonic() < self._ask_at:
+            if self._client is None or not self._follows or time.monotonic() < self._ask_at:
                 return self._settings
             # Order: before the request. Other clients go on with the last settings during it.
             self._ask_at = time.monotonic() + FOLLOW_INTERVAL_S

@@ -10,6 +10,8 @@ from typing import Any
 import deltalake
 import pytest
 
+from penstock.config import SecurityConfig, TokenConfig
+from penstock.config.daemon_access import TOKEN_FILE
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
@@ -18,6 +20,7 @@ from penstock.sql.postgres.session import client_catalog
 from penstock.testing.pipe import Pipe
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import source
+from tests.server.running import Running
 from tests.sql.flight_sql import test_server as flight_sql
 from tests.sql.postgres import postgres_server
 
@@ -113,3 +116,23 @@ def test_typed_tables_of_a_reload_are_served_without_a_restart(tmp_path: Path, m
             assert other_client.execute("select to_regclass('events_click')").fetchall() == [(None,)]
     finally:
         pipe.stop()
+
+
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_server_that_the_daemon_does_not_trust_keeps_its_typed_tables(tmp_path: Path, *, is_readable: bool) -> None:
+    tokens = {"reader": {"token": "a-token-of-16-characters", "read": ["*"]}}
+    security = {"tokens": {name: TokenConfig.model_validate(token) for name, token in tokens.items()}}
+    daemon = Running(tmp_path / "daemon" / "topics", SecurityConfig.model_validate(security))
+    folder = tmp_path / "other"
+    if not is_readable:
+        (folder / TOKEN_FILE).mkdir(parents=True)
+    pipeline = {"typed": {"click": {"columns": {"path": "string"}}}}
+    try:
+        keys = {"log": {"http": daemon.bound.http}, "security": {"tokens": tokens}, "pipeline": pipeline}
+        with (
+            postgres_server.serving(folder, **keys) as server,
+            postgres_server.connect(server, password="a-token-of-16-characters") as client,
+        ):
+            assert client.execute("select path from events_click").fetchall() == []
+    finally:
+        daemon.stop()
