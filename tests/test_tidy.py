@@ -69,6 +69,7 @@ SHORT_FILES: dict[str, str] = {
     "penstock/log/store/provenance.py": "columns that readers add, apart from the files",
     "penstock/log/topic_patterns.py": "one rule for configuration and readers",
     "penstock/proof/kafka_records.py": "imports Kafka's client only if a table lands from Kafka",
+    "penstock/proof/posts/tables.py": "what a rebuilt ledger reads of the tables",
     "penstock/proof/reread/flight.py": "reads over Flight, apart from the folder's reader",
     "penstock/proof/watermarks.py": "one file of the tables, read without the prover",
     "penstock/spark/worker_daemon.py": "a process of its own, which imports nothing else at first",

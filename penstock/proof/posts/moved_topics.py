@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.counts import Name
 from penstock.landing.from_kafka.offset_map import OffsetMap, load_maps
+from penstock.landing.journal import landed_ends
 from penstock.landing.table_paths import Layout
 from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.posts.ledger_client import LedgerAway, LedgerClient
@@ -27,6 +28,17 @@ def left_behind(topics: Path, offset_map: OffsetMap, since: int) -> dict[tuple[s
             gap_counts = counts.setdefault((source or "unknown", bucket), {})
             gap_counts[Name.GAP + gap.reason] = gap_counts.get(Name.GAP + gap.reason, 0) + rows
     return counts
+
+
+def moved_maps(layout: Layout) -> list[OffsetMap]:
+    """Return the maps of the topics that the pipeline reads from Kafka."""
+    ends = landed_ends(layout)
+    # Crash: a move that failed at its end is in the map, and the pipeline may have landed more rows from the log since.
+    return [
+        offset_map
+        for offset_map in load_maps(layout).values()
+        if offset_map.move is not None and ends.get(offset_map.topic, 0) <= offset_map.move.landed
+    ]
 
 
 def documents(topics: Path, offset_map: OffsetMap, since: int = 0) -> list[dict[str, Any]]:
@@ -64,7 +76,7 @@ def _counts_document(counts: Mapping[tuple[str, int], Mapping[str, int]]) -> lis
 def post_moves(topics: Path, layout: Layout, ledger: LedgerClient) -> None:
     """Post the moves that the ledger does not have yet. Raises LedgerAway, LedgerRefused."""
     through = ledger.through()
-    for offset_map in load_maps(layout).values():
+    for offset_map in moved_maps(layout):
         # Order: proofs of the log's rows first. A post covers all offsets up to its end, so that a later proof would
         # be refused as known.
         if offset_map.move is not None and through.get(offset_map.topic, 0) < offset_map.move.landed:

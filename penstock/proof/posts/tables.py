@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from penstock.config import Settings
-from penstock.landing.from_kafka.offset_map import load_maps
 from penstock.landing.requests.deletions import DeletionRecord, load_deletions
 from penstock.landing.table_paths import Layout
 from penstock.ledger.posts import LandedPost, Post, parse
 from penstock.proof.foreign_deletions import unaccounted_deletions
 from penstock.proof.kafka_records import kafka_records
-from penstock.proof.posts.moved_topics import documents
+from penstock.proof.posts.moved_topics import documents, moved_maps
 from penstock.proof.proofs import BackfillProof, Proof
 from penstock.proof.prover import rebuild
 from penstock.proof.reread.messages import RereadSource
@@ -27,9 +26,7 @@ def table_posts(settings: Settings) -> Iterator[Post]:
     pipeline, layout = settings.pipeline, Layout.for_tables(settings.tables)
     window, types = pipeline.duplicate_window, pipeline.event_types
     kafka = kafka_records(pipeline.kafka if pipeline.source == "kafka" else None, pipeline.expiry_gap, types)
-    move_posts = [
-        document for offset_map in load_maps(layout).values() for document in documents(settings.topics, offset_map)
-    ]
+    move_posts = [document for offset_map in moved_maps(layout) for document in documents(settings.topics, offset_map)]
     yield from (parse(document) for document in move_posts if is_partition(document["topic"]))
     yield from posts_of(settings.topics, layout, window=window, event_types=types, kafka=kafka)
     yield from (parse(document) for document in move_posts if not is_partition(document["topic"]))

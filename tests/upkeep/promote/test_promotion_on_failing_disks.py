@@ -23,6 +23,8 @@ from penstock.landing.from_kafka.offset_map import Move, OffsetMap, map_path
 from penstock.landing.journal import Journal, latest
 from penstock.landing.spark_checkpoint import read_plan
 from penstock.landing.table_paths import Layout
+from penstock.proof.posts.moved_topics import moved_maps
+from penstock.upkeep.promote import promotion
 from penstock.upkeep.promote.kafka_writer import read_header_values
 from penstock.upkeep.promote.promotion import CannotMove, Promotion, move_pipeline
 from tests.spark.spark_helpers import HandWritten, append, event, landed_event
@@ -187,3 +189,23 @@ def test_promotion_that_fails_at_any_step_is_repeated(
                 break
         assert step > 3
     promoted.check()
+
+
+@pytest.mark.survives("promotion to Kafka", "failing disk")
+def test_rows_that_land_from_the_log_after_a_failed_move_are_not_counted_as_promoted(
+    promoted: Promoted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    promoted.copy()
+    with monkeypatch.context() as failing:
+        failing.setattr(promotion, "write_plan", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            promoted.move()
+    table = HandWritten(promoted.layout, {"t": LANDED}, 0)
+    table.commit({"t": LANDED + 3}, [landed_event(n, f"u{n}") for n in range(LANDED, LANDED + 3)])
+    Journal(promoted.layout).update()
+    assert moved_maps(promoted.layout) == []
+    assert promoted.move()["t"].landed == LANDED + 3
+    assert [offset_map.topic for offset_map in moved_maps(promoted.layout)] == ["t"]
