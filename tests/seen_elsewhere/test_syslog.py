@@ -1218,6 +1218,15 @@ def test_text_of_event_formats_keeps_their_name() -> None:
     assert syslog_messages(messages).to_pylist() == [text.decode() for text in texts]
 
 
+def test_text_behind_a_tag_of_rfc_5424_keeps_brackets_and_hyphens() -> None:
+    """Behind a tag in place of RFC 5424's fields, neither structured data nor their nil follow."""
+    texts = ["[error] no route", "- begin", "-", '[a@1 b="c"]']
+    sent = [f"<134>1 2026-10-11T22:14:15Z h1 app[7]: {text}".encode() for text in texts]
+    body = decoder_at("2026-11-22T10:00:00+00:00", "UTC").decode(Datagrams.from_bytes(sent), 0.0).body
+    assert syslog_messages(body["payload"]).to_pylist() == texts
+    assert header_of(body["annotations"].to_pylist()[0]) == fields("2026-10-11T22:14:15Z", "h1", "app", "7")
+
+
 @pytest.mark.parametrize("report", DATAGRAMS, ids=lambda report: report.reference)
 def test_header_of_datagram_is_read(report: Datagram) -> None:
     decoded = decoder_at(report.received, report.zone).decode(Datagrams.from_bytes([report.sent]), 0.0)

@@ -162,36 +162,43 @@ class Headers:
         blanks = np.minimum(spaces[np.searchsorted(spaces, begins)[:, None] + np.arange(6)], stops[:, None])
         time = self.octets.head(blanks[:, 0] + 1, stops, 11)
         timed = _is_date(time) | ((time[:, 0] == ord("-")) & (time[:, 1] == ord(" ")))
-        begins_text = timed & self._begins_text(blanks, stops)
-        fits = timed & (np.diff(blanks, axis=1) > 1).all(axis=1) & ~begins_text
-        padded: Ints = self._parse_padded_rfc5424(rows[~fits & ~begins_text])
-        if begins_text.any():
-            short = rows[begins_text]
+        short = self._begin_text(blanks, stops, np.flatnonzero(timed))
+        timed[short] = False
+        fits = timed & (np.diff(blanks, axis=1) > 1).all(axis=1)
+        is_padded = ~fits
+        is_padded[short] = False
+        padded, rows_of_text = self._parse_padded_rfc5424(rows[is_padded]), rows[short]
+        if len(short):
             for index, name in enumerate(FIELDS[:2]):
-                self.fields[name].assign(short, blanks[begins_text, index] + 1, blanks[begins_text, index + 1])
-            self.ends[short] = blanks[begins_text, 2] + 1
-            self._parse_tag(short)
-            padded = np.concatenate([padded, short])
+                self.fields[name].assign(rows_of_text, blanks[short, index] + 1, blanks[short, index + 1])
+            self.ends[rows_of_text] = blanks[short, 2] + 1
+            self._parse_tag(rows_of_text)
         rows, blanks, stops = rows[fits], blanks[fits], stops[fits]
         for index, name in enumerate(FIELDS[:5]):
             self.fields[name].assign(rows, blanks[:, index] + 1, blanks[:, index + 1])
         self.ends[rows] = np.minimum(blanks[:, 5] + 1, stops)
         parsed: Ints = np.sort(np.concatenate([rows, padded])) if len(padded) else rows
         self._parse_structured_data(parsed)
-        return parsed
+        return np.concatenate([parsed, rows_of_text]) if len(short) else parsed
 
-    def _begins_text(self, blanks: Ints, stops: Ints) -> Bools:
-        """Report which texts begin directly behind the host: CyberArk's CEF, LEEF, or a tag of RFC 3164.
+    def _begin_text(self, blanks: Ints, stops: Ints, among: Ints) -> Ints:
+        """Return the indices of texts that begin directly behind the host: CyberArk's CEF, LEEF, or an RFC 3164 tag.
 
         A name with a colon is a tag if no structured data follow where RFC 5424 has them.
         """
         data, size = self.octets.data, len(self.octets.data) - 1
-        begins_format = _begins_event_format(self.octets.head(blanks[:, 2] + 1, stops, 5))
-        following = data[np.minimum(blanks[:, 5] + 1, size)]
-        has_data = (blanks[:, 5] + 1 < stops) & ((following == ord("-")) | (following == ord("[")))
-        is_tag = (blanks[:, 3] < stops) & (data[np.minimum(blanks[:, 3], size) - 1] == ord(":")) & ~has_data
-        begins_text: Bools = begins_format | is_tag
-        return begins_text
+        begins, following = blanks[among, 2] + 1, blanks[among, 5] + 1
+        first, behind = data[np.minimum(begins, size)], data[np.minimum(following, size)]
+        has_data = (following < stops[among]) & ((behind == ord("-")) | (behind == ord("[")))
+        # Fast path: most messages have structured data or their nil, and few names begin like an event format.
+        candidates = np.flatnonzero(~has_data | (first == ord("C")) | (first == ord("L")))
+        if not len(candidates):
+            return candidates
+        indices, ends = among[candidates], blanks[among[candidates], 3]
+        is_tag = ~has_data[candidates] & (ends < stops[indices]) & (data[np.minimum(ends, size) - 1] == ord(":"))
+        heads = self.octets.head(begins[candidates], stops[indices], 5)
+        begin_text: Ints = indices[_begins_event_format(heads) | is_tag]
+        return begin_text
 
     def _parse_padded_rfc5424(self, rows: Ints) -> Ints:
         if not len(rows):
@@ -372,9 +379,10 @@ class Headers:
 
     def _without_field(self, are_words: Bools, begins: Ints, ends: Ints) -> Bools:
         """Return ``are_words`` without words with an equals sign: they begin a text of fields (``id=firewall``)."""
-        words = np.flatnonzero(are_words)
-        with_sign = pc.match_substring(self.octets.texts(begins[words], ends[words]), "=")
-        are_words[words[with_sign.to_numpy(zero_copy_only=False)]] = False
+        signs = self.octets.equals_signs
+        # Fast path: few rounds have an equals sign, and this one pass over the bytes is shared by hosts and tags.
+        if len(signs) > LOOKAHEAD:
+            are_words &= signs[np.searchsorted(signs, begins)] >= ends
         return are_words
 
     def _are_addresses(self, begins: Ints, ends: Ints) -> Bools:

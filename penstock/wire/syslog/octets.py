@@ -22,7 +22,7 @@ PADDING = 64
 SEPARATORS = b' \t\n\f\r"%:[]\\'
 """Bytes that ``positions`` finds."""
 _BLOCK_BYTES = 1 << 16
-_QUOTE, _PERCENT, _COLON, _OPENING_BRACKET = b'"%:['
+_QUOTE, _PERCENT, _COLON, _OPENING_BRACKET, _EQUALS_SIGN = b'"%:[='
 
 
 @dataclass(slots=True)
@@ -68,9 +68,18 @@ class Octets:
             matches = self._separators == octets[0]
             for octet in octets[1:]:
                 matches |= self._separators == octet
-            beyond = np.full(LOOKAHEAD, len(self.data) + 1)
-            self._positions[octets] = np.concatenate([self._separator_positions[matches], beyond])
+            self._positions[octets] = self._padded(self._separator_positions[matches])
         return self._positions[octets]
+
+    @cached_property
+    def equals_signs(self) -> Ints:
+        """Sorted positions of all equals signs, padded like ``positions``: texts of fields have too many to be
+        separators.
+        """
+        return self._padded(np.flatnonzero(self.data == _EQUALS_SIGN))
+
+    def _padded(self, positions: Ints) -> Ints:
+        return np.concatenate([positions, np.full(LOOKAHEAD, len(self.data) + 1)])
 
     @cached_property
     def _separator_positions(self) -> Ints:
