@@ -16,6 +16,7 @@ ROOMS = [
     "java", "wire", "logbuffer", "log", "handover", "ingest", "supervise", "kafka", "sinks", "slogd", "ledger",
     "server", "client", "landing", "proof", "upkeep", "tables", "sql", "spark", "audit", "console", "testing", "drill",
     "cli",
+    "__main__",
 ]
 # fmt: on
 

@@ -7,10 +7,12 @@ every parameter with pydantic, whose import takes twice as long as the rest of a
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -196,6 +198,9 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (options[name].values() if name in options else [parameter])
     ]
 
+    if sys.flags.optimize > 1:
+        command.__doc__ = _docstring_in_source(command)
+
     @functools.wraps(command)
     def run(**arguments: Any) -> Any:
         made_parameters = {
@@ -206,6 +211,13 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+def _docstring_in_source(command: Callable[..., Any]) -> str | None:
+    """Return the docstring of a function, which Python drops with PYTHONOPTIMIZE=2: it is the command's help."""
+    tree = ast.parse(Path(command.__code__.co_filename).read_text())
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == command.__name__)
+    return next(map(ast.get_docstring, functions), None)
 
 
 def _marks(parameter: inspect.Parameter) -> Iterator[OptionsOf]:

@@ -210,12 +210,15 @@ def describe_shortage(task: dict[str, Any]) -> NoRoom:
         buffer_file(folder, name): parameters_of(listener, buffer.term_length).file_length,
         state_file(folder, name): TEXTS * 2 * CAPACITY,
     }
+    keys = "buffer.term_length"
     if listener.takes_datagrams:
+        keys += " or buffer.slots"
         lengths[slots_file(folder, name)] = Slots.file_length(buffer.slots)
     missing = sum(length - (path.stat().st_blocks * 512 if path.exists() else 0) for path, length in lengths.items())
     return NoRoom(
         f"no space left on device: its log buffer needs {max(missing, 0):,} bytes more, "
-        f"{shutil.disk_usage(folder).free:,} are free: free space (penstock cleanup), or lower buffer.term_length"
+        f"{shutil.disk_usage(folder).free:,} are free: free space (penstock cleanup), lower {keys}, or move data_dir "
+        "to a larger disk"
     )
 
 

@@ -327,3 +327,24 @@ def test_platforms_of_servers_and_clients_are_allowed() -> None:
     for platform, machine in (("darwin", "arm64"), ("linux", "aarch64")):
         assert platform_problem("consume", platform, machine, "") == ""
     assert "WSL 2" in platform_problem("consume", "win32", "", "")
+
+
+def test_package_is_the_command() -> None:
+    command = [sys.executable, "-m", "penstock", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("command", [["balance"], ["tables"], ["tables", "rows"]], ids=" ".join)
+def test_help_is_the_same_without_docstrings(command: list[str]) -> None:
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-m", "penstock", *command, "--help"],
+            env={**os.environ, "PYTHONOPTIMIZE": level},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+        for level in ("", "2")
+    ]
+    assert outputs[0] == outputs[1]

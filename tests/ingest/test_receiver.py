@@ -13,7 +13,7 @@ from penstock.config import BufferConfig, ListenerConfig
 from penstock.handover.heartbeat import HEARTBEAT, Pulse, take_pulse
 from penstock.handover.paths import state_file
 from penstock.handover.state_page import STATISTICS, StatePage
-from penstock.ingest.receiver import Receiver
+from penstock.ingest.receiver import Receiver, describe_shortage
 from penstock.ingest.sockets import CannotListen, open_socket
 
 
@@ -42,3 +42,12 @@ def test_receiver_that_cannot_start_does_not_look_stopped(tmp_path: Path, monkey
         statistics = page.read(STATISTICS)
     assert (statistics["pid"], statistics["total"]) == (1, 7)
     assert [(pulse.is_running, pulse.is_stopped) for pulse in pulses] == [(True, False)]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "keys"), [("udp", "buffer.term_length or buffer.slots"), ("tcp", "buffer.term_length")]
+)
+def test_shortage_names_each_key_that_makes_the_files_smaller(tmp_path: Path, protocol: str, keys: str) -> None:
+    listener = ListenerConfig.model_validate({"name": "a", "protocol": protocol, "port": 0})
+    task = {"listener": listener.model_dump(mode="json"), "buffer": BufferConfig().model_dump(mode="json")}
+    assert f"lower {keys}, or move data_dir" in str(describe_shortage(task | {"folder": str(tmp_path)}))

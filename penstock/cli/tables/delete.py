@@ -5,7 +5,6 @@ A running pipeline executes the request; otherwise this command does, under the 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
@@ -86,19 +85,16 @@ def delete(
         console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
-def _count_not_landed(settings: Settings, layout: Layout) -> tuple[int, str]:
-    """Return the number of messages that wait for the pipeline, and why Kafka does not show all of them.
-
-    It is 0 also if the log cannot be read.
-    """
-    from penstock.proof.kafka_records import kafka_partitions
+def _count_not_landed(settings: Settings, layout: Layout) -> tuple[int | None, str]:
+    """Return the number of messages that wait for the pipeline, None if unknown, and why some may not be counted."""
+    from penstock.cli.tables.pipeline import status_source
     from penstock.proof.status import status
 
-    with contextlib.suppress(PenstockError, OSError):
-        source = kafka_partitions(settings) or settings.topics
-        report = status(source, layout, settings.pipeline.topics)
-        return sum(topic.lag_rows for topic in report.topics), report.problem
-    return 0, ""
+    try:
+        report = status(status_source(settings), layout, settings.pipeline.topics)
+    except (PenstockError, OSError) as error:
+        return None, f"the log cannot be read: {error}"
+    return sum(topic.lag_rows for topic in report.topics), report.problem
 
 
 def certificate(

@@ -96,23 +96,12 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
 
     Status 1 if Kafka does not answer, shows none of the topics, or no broker leads a partition.
     """
-    from penstock.landing.daemon_connection import configured_connection
     from penstock.landing.table_paths import Layout
     from penstock.ledger.receipt import not_started_in
-    from penstock.proof.kafka_records import kafka_partitions
     from penstock.proof.status import status as pipeline_status
     from penstock.upkeep.repair.unreadable_files import unreadable_files
 
-    topics: Path | StatusSource = settings.topics
-    if connection := configured_connection(settings):
-        # Imports gRPC, which a report on topics in a folder does without.
-        from penstock.landing.topics.from_flight import FlightStore
-
-        # A report must not wait for a daemon as long as the pipeline does.
-        topics = FlightStore(replace(connection, retry_for=STATUS_RETRY_S))
-    report = pipeline_status(
-        kafka_partitions(settings) or topics, Layout.for_tables(settings.tables), settings.pipeline.topics
-    )
+    report = pipeline_status(status_source(settings), Layout.for_tables(settings.tables), settings.pipeline.topics)
     unreadable: list[str] = []
     # A store that is away hides them.
     with contextlib.suppress(PenstockError, OSError):
@@ -127,6 +116,21 @@ def status(settings: ConfiguredData, as_json: AsJson = False) -> None:
     if report.leaderless or (report.problem and not report.topics):
         # Without an answer of Kafka the lag is unknown: a script must not take it for zero.
         sys.exit(1)
+
+
+def status_source(settings: Settings) -> Path | StatusSource:
+    """Return the topics that the pipeline lands: of Kafka, of a daemon, or of the folder on this machine."""
+    from penstock.landing.daemon_connection import configured_connection
+    from penstock.proof.kafka_records import kafka_partitions
+
+    topics: Path | StatusSource = settings.topics
+    if connection := configured_connection(settings):
+        # Imports gRPC, which a report on topics in a folder does without.
+        from penstock.landing.topics.from_flight import FlightStore
+
+        # A report must not wait for a daemon as long as the pipeline does.
+        topics = FlightStore(replace(connection, retry_for=STATUS_RETRY_S))
+    return kafka_partitions(settings) or topics
 
 
 def _show(

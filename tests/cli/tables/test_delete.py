@@ -70,6 +70,17 @@ def test_delete_names_messages_that_would_land_after_it(tmp_path: Path) -> None:
     ]
 
 
+def test_delete_says_that_messages_of_a_log_that_does_not_answer_are_unknown(tmp_path: Path) -> None:
+    """A person's rows came into the tables after a deletion that had named none."""
+    written(tmp_path)
+    options = ("--where", "host = 'x'", "-o", "pipeline.uri=127.0.0.1:9")
+    text = delete(tmp_path, *options).text
+    assert "some messages cannot be counted that may land later: the log cannot be read: " in text
+    assert "127.0.0.1:9" in text
+    document = json.loads(delete(tmp_path, *options, "--json").output)
+    assert (document["not_landed"], "the log cannot be read" in document["problem"]) == (None, True)
+
+
 def test_running_pipeline_executes_the_deletion(tmp_path: Path) -> None:
     layout = written(tmp_path)
     handle = acquire_landing_lock(layout, threading.Event())
