@@ -15,7 +15,7 @@ from penstock.config.daemon_access import TOKEN_FILE
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
-from penstock.sql import configured
+from penstock.sql.postgres import access
 from penstock.sql.postgres.session import client_catalog
 from penstock.testing.pipe import Pipe
 from tests.landing.typed import typed_life
@@ -85,7 +85,7 @@ def test_answers_have_each_row_while_another_program_merges_deletes_and_vacuums(
 
 @pytest.mark.survives("SQL", "changed configuration")
 def test_typed_tables_of_a_reload_are_served_without_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configured, "FOLLOW_INTERVAL_S", 0.0)
+    monkeypatch.setattr(access, "FOLLOW_INTERVAL_S", 0.0)
     monkeypatch.setattr(client_catalog, "CATALOG_MAX_AGE_S", 0.0)
     listener = '[[listener]]\nname = "a"\nprotocol = "udp"\nport = 0\n'
     table = '[pipeline.typed.click]\ncolumns = { path = "string"'

@@ -3,7 +3,7 @@
 Start with ``messages`` (the wire format), ``types``, ``rows`` and ``parameters`` (answers and parameters on the wire).
 ``statements`` reads a client's text and writes DuckDB's; ``catalog`` describes the database as clients ask for it.
 ``session`` is one connection, with its rights (``access``); ``server`` accepts connections. Imports ``sql``,
-``landing``, ``process`` and ``config``.
+``landing``, ``proof``, ``process`` and ``config``.
 """
 
 __all__ = [  # noqa: RUF022 reading order

@@ -19,9 +19,8 @@ from penstock.config import Settings, split_address
 from penstock.config.keys.security.contexts import server_context
 from penstock.config.keys.security.renewed_tls import RenewedContext
 from penstock.process.servers.port_owner import resolve_address
-from penstock.sql.configured import FollowedTables
 from penstock.sql.postgres import messages
-from penstock.sql.postgres.access import Engine, Rights
+from penstock.sql.postgres.access import Engine, FollowedTables, Rights
 from penstock.sql.postgres.messages import Incoming, ProtocolViolation, SqlError
 from penstock.sql.postgres.session.output import Output
 from penstock.sql.postgres.session.session import Session
