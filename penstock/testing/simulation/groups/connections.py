@@ -25,8 +25,8 @@ MAX_PART_BYTES = 3_000
 """Most bytes that arrive at once."""
 RESET_SHARE = 0.3
 """Share of ended connections of which nothing more arrives."""
-LATE_SHARE = 0.1
-"""Share of steps in which a part of an ended connection arrives."""
+MAX_DELAY_S = 25.0
+"""Longest time until more of an ended connection arrives: producers are in a later epoch by then."""
 _CORRELATION = struct.Struct(">i")
 
 
@@ -50,6 +50,8 @@ class ClientConnection:
         self.transport = server.connect()
         self._in_flight: deque[_InFlight] = deque()
         self._requests = 0
+        self.resumes_s = 0.0
+        """The time from which on more of the ended connection arrives."""
         self.is_deaf = False
         """Whether no further answer reaches the client."""
         self._unheard_deadline = math.inf
@@ -118,6 +120,7 @@ class Connections:
         connection.is_deaf = True
         if self.is_open(connection):
             connection.transport.end_client(is_reset=self.dice.random() < RESET_SHARE)
+            connection.resumes_s = self.world.machine.clock.monotonic() + self.dice.uniform(0, MAX_DELAY_S)
             self._ended.append(connection)
 
     def is_open(self, connection: ClientConnection) -> bool:
@@ -131,8 +134,10 @@ class Connections:
 
     def step(self) -> None:
         """Let a part of an ended connection arrive, and check its answers, which reach no client."""
-        if self._ended and (not self.has_faults or self.dice.random() < LATE_SHARE):
-            connection = self.dice.choice(self._ended)
+        now = self.world.machine.clock.monotonic()
+        arriving = [ended for ended in self._ended if ended.resumes_s <= now or not self.has_faults]
+        if arriving:
+            connection = self.dice.choice(arriving)
             self.deliver(connection)
             connection.take_answers()
             self._ended = [ended for ended in self._ended if self.is_open(ended) or ended.transport.sent]

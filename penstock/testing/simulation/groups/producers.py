@@ -51,6 +51,8 @@ MAX_IN_FLIGHT = 5
 DELIVERY_TIMEOUT_S = 15.0
 END_SHARE = 0.02
 """Share of steps in which a producer ends its connection, as after a timeout."""
+GIVE_UP_SHARE = 0.3
+"""Share of such ends after which it gives its batches up, as with a short timeout: they arrive in a later epoch."""
 MAX_MESSAGES_AT_ONCE = 3
 STEPS_OF_PRODUCERS = 3
 """Steps of producers in each step of the run."""
@@ -142,7 +144,9 @@ class Producer:
         if ends or connection.is_late or not network.is_open(connection):
             network.end(connection)
             self._connection = None
+            gives_up = ends and network.dice.random() < GIVE_UP_SHARE
             for batch in self._window:
+                batch.deadline = 0.0 if gives_up else batch.deadline
                 batch.is_uncertain |= batch.is_in_flight
                 batch.is_in_flight = False
 

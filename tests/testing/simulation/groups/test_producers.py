@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.log import OutOfSequence, ProducerSequence
 from penstock.log.commit import deduplication
 from penstock.log.commit.batching import answer_stored
 from penstock.log.commit.deduplication import Deduplicator
 from penstock.log.store import producers
-from penstock.log.store.producers import Producers
+from penstock.log.store.producers import EPOCH_BITS, Producers, StoredAppend
 from penstock.server.kafka.entries import produce
 from penstock.server.kafka.entries.produce import RefusedFirsts
 from penstock.testing.simulation.groups.producers import simulate_producers
@@ -44,6 +45,21 @@ def accept_gaps(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(deduplication, "check_next", lambda *numbers: None)
 
 
+def accept_older_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Store a batch of an older epoch whose number is not stored."""
+    find_stored = Producers.stored_append
+
+    def stored_append(self: Producers, producer: ProducerSequence) -> StoredAppend | None:
+        try:
+            return find_stored(self, producer)
+        except OutOfSequence:
+            if (self.last(producer.id) or 0) >> EPOCH_BITS > producer.sequence >> EPOCH_BITS:
+                return None
+            raise
+
+    patch.setattr(Producers, "stored_append", stored_append)
+
+
 def answer_repeats_with_another_offset(patch: pytest.MonkeyPatch) -> None:
     """Answer a batch that is stored already with an offset that is not its own."""
     patch.setattr(
@@ -58,6 +74,7 @@ BUGS: dict[Bug, int] = {
     forget_producers: 0,
     admit_batches_behind_a_refused_first: 16,
     accept_gaps: 2,
+    accept_older_epochs: 3,
     answer_repeats_with_another_offset: 0,
 }
 """A seed that notices each bug."""
