@@ -22,6 +22,8 @@ leaves room for metadata and padding. A single larger row is sent whole.
 """
 MAX_DICTIONARY_BYTES = 16 << 20
 """Limit: of all dictionaries of one put, which are retained until it ends."""
+MAX_ROWS_WITHOUT_BYTES = 1 << 16
+"""Limit: of rows that a batch states without a byte for each, as of the type null: columns of the log take bytes."""
 _CONTINUATION = b"\xff\xff\xff\xff"
 _ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)  # type: ignore[call-arg, attr-defined]
 """A body begins at any byte of a request; only what needs an alignment, such as offsets, is copied for it."""
@@ -180,7 +182,7 @@ class BatchDecoder:
         self._dictionaries: list[bytes] = []
 
     def decode(self, message: FlightData) -> pa.RecordBatch | None:
-        """Return the batch of a message; None if it holds a schema, a dictionary or no Arrow message.
+        """Return the valid batch of a message; None if it holds a schema, a dictionary or no Arrow message.
 
         Raises BadFlightData and pa.ArrowException.
         """
@@ -201,19 +203,30 @@ class BatchDecoder:
         if message.type == "schema":
             self._schema, self._dictionaries = head, []
         elif message.type == "dictionary":
-            self._dictionaries.append(b"".join((head, body)))
+            # Limit: without bytes behind the stated body: they may be another message, and compressed.
+            self._dictionaries.append(b"".join((head, message.body or b"")))
             if sum(map(len, self._dictionaries)) > MAX_DICTIONARY_BYTES:
                 raise BadFlightData(f"the dictionaries of a put have at most {MAX_DICTIONARY_BYTES} bytes")
         elif message.type == "record batch" and self._schema:
-            earlier = b"".join((self._schema, *self._dictionaries, head))
-            batch = pa.ipc.open_stream(_Views(earlier, body), options=_ALIGNED).read_next_batch()
-            # Limit: columns that share bytes would be stored with all of them.
-            if batch.nbytes > len(earlier) + len(body):
+            batch = self._read(head, body, pa.ipc.IpcReadOptions())
+            # Limit: columns that share bytes would be stored with all of them, and copied for their alignment.
+            # Order: lengths of buffers first, because `nbytes` follows offsets that nothing has validated yet.
+            sizes = (buffer.size for column in batch.columns for buffer in column.buffers() if buffer is not None)
+            if sum(sizes) > len(body):
                 raise BadFlightData("the columns of a put share bytes")
-            return batch
+            if batch.num_rows > max(len(body), MAX_ROWS_WITHOUT_BYTES):
+                raise BadFlightData(f"a put states {batch.num_rows} rows in {len(body)} bytes")
+            # Full validation: wrong offsets in a client's columns would let casts and reads leave their buffers.
+            batch.validate(full=True)
+            # Dictionaries are shared by columns, and each would have a copy.
+            return batch if self._dictionaries else self._read(head, body, _ALIGNED)
         else:
             raise BadFlightData(f"a put has a schema and record batches, not a {message.type}")
         return None
+
+    def _read(self, head: bytes, body: memoryview, options: pa.ipc.IpcReadOptions) -> pa.RecordBatch:
+        earlier = b"".join((self._schema, *self._dictionaries, head))
+        return pa.ipc.open_stream(_Views(earlier, body), options=options).read_next_batch()
 
 
 class _Views(io.RawIOBase):

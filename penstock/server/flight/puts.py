@@ -6,8 +6,11 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.flight as flight
 
 from penstock.files.json_values import parse_object
@@ -24,6 +27,8 @@ from penstock.slogd.errors import BadRequest
 
 MAX_PIPELINED = 16
 """Limit: batches of one put in flight; they share commits."""
+MAX_DECODED_BYTES = 64 << 20
+"""Limit: of the texts of a column of a dictionary or of views, which repeat a text that was sent once."""
 _APP_METADATA = 1
 
 
@@ -131,6 +136,8 @@ def body_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     if set(names) - set(SCHEMA.names) or "payload" not in names or len(set(names)) < len(names):
         raise BadRequest(f"columns must be payload and of {', '.join(BODY.names)}; not {sorted(names)}")
     try:
+        for column in batch.columns:
+            _check_decoded_size(column)
         columns = [
             batch.column(field.name).cast(field.type) if field.name in names else pa.nulls(batch.num_rows, field.type)
             for field in BODY
@@ -138,12 +145,38 @@ def body_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise BadRequest(f"columns do not have the types of the log: {error}") from None
     body = pa.RecordBatch.from_arrays(columns, schema=BODY)
-    try:
-        # Full validation: wrong offsets in a client's columns would let later reads leave their buffers.
-        body.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise BadRequest(str(error)) from None
+    # Fast path: the decoder has validated the batch, so only columns of other types may have become invalid.
+    if any(field.name in names and batch.column(field.name).type != field.type for field in BODY):
+        try:
+            body.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise BadRequest(str(error)) from None
     return body
+
+
+def _check_decoded_size(column: Any) -> None:
+    """Raise BadRequest for a column that a cast would decode to more than MAX_DECODED_BYTES."""
+    decoded_bytes = 0
+    if pa.types.is_dictionary(column.type):
+        decoded_bytes = pc.sum(pc.binary_length(column.dictionary).take(column.indices)).as_py() or 0
+    elif _is_view(column.type):
+        # A view is four numbers of four bytes, and the first one is the length.
+        views = column.buffers()[1].slice(16 * column.offset, 16 * len(column)) if len(column) else b""
+        lengths = np.frombuffer(views, np.int32)[::4]
+        decoded_bytes = int(lengths.sum(dtype=np.int64, where=column.is_valid().to_numpy(zero_copy_only=False)))
+    elif _repeats_texts(column.type):
+        raise BadRequest(f"dictionaries and views inside of a column are not supported: {column.type}")
+    if decoded_bytes > MAX_DECODED_BYTES:
+        raise BadRequest(f"the texts of a column would have {decoded_bytes} bytes: put fewer rows at a time")
+
+
+def _is_view(data_type: pa.DataType) -> bool:
+    return pa.types.is_binary_view(data_type) or pa.types.is_string_view(data_type)
+
+
+def _repeats_texts(data_type: pa.DataType) -> bool:
+    fields = (data_type.field(index).type for index in range(data_type.num_fields))
+    return pa.types.is_dictionary(data_type) or _is_view(data_type) or any(map(_repeats_texts, fields))
 
 
 def destination_of(descriptor: flight.FlightDescriptor) -> tuple[str, str, int]:
