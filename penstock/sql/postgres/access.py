@@ -31,6 +31,8 @@ MAX_AGE_S = 1.0
 MAX_TOKEN_CHARS = 1_000
 FOLLOW_INTERVAL_S = 5.0
 """Time until a server notices that a reload has changed the typed tables; a running pipeline follows it, too."""
+AWAY_INTERVAL_S = 20.0
+"""Time until a daemon that did not answer is asked again: a query waits for a silent one once in that time."""
 
 
 class WrongPassword(PenstockError):
@@ -130,7 +132,10 @@ class FollowedTables:
         try:
             typed = self._client.followed_settings().typed
         except LedgerAway:
-            return self._settings
+            with self._lock:
+                # Behind the request: one that waits for a silent daemon must not delay each query.
+                self._ask_at = time.monotonic() + AWAY_INTERVAL_S
+                return self._settings
         with self._lock:
             pipeline = self._settings.pipeline
             self._follows = self._has_asked or typed == pipeline.typed

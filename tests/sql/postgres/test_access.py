@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from penstock.config import SecurityConfig, Settings
-from penstock.sql.postgres.access import MAX_AGE_S, Reader, Rights, RightsUnknown, WrongPassword
+from penstock.proof.posts import ledger_client
+from penstock.sql.postgres import access
+from penstock.sql.postgres.access import MAX_AGE_S, FollowedTables, Reader, Rights, RightsUnknown, WrongPassword
 from tests.server.running import Running
 from tests.spark.spark_helpers import append
 
@@ -48,3 +51,18 @@ def test_everything_is_readable_without_tokens() -> None:
     assert not rights.need_token
     assert Reader(rights, "").topics() is None
     rights.close()
+
+
+def test_silent_daemon_delays_one_query_and_not_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FOLLOW_INTERVAL_S", 0.0)
+    monkeypatch.setattr(ledger_client, "TIMEOUT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        host, port = server.getsockname()
+        tables = FollowedTables(Settings.model_validate({"log": {"http": f"{host}:{port}"}}))
+        for _ in range(3):
+            assert tables.current().pipeline.typed == {}
+        tables.close()
+        server.accept()[0].close()
+        with pytest.raises(TimeoutError):
+            server.accept()

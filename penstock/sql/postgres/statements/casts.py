@@ -68,9 +68,8 @@ def casts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator[tuple
             yield index, "DOUBLE" if token.identifier == "float" else _exact_type(behind) or _ANY_NUMERIC
             continue
         is_bare = behind.text != "("
-        end = index + 1 if is_bare else closing.get(index + 1, index) + 1
-        opened = opening.get(end, 0)
-        is_call = before.is_word("as") and opened > 0 and tokens[opened - 1].is_word("cast", "try_cast")
+        opened = _opened_cast(tokens, index, closing, opening)
+        is_call = opened > 0
         if before.kind != "cast" and not is_call:
             continue
         begin = opened + 1 if is_call else index - 2
@@ -105,12 +104,12 @@ def typed_texts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator
     opening = {closed: opened for opened, closed in closing.items()}
     for index, token in enumerate(tokens):
         if token.identifier == "bit":
-            _check_bits(tokens, index)
+            _check_bits(tokens, index, is_call=_opened_cast(tokens, index, closing, opening) > 0)
         name = token.identifier
         if name not in _CHECKED_TYPES or token_at(tokens, index + 1).text == "[":
             continue
-        is_operand = token_at(tokens, index - 1).is_word("as") or token_at(tokens, index - 1).kind == "cast"
-        literal_index = _operand(tokens, index - 2, opening)[0] if is_operand else index + 1
+        is_operand = token_at(tokens, index - 1).kind == "cast" or _opened_cast(tokens, index, closing, opening) > 0
+        literal_index = _operand(tokens, index - 2, opening) if is_operand else index + 1
         content = text_value(token_at(tokens, literal_index))
         if content is None or token_at(tokens, literal_index - 1).kind == "text":
             continue
@@ -129,25 +128,46 @@ def typed_texts(tokens: Sequence[Token], closing: Mapping[int, int]) -> Iterator
                 yield literal_index, f"'{str(truths.pop()).lower()}'"
 
 
-def _operand(tokens: Sequence[Token], end: int, opening: Mapping[int, int]) -> tuple[int, int]:
-    """Return the index of the token that an operand ending at ``end`` consists of, and where the operand begins.
+def _opened_cast(tokens: Sequence[Token], index: int, closing: Mapping[int, int], opening: Mapping[int, int]) -> int:
+    """Return the index of the parenthesis of a call of ``cast`` to the type at ``index``; 0 if there is none.
+
+    Behind another ``AS``, the name of a type is that of a column.
+    """
+    if not token_at(tokens, index - 1).is_word("as"):
+        return 0
+    last = index + token_at(tokens, index + 1).is_word("precision", "varying")
+    opened = opening.get(closing.get(last + 1, last) + 1, 0)
+    return opened if token_at(tokens, opened - 1).is_word("cast", "try_cast") else 0
+
+
+def _operand(tokens: Sequence[Token], end: int, opening: Mapping[int, int]) -> int:
+    """Return the index of the token that an operand ending at ``end`` consists of.
 
     Parentheses and casts to texts around the token are part of the operand.
     """
-    index = end
-    while token_at(tokens, index).identifier in _TEXT_TYPES and token_at(tokens, index - 1).kind == "cast":
-        index -= 2
-    opened = opening.get(index)
-    if opened is None or token_at(tokens, opened - 1).identifier not in _BEFORE_PARENTHESES:
-        return index, index
-    inner, begin = _operand(tokens, index - 1, opening)
-    return (inner, opened) if begin == opened + 1 else (index, index)
+    index, pairs = end, list[tuple[int, int]]()
+    # No recursion: a statement may have any number of parentheses.
+    while True:
+        while token_at(tokens, index).identifier in _TEXT_TYPES and token_at(tokens, index - 1).kind == "cast":
+            index -= 2
+        opened = opening.get(index)
+        if opened is None or token_at(tokens, opened - 1).identifier not in _BEFORE_PARENTHESES:
+            break
+        pairs.append((opened, index))
+        index -= 1
+    begin = index
+    for opened, closed in reversed(pairs):
+        if begin == opened + 1:
+            begin = opened
+        else:
+            index = begin = closed
+    return index
 
 
-def _check_bits(tokens: Sequence[Token], index: int) -> None:
+def _check_bits(tokens: Sequence[Token], index: int, *, is_call: bool) -> None:
     """Raise BadParameter for a cast to ``bit``, but of a text that has the stated number of bits."""
-    before, behind = token_at(tokens, index - 1), token_at(tokens, index + 1)
-    if before.kind != "cast" and not (before.is_word("as") and behind.text in ("(", ")")):
+    behind = token_at(tokens, index + 1)
+    if token_at(tokens, index - 1).kind != "cast" and not is_call:
         return
     bits = text_value(token_at(tokens, index - 2)) or ""
     width = token_at(tokens, index + 2).text if behind.text == "(" else "1"

@@ -14,7 +14,9 @@ from penstock.sql.postgres.statements.parentheses import argument_commas, closin
 from penstock.sql.postgres.statements.tokens import END, Token, token_at
 
 _OPERATORS = frozenset({"=", "<>", "!=", "<", "<=", ">", ">="})
-_BEFORE_ROWS = ("and", "or", "not", "where", "on", "having", "select", "when", "then", "else", "row", "qualify")
+_BEFORE_ROWS = frozenset(
+    ("and", "or", "not", "where", "on", "having", "by", "select", "distinct", "when", "then", "else", "row", "qualify")
+)
 """Words before a parenthesis that is a row; behind another name it holds the arguments of a call."""
 _BEHIND_VALUES = ("::", "[", ".")
 

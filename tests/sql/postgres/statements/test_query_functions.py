@@ -66,6 +66,9 @@ EXPRESSIONS = [
     "row(null, null) is null, (1, null) is null, row(1, null) is not null, (1, 2) is not null",
     "count(*) filter (where (a, b) is null), sum(case when (a, b) is not null then 1 end) "
     "from (values (1, 2), (1, null), (null, null)) t(a, b)",
+    "distinct (a, b) is null from (values (1, 2), (1, null), (null, null)) t(a, b) order by 1",
+    "count(*) from (values (1, 2), (1, null), (null, null)) t(a, b) group by (a, b) is null order by 1",
+    "'on' as bool, '12.7' as int, (select 5 as bit), cast('1e3' as double precision) as real",
     "'101'::bit(3)::text, b'101'::text, bit '1'::text, btrim('  a '), btrim('xyaxy', 'yx'), btrim(null)",
     "'on'::bool, 'off'::bool, ' TRUE '::bool, 'tr'::boolean, bool 'yes', cast('of' as bool), 'n'::bool, '1'::bool",
 ]
@@ -109,6 +112,14 @@ def test_cast_to_another_number_of_bits_is_refused(connection: psycopg.Connectio
     """DuckDB ignores the number of bits, and takes that of the number's type."""
     with pytest.raises(psycopg.Error, match=r"a cast to bit\(\d+\) of anything but a text of as many bits"):
         connection.execute(f"select {cast} from (select 1 as x)".encode())
+
+
+def test_statement_of_many_parentheses_is_an_error_and_the_connection_stays(
+    connection: psycopg.Connection[Any],
+) -> None:
+    with pytest.raises(psycopg.Error, match="expression depth"):
+        connection.execute(f"select {'(' * 1200}'1'{')' * 1200}::int".encode())
+    assert connection.execute("select 1").fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize("place", ["%-5s", "%-s", "%05s", "%2$*1$s"])
