@@ -424,6 +424,7 @@ class DeltaTable(TableReader):
         # Readers of a file that is listed repeatedly see rows vanish; a vector alone has hidden them before.
         changed = file.copies > 1 or not self.has_change_feed
         now_ms = time.time_ns() // 1_000_000
+        self.write_unsynced()
         added = [
             {
                 "path": new.name,
@@ -538,13 +539,15 @@ class DeltaTable(TableReader):
             return self._table.version()
         # delta-rs syncs nothing. Order: files before the commit that names them, else a power cut leaves a commit
         # whose files are empty.
-        version = before
+        version, paths = before, list[TablePath]()
         # Fast path: to look for the next commit costs less than to let delta-rs read it (0.5 ms for each typed table).
         while (path := self.commit_path(version + 1)).exists():
             version += 1
             actions = (self._actions(version) or []) if added else []
             names = [str(action["add"]["path"]) for action in actions if "add" in action]
-            self._sync([*(self.folder / unquote(name) for name in names), path])
+            paths += [*(self.folder / unquote(name) for name in names), path]
+        # At once: a failed sync is remembered for the later versions, too, which nothing else would sync.
+        self._sync(paths)
         return version
 
     def _sync(self, paths: Iterable[TablePath]) -> None:

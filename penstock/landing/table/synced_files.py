@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from penstock.files.file_system import sync_written
 
+CHUNK_BYTES = 1 << 20
 _UNSYNCED: set[Path] = set()
 """Files whose sync failed in this process. Lock: each call of a set's method is atomic."""
 
@@ -41,10 +43,15 @@ def write_again(path: Path) -> None:
     """
     with suppress(FileNotFoundError):
         times = path.stat()
-        with path.open("r+b", buffering=0) as file:
-            content = file.readall()
-            file.seek(0)
-            file.write(content)
-        sync_written([path])
         # Delta reads the time of a commit from its file.
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        keep_time = partial(os.utime, path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        # A commit of another program may belong to another user, who alone may set its time: it is only synced.
+        with suppress(PermissionError):
+            keep_time()
+            with path.open("r+b", buffering=0) as file:
+                position = 0
+                while chunk := os.pread(file.fileno(), CHUNK_BYTES, position):
+                    position += os.pwrite(file.fileno(), chunk, position)
+        sync_written([path])
+        with suppress(PermissionError):
+            keep_time()

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.counts import Name
 from penstock.landing.from_kafka.offset_map import OffsetMap, load_maps
 from penstock.landing.journal import landed_ends
+from penstock.landing.spark_checkpoint import find_plan, newest_commit
 from penstock.landing.table_paths import Layout
 from penstock.log.read.topic_reader import TopicReader
 from penstock.proof.posts.ledger_client import LedgerAway, LedgerClient
@@ -32,12 +33,13 @@ def left_behind(topics: Path, offset_map: OffsetMap, since: int) -> dict[tuple[s
 
 def moved_maps(layout: Layout) -> list[OffsetMap]:
     """Return the maps of the topics that the pipeline reads from Kafka."""
+    maps = [offset_map for offset_map in load_maps(layout).values() if offset_map.move is not None]
+    # Crash: a move that failed at its end is in the map and the journal, and only the pipeline's position is the log's.
+    if (plan := find_plan(layout.checkpoint, newest_commit(layout.checkpoint))) is not None:
+        return [offset_map for offset_map in maps if offset_map.topic not in plan.end]
     ends = landed_ends(layout)
-    # Crash: a move that failed at its end is in the map, and the pipeline may have landed more rows from the log since.
     return [
-        offset_map
-        for offset_map in load_maps(layout).values()
-        if offset_map.move is not None and ends.get(offset_map.topic, 0) <= offset_map.move.landed
+        offset_map for offset_map in maps if offset_map.move and ends.get(offset_map.topic, 0) <= offset_map.move.landed
     ]
 
 

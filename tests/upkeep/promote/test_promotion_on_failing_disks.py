@@ -203,6 +203,7 @@ def test_rows_that_land_from_the_log_after_a_failed_move_are_not_counted_as_prom
         failing.setattr(promotion, "write_plan", fail)
         with pytest.raises(OSError, match="Input/output error"):
             promoted.move()
+    assert moved_maps(promoted.layout) == []
     table = HandWritten(promoted.layout, {"t": LANDED}, 0)
     table.commit({"t": LANDED + 3}, [landed_event(n, f"u{n}") for n in range(LANDED, LANDED + 3)])
     Journal(promoted.layout).update()
