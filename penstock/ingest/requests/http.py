@@ -175,8 +175,9 @@ def admitting_protocol(
             self.app_state = {**self.app_state, "sender": Sender(plain_address(address), name or "")}
 
         def refuse(self, status: int, text: str) -> None:
-            # A request whose body is not HTTP ends as one whose client disconnects, and is counted there.
-            if self.is_idle:
+            # A request whose body is not HTTP ends as one whose client disconnects, and is counted there. The rest
+            # of an answered request is no other one.
+            if self.is_between_requests:
                 count_refusal(OVERSIZE if status in (414, 431) else SYNTAX)
             super().refuse(status, text)
 

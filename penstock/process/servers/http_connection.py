@@ -102,8 +102,10 @@ class LimitedProtocol(HttpToolsProtocol):
         return bool(self._unparsed) or not self._in_head or self._is_refused
 
     def ignore_input(self) -> None:
-        """End the request that is being read."""
+        """End the request that is being read, and release its body."""
         self._unparsed.clear()
+        if self.cycle is not None:
+            self.cycle.body.clear()
         self._stop_timer()
         self._unset_keepalive_if_required()
         if not self.is_idle:
@@ -111,16 +113,17 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
 
     def _close_idlest(self) -> None:
-        """Close the connection that is silent longest and has no request in progress, or else this one."""
-        idle = [
-            connection
-            for connection in self.connections
-            if isinstance(connection, LimitedProtocol) and connection.is_idle
-        ]
-        victim = min(idle, key=lambda connection: connection._last_received, default=self)
-        self.limits.refused[CONNECTION] += 1
-        text = "HTTP connection closed: more than %d are open (%s)"
-        _LOGGER.warning(text, self.limits.connections, self.limits.keys[1])
+        """Close a lingering connection, or the one that is silent longest without a request, or else this one."""
+        open_connections = [connection for connection in self.connections if isinstance(connection, LimitedProtocol)]
+        victim = min(
+            (connection for connection in open_connections if connection.is_idle or connection._lingering.is_lingering),
+            key=lambda connection: (not connection._lingering.is_lingering, connection._last_received),
+            default=self,
+        )
+        if not victim._lingering.is_lingering:  # the refusal of a lingering one is counted already
+            self.limits.refused[CONNECTION] += 1
+            text = "HTTP connection closed: more than %d are open (%s)"
+            _LOGGER.warning(text, self.limits.connections, self.limits.keys[1])
         victim.transport.abort()
         victim.connections.discard(victim)
 
@@ -128,6 +131,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def is_idle(self) -> bool:
         """No request is being read or answered."""
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_between_requests(self) -> bool:
+        """The next bytes are those of a head, and the last request is answered."""
+        return self._in_head and self.is_idle
 
     @property
     def _awaits_answer(self) -> bool:
@@ -268,7 +276,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def refuse(self, status: int, text: str) -> None:
         """Answer bytes that are no request which the server reads, and close the connection."""
-        if not (self._in_head and self.is_idle) and self.cycle.response_started:
+        if not self.is_between_requests and self.cycle.response_started:
             self.transport.close()  # the client would take it for a part of the answer, or for the next one
             return
         head = f"content-type: text/plain\r\ncontent-length: {len(text)}\r\nconnection: close\r\n\r\n"
@@ -350,7 +358,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Close the connection behind its current or next request, or once it is silent for LAST_REQUEST_S."""
-        self._is_ending = True
+        self._is_ending, self._lingering.linger_s = True, LAST_REQUEST_S
         if self.is_idle and not self.transport.is_closing():
             self.loop.call_later(LAST_REQUEST_S, super().shutdown)
         else:

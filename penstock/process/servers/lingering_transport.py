@@ -29,7 +29,7 @@ class LingeringTransport:
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         self._transport, self._connection = transport, connection
-        self.is_lingering = False
+        self.is_lingering, self.linger_s = False, LINGER_S
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -39,13 +39,17 @@ class LingeringTransport:
         return self.is_lingering or self._transport.is_closing()
 
     def close(self) -> None:
-        """End the connection, at the latest after LINGER_S."""
+        """End the connection, at the latest ``linger_s`` later."""
         transport = self._transport
         if self.is_closing() or not transport.can_write_eof() or not self._connection.is_client_sending:
             transport.close()
             return
         self.is_lingering = True
-        transport.write_eof()
-        transport.resume_reading()
-        asyncio.get_running_loop().call_later(LINGER_S, transport.close)
         self._connection.ignore_input()
+        try:
+            transport.write_eof()
+        except OSError:  # the client has reset the connection, and the event loop has not seen that
+            transport.close()
+            return
+        transport.resume_reading()
+        asyncio.get_running_loop().call_later(self.linger_s, transport.close)

@@ -446,3 +446,27 @@ def test_request_that_meets_the_end_of_the_receiver_is_answered(
         answer = b"".join(iter(lambda: sock.recv(1000), b""))
     assert b"200 OK" in answer
     assert b"connection: close" in answer
+
+
+def test_head_that_never_ends_does_not_delay_the_end_of_the_receiver(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with requests_to(tmp_path, "http") as (running, port), socket.create_connection(("127.0.0.1", port), 30) as sock:
+        sock.sendall(b"GET / HT")
+        connections = running.receiver._server.server_state.connections
+        wait_until(lambda: any(connection._unparsed for connection in connections), 10)
+        running._ends = True
+        running.thread.join(30)
+    assert "timeout graceful shutdown exceeded" not in caplog.text
+
+
+def test_rest_of_a_refused_request_is_no_second_refusal(tmp_path: Path) -> None:
+    chunked = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+    with requests_to(tmp_path, "http", tokens=["secret"]) as (running, port):
+        with socket.create_connection(("127.0.0.1", port), 30) as sock:
+            sock.sendall(chunked)
+            assert sock.recv(1000).startswith(b"HTTP/1.1 401")
+            sock.sendall(b"no chunk\r\n")
+            assert b"".join(iter(lambda: sock.recv(1000), b"")).count(b"HTTP/1.1") == 0
+        wait_until(lambda: running.counts["request_refused.token"] == 1)
+        assert running.counts["request_refused.syntax"] == 0

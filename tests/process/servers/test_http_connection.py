@@ -11,7 +11,9 @@ import struct
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -375,3 +377,32 @@ def test_reset_connection_has_no_timer(site: Site) -> None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     wait_until(lambda: not site.connections and connection.parser is None)
     assert (connection.timeout_keep_alive_task, connection._timer) == (None, None)
+
+
+@pytest.mark.parametrize("refused", [b"FOO / HTTP/1.1\r\n\r\n", CHUNKED + b"no"], ids=["head", "body"])
+def test_lingering_connection_is_closed_first_if_there_are_too_many(
+    site: Site, refused: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with site.connect() as (kept, connection):
+        limits = replace(connection.limits, connections=2, refused=Counter())
+        monkeypatch.setattr(type(connection), "limits", limits)
+        kept.sendall(NEXT)
+        wait_until(lambda: connection.timeout_keep_alive_task, 10)
+        with socket.create_connection(("127.0.0.1", site.port), 30) as lingering:
+            lingering.sendall(refused)
+            assert len(statuses(b"".join(iter(lambda: lingering.recv(1000), b"")))) == 1
+            assert len(site.connections) == 2
+            with socket.create_connection(("127.0.0.1", site.port), 30) as new:
+                new.sendall(NEXT)
+                assert statuses(new.recv(1000)) == [200]
+                assert connection in site.connections
+    assert not limits.refused
+
+
+def test_lingering_connection_holds_no_body(site: Site) -> None:
+    with site.connect() as (sock, connection):
+        head = post(b"Content-Length: 9000000", body=b"").replace(b"/a HTTP/1.1", b"/refused HTTP/1.0")
+        sock.sendall(head + b"a" * 60_000)
+        assert statuses(b"".join(iter(lambda: sock.recv(1000), b""))) == [200]
+        assert connection._lingering.is_lingering
+        assert not connection.cycle.body

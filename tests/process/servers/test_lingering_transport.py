@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -85,3 +86,23 @@ def test_connection_ends_at_once_without_more_to_come_or_at_the_second_close() -
     assert asyncio.run(run(False, closes=1))
     assert asyncio.run(run(True, closes=2))
     assert not asyncio.run(run(True, closes=1))
+
+
+def test_close_behind_a_reset_that_is_not_seen_yet_is_no_error() -> None:
+    class Silent(Refusing):
+        def data_received(self, data: bytes) -> None:
+            self.received += len(data)
+
+    async def run() -> None:
+        connection = Silent(is_client_sending=True)
+        server = await asyncio.get_running_loop().create_server(lambda: connection, "127.0.0.1", 0)
+        async with server:
+            with socket.create_connection(server.sockets[0].getsockname()) as client:
+                client.sendall(b"a")
+                while not connection.received:
+                    await asyncio.sleep(0)
+            connection.transport.write(ANSWER)
+            connection.transport.close()
+            await asyncio.wait_for(connection.ended.wait(), 30)
+
+    asyncio.run(run())
