@@ -31,9 +31,10 @@ MAX_HEAD_BYTES = 64 << 10
 PIECE_BYTES = 16 << 10
 """Limit: of a chunked body parsed at once; it has up to 2,700 chunks."""
 LAST_REQUEST_S = 0.3
-"""Time that a silent connection has for one more request when the server ends.
+"""Silence behind which a connection is closed when the server ends.
 
-A request that is on its way would be lost by a reset, and a proxy does not repeat a POST: it answers 502.
+A request that is on its way would be lost by a reset, and a proxy does not repeat a POST: it answers 502. It is as
+unlikely on a connection that was silent before the end, so idle ones delay no stop.
 """
 BLANK_LINE = b"\r\n\r\n"
 INVALID_TEXT = "Invalid HTTP request received."
@@ -83,7 +84,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._chunks = self._body_bytes = self._bytes_without_data = self._events = 0
         self._next_turn: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._last_received = self.loop.time()
+        self._last_active = self.loop.time()
         self._request_bytes, self._is_half_closed, self._is_refused = 0, False, False
         self._is_ending = False
 
@@ -117,7 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
         open_connections = [connection for connection in self.connections if isinstance(connection, LimitedProtocol)]
         victim = min(
             (connection for connection in open_connections if connection.is_idle or connection._lingering.is_lingering),
-            key=lambda connection: (not connection._lingering.is_lingering, connection._last_received),
+            key=lambda connection: (not connection._lingering.is_lingering, connection._last_active),
             default=self,
         )
         if not victim._lingering.is_lingering:  # the refusal of a lingering one is counted already
@@ -134,7 +135,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @property
     def is_between_requests(self) -> bool:
-        """The next bytes are those of a head, and the last request is answered."""
+        """The last request is answered, and a head comes next."""
         return self._in_head and self.is_idle
 
     @property
@@ -150,7 +151,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._lingering.is_lingering:
             return
-        self._last_received = self.loop.time()
+        self._last_active = self.loop.time()
         self._request_bytes += len(data)
         self._unset_keepalive_if_required()
         is_body = not (self._unparsed or self._in_head or self._is_chunked or self.transport.is_closing())
@@ -182,7 +183,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self._next_turn is not None or self._awaits_answer
 
     def on_response_complete(self) -> None:
-        self._request_bytes = 0
+        self._request_bytes, self._last_active = 0, self.loop.time()
         super().on_response_complete()
         self._parse()
         self._close_if_all_is_answered()
@@ -357,10 +358,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_timer()
 
     def shutdown(self) -> None:
-        """Close the connection behind its current or next request, or once it is silent for LAST_REQUEST_S."""
+        """Close the connection behind its current or next request, or once it has been silent for LAST_REQUEST_S."""
         self._is_ending, self._lingering.linger_s = True, LAST_REQUEST_S
-        if self.is_idle and not self.transport.is_closing():
-            self.loop.call_later(LAST_REQUEST_S, super().shutdown)
+        silent_at = self._last_active + LAST_REQUEST_S
+        if self.is_idle and not self.transport.is_closing() and silent_at > self.loop.time():
+            self.loop.call_at(silent_at, super().shutdown)
         else:
             super().shutdown()
 

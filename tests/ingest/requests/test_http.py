@@ -434,7 +434,7 @@ def test_request_without_a_length_or_body_is_refused(web: tuple[Requests, httpx.
 def test_request_that_meets_the_end_of_the_receiver_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_connection, "LAST_REQUEST_S", 2.0)
+    monkeypatch.setattr(http_connection, "LAST_REQUEST_S", 5.0)
     ready = b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n"
     with requests_to(tmp_path, "http") as (running, port), socket.create_connection(("127.0.0.1", port), 30) as sock:
         sock.sendall(ready)
@@ -446,6 +446,21 @@ def test_request_that_meets_the_end_of_the_receiver_is_answered(
         answer = b"".join(iter(lambda: sock.recv(1000), b""))
     assert b"200 OK" in answer
     assert b"connection: close" in answer
+
+
+def test_connection_that_was_silent_before_the_end_does_not_delay_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(http_connection, "LAST_REQUEST_S", 30.0)
+    with requests_to(tmp_path, "http") as (running, port), socket.create_connection(("127.0.0.1", port), 30) as sock:
+        sock.sendall(b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert b"200 OK" in sock.recv(1000)
+        (connection,) = running.receiver._server.server_state.connections
+        wait_until(lambda: connection.timeout_keep_alive_task, 10)
+        connection._last_active -= 30
+        running._ends = True
+        running.thread.join(30)
+    assert "timeout graceful shutdown exceeded" not in caplog.text
 
 
 def test_head_that_never_ends_does_not_delay_the_end_of_the_receiver(
