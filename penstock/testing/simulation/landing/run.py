@@ -23,6 +23,7 @@ from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
 from penstock.ledger.book.book_from_topics import TOPIC as LEDGER_TOPIC
 from penstock.log import Gap, TopicReader
+from penstock.proof.commit_notes import awaits_deletion
 from penstock.spark.query.landing_query import Landing
 from penstock.testing.simulation.daemon import Daemon
 from penstock.testing.simulation.landing.faults import LandingKind, draw_landing_faults
@@ -50,7 +51,7 @@ from penstock.testing.simulation.landing.tables_disk import TablesDisk
 from penstock.testing.simulation.machine import Killed, Machine, interrupted_after, killed_after
 from penstock.testing.simulation.outcome import Outcome, run_folder
 from penstock.testing.simulation.promises import Broken
-from penstock.upkeep.maintenance import Upkeep
+from penstock.upkeep.maintenance import RETENTION_INTERVAL_S, Upkeep
 
 LANDING_STEPS, LANDING_MESSAGES = 120, 150
 START_S = 1_780_000_000.0
@@ -329,7 +330,8 @@ class _LandingRun:
 
     def _take_round(self) -> bool:
         """Let each process take its steps; report whether nothing is left to do."""
-        self.machine.clock.advance(3.0)
+        # Rows that came back, and could not be deleted again, are at the next look at retention.
+        self.machine.clock.advance(RETENTION_INTERVAL_S if awaits_deletion(self._layout) else 3.0)
         pipeline = self._pipeline
         if not self._daemon.is_running:
             self._daemon.start()
@@ -345,7 +347,9 @@ class _LandingRun:
             return False
         ends = {topic: landed.through for topic, landed in self._daemon.ledger.landed().items()}
         self._observe()
-        return ends == {t: end for t, end in self._promises.ends.items() if end} and not pending_deletions(self._layout)
+        if awaits_deletion(self._layout) or pending_deletions(self._layout):
+            return False
+        return ends == {t: end for t, end in self._promises.ends.items() if end}
 
     def _check(self) -> None:
         table = self._look()

@@ -21,6 +21,7 @@ CASES: list[dict[str, Any]] = [
     {"seed": 4002, "faults": [0, 1, 2, 1000, 3, 4, 5]},
     {"seed": 5002},
     {"seed": 113},
+    {"seed": 3000000004, "steps": 86, "faults": [3, 4]},
 ]
 """Shrunk runs of faults that the simulation has found, as it prints them."""
 
