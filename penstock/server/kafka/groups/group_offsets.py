@@ -228,7 +228,7 @@ class GroupOffsets:
             return ErrorCode.group_authorization_failed
         except (NoSuchTopic, BadRequest, Damaged, Stopping, LogClosed) as error:
             return _code_of(error)
-        except PenstockError:
+        except (PenstockError, OSError):
             return ErrorCode.kafka_storage_error  # a full or failing disk
         return code
 

@@ -179,3 +179,16 @@ def test_groups_on_a_failing_disk_are_an_error_to_repeat(tmp_path: Path) -> None
         assert send(offsets.fetch, group_id="g", topics=None)["error_code"] is ErrorCode.coordinator_load_in_progress
     finally:
         running.stop()
+
+
+def test_removal_of_a_group_whose_cursors_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
+    running = Running(tmp_path / "topics")
+    try:
+        topic = running.log.topic("t", create=True)
+        # A file in the place of the folder: it cannot be listed, as on a failing disk.
+        (topic.path / "cursors").write_bytes(b"")
+        removal = GroupOffsets(running.api).forget("g", ANONYMOUS)
+        code = asyncio.run_coroutine_threadsafe(removal, running.loop).result(30)
+        assert code is ErrorCode.kafka_storage_error
+    finally:
+        running.stop()
