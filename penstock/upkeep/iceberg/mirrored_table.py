@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
@@ -147,7 +147,8 @@ class MirroredTable:
                 table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
                 # Order: after the commit. Crash: files that a crash leaves behind take space, and nothing reads them.
                 for path in sorted(obsolete - _metadata_files(table.refresh(), table.snapshots())):
-                    table.io.delete(path)
+                    with suppress(FileNotFoundError):  # another program may have removed it
+                        table.io.delete(path)
 
     @contextmanager
     def _damage_named(self) -> Iterator[None]:

@@ -278,6 +278,25 @@ def test_replaced_snapshots_expire_with_their_metadata(life: typed_life.Life, mo
     assert {f"file://{path}" for path in folder.glob("*.avro")} == used
 
 
+def test_metadata_that_another_program_removed_is_no_damage(
+    life: typed_life.Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror_of(life.layout.tables).step()
+    replaced = mirrored_table._metadata_files(table := iceberg(life.layout), table.snapshots())
+    compact_table(life.layout.landed)
+    mirror_of(life.layout.tables).step()
+    table = iceberg(life.layout)
+    snapshot = table.current_snapshot()
+    assert snapshot
+    obsolete = replaced - mirrored_table._metadata_files(table, [snapshot])
+    (manifest,) = obsolete - {snapshot.manifest_list for snapshot in table.snapshots()}
+    Path(manifest.removeprefix("file://")).unlink()
+    monkeypatch.setattr(mirrored_table, "SNAPSHOT_HOURS", -1.0)
+    mirror_of(life.layout.tables).step()
+    assert [snapshot.snapshot_id for snapshot in iceberg(life.layout).snapshots()] == [snapshot.snapshot_id]
+    assert not any(Path(path.removeprefix("file://")).exists() for path in obsolete)
+
+
 @pytest.mark.survives("Iceberg mirror", "SIGKILL")
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 def test_step_after_kill_at_the_pointer_adds_no_file_twice(life: typed_life.Life, moment: str) -> None:
