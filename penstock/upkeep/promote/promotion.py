@@ -66,6 +66,10 @@ class Promotion:
         offset_map = OffsetMap.load(path, repair=True)
         if offset_map and offset_map.kafka_topic != name:
             raise CannotMove(f"{topic} is already copied to {offset_map.kafka_topic}, not to {name}")
+        # Invariant: one topic's rows, because a row is found in Kafka by its offset in the log.
+        for other in load_maps(layout).values():
+            if other.kafka_topic == name and other.topic != topic:
+                raise CannotMove(f"topic {name} of Kafka has the rows of {other.topic} already: name another with --as")
         if offset_map:
             _check_copies([offset_map], kafka, continuity)
         self.map = offset_map or OffsetMap.begin(

@@ -210,3 +210,11 @@ def test_rows_that_land_from_the_log_after_a_failed_move_are_not_counted_as_prom
     assert moved_maps(promoted.layout) == []
     assert promoted.move()["t"].landed == LANDED + 3
     assert [offset_map.topic for offset_map in moved_maps(promoted.layout)] == ["t"]
+
+
+def test_topic_of_kafka_that_has_the_rows_of_another_topic_is_refused(promoted: Promoted) -> None:
+    promoted.copy()
+    append(promoted.folder / "topics", "other", [event(row) for row in range(ROWS + 4)])
+    with pytest.raises(CannotMove, match=r"has the rows of t already: name another with --as"):
+        Promotion(promoted.folder / "topics", promoted.layout, "other", promoted.kafka, promoted.name)
+    assert promoted.copy() == 0
