@@ -343,6 +343,7 @@ NO_PARSERS = {
     "kafka/client/administration.py": "statistics of the client's library",
     "spark/versions.py": "the version file of the installed pyspark; what does not match is imported",
     "upkeep/catalog_entries.py": "the schema of a Delta table, which delta-rs has parsed",
+    "upkeep/unity_catalog.py": "answers of a server that the operator names; any error ends the command with a line",
     "upkeep/typed/refill.py": CHECKED,
     "server/alarms/delivery_process.py": "a task of the log daemon, and a mail that it wrote",
     "landing/landing_lock.py": KERNEL,

@@ -232,6 +232,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
                 "register": [
                     "penstock tables register glue --namespace logs",
                     "penstock tables register thrift://metastore:9083 --namespace logs --json",
+                    "penstock tables register https://unity:8443 --namespace main.logs --token-file unity.token",
                 ],
                 "repair": ["penstock tables repair"],
             },

@@ -1,4 +1,4 @@
-"""Entries of the Delta tables in a catalog: Hive's metastore or AWS Glue.
+"""Entries of the Delta tables in a catalog: Hive's metastore, AWS Glue or Unity Catalog.
 
 An entry names the table's folder and columns; engines read everything else from the table's own log.
 Invariant: an entry that names another folder or format is never changed, and an update changes columns only: the owner
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,12 +42,14 @@ class CatalogFailed(PenstockError, RuntimeError):
 class Entry:
     """A table as a catalog shows it; ``columns`` are names and types of Hive.
 
-    ``location`` is a URL without percent-encoding, as Hadoop's and Athena's paths are.
+    ``location`` is a URL without percent-encoding, as Hadoop's and Athena's paths are. ``fields`` are the columns in
+    the Delta schema; an entry that a catalog returned has none.
     """
 
     name: str
     location: str
     columns: tuple[tuple[str, str], ...]
+    fields: tuple[Mapping[str, Any], ...] = ()
 
 
 class Catalog(Protocol):
@@ -77,7 +79,8 @@ def read_entries(layout: Layout) -> list[Entry]:
             raise CatalogFailed(f"{folder} cannot be read: {str(error).partition(chr(10))[0]}") from None
         location = unquote(str(folder)) if layout.store is not None else f"file://{Path(str(folder)).absolute()}"
         fields = json.loads(schema.to_json())["fields"]
-        entries.append(Entry(name, location, tuple((field["name"], _hive_type(field["type"])) for field in fields)))
+        columns = tuple((field["name"], hive_type(field["type"])) for field in fields)
+        entries.append(Entry(name, location, columns, tuple(fields)))
     if not entries:
         raise CatalogFailed(f"nothing has landed in {layout.table('landed')}: there is no table to register")
     return entries
@@ -110,14 +113,26 @@ def _has_columns(existing: Entry, entry: Entry) -> bool:
 
 
 @contextmanager
-def open_catalog(address: str, namespace: str) -> Iterator[Catalog]:
-    """Yield a namespace, made if it is missing: ``glue``, or ``thrift://HOST:PORT`` of Hive.
+def open_catalog(
+    address: str, namespace: str, *, token: str | None = None, ca: Path | None = None
+) -> Iterator[Catalog]:
+    """Yield a namespace, made if it is missing: ``glue``, ``thrift://HOST:PORT`` of Hive, or a Unity Catalog's URL.
 
-    Raises CatalogFailed.
+    ``token`` and ``ca``, a file of trusted authorities, are for Unity Catalog. Raises CatalogFailed.
     """
-    if address != GLUE and not re.fullmatch(r"thrift://[^/:]+(:\d+)?/?", address):
-        raise CatalogFailed(f"{address} is not a catalog: it is glue, or thrift://HOST:PORT of a Hive metastore")
+    is_unity = address.startswith(("http://", "https://"))
+    if not is_unity and address != GLUE and not re.fullmatch(r"thrift://[^/:]+(:\d+)?/?", address):
+        forms = "glue, thrift://HOST:PORT of a Hive metastore, or https://HOST:PORT of a Unity Catalog"
+        raise CatalogFailed(f"{address} is not a catalog: it is {forms}")
+    if not is_unity and (token or ca):
+        raise CatalogFailed(f"{address} takes no token and no certificates: they are for a Unity Catalog")
     try:
+        if is_unity:
+            # Here, because that module needs the types of this one.
+            from penstock.upkeep.unity_catalog import UnityNamespace, UnityServer
+
+            yield UnityNamespace(UnityServer(address, token, ca), namespace)
+            return
         with (_open_glue if address == GLUE else _open_hive)(address, namespace) as catalog:
             yield catalog
     except CatalogFailed:
@@ -269,12 +284,12 @@ def _serde_parameters(entry: Entry) -> dict[str, str]:
     return {"path": entry.location, "serialization.format": "1"}
 
 
-def _hive_type(kind: Any) -> str:
+def hive_type(kind: Any) -> str:
     """Return Hive's name of a type of a Delta schema."""
     if isinstance(kind, str):
         return HIVE_TYPES.get(kind, kind)
     if kind["type"] == "array":
-        return f"array<{_hive_type(kind['elementType'])}>"
+        return f"array<{hive_type(kind['elementType'])}>"
     if kind["type"] == "map":
-        return f"map<{_hive_type(kind['keyType'])},{_hive_type(kind['valueType'])}>"
-    return "struct<" + ",".join(f"{field['name']}:{_hive_type(field['type'])}" for field in kind["fields"]) + ">"
+        return f"map<{hive_type(kind['keyType'])},{hive_type(kind['valueType'])}>"
+    return "struct<" + ",".join(f"{field['name']}:{hive_type(field['type'])}" for field in kind["fields"]) + ">"

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,20 +15,15 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from penstock.cli.main import main
 from penstock.java.runtime import find_java
-from penstock.landing.table_paths import Layout
-from penstock.landing.typed.column_types import Column
-from penstock.landing.typed.columns import TypedTable
 from penstock.testing.pipe import free_ports
 from penstock.testing.spark_extensions import DELTA, package_settings
-from penstock.upkeep.catalog_entries import CatalogFailed, Entry, _hive_type, open_catalog
+from penstock.upkeep.catalog_entries import CatalogFailed, Entry, hive_type, open_catalog
 from penstock.upkeep.catalog_entries import register as register_entries
 from tests.audit.java_catalogs import HIVE, java_catalog
-from tests.landing.typed import typed_life
-from tests.upkeep.test_changes import EVENTS, land
+from tests.upkeep.register_command import Register, prepare_register, widen_clicks
+from tests.upkeep.test_changes import EVENTS
 
-Register = Callable[..., str]
 DATA = "päth with space"
 TABLES = f"{DATA}/tables"
 READER = """
@@ -47,20 +42,7 @@ print(json.dumps([tables, rows]))
 
 @pytest.fixture
 def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Register:
-    """Register the tables of a batch by the command, expect its status, and return its output."""
-    land(typed_life.Life(Layout.for_tables(tmp_path / TABLES)), 0)
-
-    def run(*words: str, status: int = 0) -> str:
-        monkeypatch.setattr(
-            sys, "argv", ["penstock", "tables", "register", *words, "-o", f"data_dir={tmp_path / DATA}"]
-        )
-        with pytest.raises(SystemExit) as completed:
-            main()
-        captured = capsys.readouterr()
-        assert (completed.value.code or 0) == status, captured.err
-        return captured.out + captured.err
-
-    return run
+    return prepare_register(tmp_path / DATA, monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -92,8 +74,7 @@ def test_glue_has_the_tables_once_and_follows_their_columns(register: Register, 
     table_input = {"Name": "events_click", "TableType": "EXTERNAL_TABLE", "StorageDescriptor": storage, **owned}
     table_input["Parameters"] = {**entry["Parameters"], **owned["Parameters"]}
     client.update_table(DatabaseName="logs", TableInput=table_input)
-    wider = TypedTable("click", "click", (*typed_life.CLICK.columns, Column("more", "decimal(9,2)", "more")))
-    land(typed_life.Life(Layout.for_tables(tmp_path / TABLES), [wider]), 1)
+    widen_clicks(tmp_path / DATA)
     assert json.loads(register(*words)) == {**dict.fromkeys(first, "unchanged"), "events_click": "updated"}
     tables = {table["Name"]: table for table in client.get_tables(DatabaseName="logs")["TableList"]}
     assert set(tables) == set(first)
@@ -173,8 +154,7 @@ def test_spark_reads_the_tables_by_their_names_in_a_hive_metastore(register: Reg
             (path,) = (column for column in owned.sd.cols if column.name == "path")
             path.comment = "the page"
             client.alter_table("logs", "events_click", owned)
-            wider = TypedTable("click", "click", (*typed_life.CLICK.columns, Column("more", "decimal(9,2)", "more")))
-            land(typed_life.Life(Layout.for_tables(tmp_path / TABLES), [wider]), 1)
+            widen_clicks(tmp_path / DATA)
             assert "logs.events_click: updated" in register(*words)
             updated = client.get_table("logs", "events_click")
             assert (updated.owner, updated.parameters["team"]) == ("ann", "web")
@@ -218,4 +198,4 @@ def test_nested_types_have_hives_names() -> None:
             {"name": "by", "type": {"type": "map", "keyType": "string", "valueType": "integer"}},
         ],
     }
-    assert _hive_type(kind) == "struct<ids:array<bigint>,by:map<string,int>>"
+    assert hive_type(kind) == "struct<ids:array<bigint>,by:map<string,int>>"

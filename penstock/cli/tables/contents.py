@@ -10,6 +10,7 @@ import json
 import sys
 from collections import Counter
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,11 +84,27 @@ def rows(settings: ConfiguredData, as_json: AsJson = False) -> None:
 @tables.command()
 def register(
     settings: ConfiguredData,
-    catalog: Annotated[str, typer.Argument(help="glue, or thrift://HOST:PORT of a Hive metastore.")],
-    namespace: Annotated[str, typer.Option(help="Database in the catalog; created if it is missing.")] = "penstock",
+    catalog: Annotated[
+        str,
+        typer.Argument(help="glue, thrift://HOST:PORT of Hive, or https://HOST:PORT of Unity Catalog."),
+    ],
+    namespace: Annotated[
+        str, typer.Option(help="Database, or CATALOG.SCHEMA of a Unity Catalog; created if it is missing.")
+    ] = "penstock",
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="File containing the bearer token for a Unity Catalog.")
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca", help="File containing the CA certificates (PEM) of a Unity Catalog.", show_default="the system's"
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Enter landed, proofs and the typed tables in a catalog as external Delta tables, or correct their columns."""
+    from penstock.config.daemon_access import read_token
+    from penstock.files.errors import FileError
     from penstock.upkeep.catalog_entries import UNCHANGED, CatalogFailed, open_catalog, read_entries
     from penstock.upkeep.catalog_entries import register as register_entries
 
@@ -95,10 +112,11 @@ def register(
     try:
         # Order: a database is made only if there are tables for it.
         entries = read_entries(Layout.for_tables(settings.tables))
-        with open_catalog(catalog, namespace) as opened:
+        token = read_token(token_file) if token_file else None
+        with open_catalog(catalog, namespace, token=token, ca=ca) as opened:
             for name, change in register_entries(entries, opened):
                 done[name] = change
-    except CatalogFailed as error:
+    except (CatalogFailed, FileError, OSError) as error:
         fail(error)
     finally:
         if changes := ", ".join(f"{change} {name}" for name, change in done.items() if change != UNCHANGED):
