@@ -38,10 +38,11 @@ unlikely on a connection that was silent before the end, so idle ones delay no s
 """
 BLANK_LINE = b"\r\n\r\n"
 INVALID_TEXT = "Invalid HTTP request received."
-_METHODS = frozenset([b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE"])
-_REQUEST_LINE = re.compile(rb"([!#-'*+.^-`|~\w-]+) ([!\"$-~]+) HTTP/(\d\.\d)\r\n")
-"""Request line with its method, target and version; the parser takes more, such as RTSP/1.0 and several spaces."""
-_TARGET = re.compile(rb"/|\*|https?://", re.IGNORECASE)
+_METHODS = rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE) "
+_TARGET = rb"(?:/|\*|(?i:https?://))[!\"$-~]* "
+_READ_LINE = re.compile(_METHODS + _TARGET + rb"HTTP/1\.[01]\r\n")
+"""Request line that is read; the parser takes more, such as RTSP/1.0 and several spaces."""
+_REQUEST_LINE = re.compile(rb"[!#-'*+.^-`|~\w-]+ [!\"$-~]+ HTTP/(\d\.\d)\r\n")
 _AUTHORITY = re.compile(rb"https?://[^/?]*", re.IGNORECASE)
 _UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _SPACE_AT_END = re.compile(rb"(?<=[^ \t\r\n])[ \t]+(?=\r\n)")
@@ -384,14 +385,14 @@ class LimitedProtocol(HttpToolsProtocol):
 
 def _refusal_of(head: bytes) -> int:
     """Return the status that refuses a request by its first line (RFC 9110, 15.6); 0 if it is read."""
+    if _READ_LINE.match(head):
+        return 0
     match = _REQUEST_LINE.match(head)
     if match is None:
         return 400
-    if match[3] not in (b"1.1", b"1.0"):
+    if match[1] not in (b"1.1", b"1.0"):
         return 505
-    if match[1] not in _METHODS:
-        return 501
-    return 0 if _TARGET.match(match[2]) else 400
+    return 400 if re.match(_METHODS, head) else 501
 
 
 def limited_protocol(limits: HttpLimits) -> type[LimitedProtocol]:
