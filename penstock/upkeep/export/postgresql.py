@@ -37,9 +37,11 @@ from penstock.upkeep.export.target import (
 )
 
 CONNECT_TIMEOUT_S = 10
-_ALIVE = {"keepalives_idle": "60", "keepalives_interval": "10", "keepalives_count": "6", "tcp_user_timeout": "120000"}
+_ALIVE = {"keepalives_idle": "60", "keepalives_interval": "10", "keepalives_count": "6"}
 """Connection parameters that the address may change. A server whose host vanished is given up after two minutes: Linux
-waits two hours for an answer. One that is only slow acknowledges, and is waited for."""
+waits two hours for an answer. One that is only slow acknowledges, and is waited for: no ``tcp_user_timeout``, because
+Linux then also gives up a server that reads nothing for this time, such as a COPY that waits for a lock.
+"""
 MAX_NAME_LENGTH = 63
 """Limit of PostgreSQL, in bytes; names of columns are ASCII."""
 _POSITION_COLUMNS = (
