@@ -13,6 +13,11 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Requ
 from penstock.errors import PenstockError
 from penstock.files.json_values import parse_object
 
+MAX_ANSWER_BYTES = 65_536
+"""Limit: a ledger answers less; another server may answer without end."""
+MAX_REASON_BYTES = 1000
+"""Limit: the text of an error quotes at most this much of the answer of any server."""
+
 
 class ReportFailed(PenstockError, OSError):
     """The ledger did not accept a report; the text gives the reason."""
@@ -46,10 +51,13 @@ class LedgerPosts:
         try:
             request = Request(self._url, json.dumps(document).encode(), self._headers)
             with self._opener.open(request, timeout=timeout) as response:
-                response.read()
+                answer = response.read(MAX_ANSWER_BYTES)
+                # `read` of a limited length calls no answer cut off; `length` is what is missing.
+                if response.length or len(answer) == MAX_ANSWER_BYTES:
+                    raise HTTPException(f"an answer that is cut off, or of {MAX_ANSWER_BYTES} bytes and more")
         except HTTPError as error:
-            # Limit: the text of an error quotes at most this much of an answer, whoever sent it.
-            reason = f"a redirect to {error.headers['Location']}" if 300 <= error.code < 400 else _refusal(error)
+            target = str(error.headers["Location"])[:MAX_REASON_BYTES]
+            reason = f"a redirect to {target}" if 300 <= error.code < 400 else _refusal(error)
             raise ReportFailed(f"the ledger at {self._url} answers {error.code}: {reason}") from None
         # A server of another protocol is an HTTPException, an address that is no URL a ValueError.
         except (OSError, HTTPException, ValueError) as error:
@@ -58,7 +66,7 @@ class LedgerPosts:
 
 def _refusal(error: HTTPError) -> str:
     try:
-        return refusal_in(error.read(1000))
+        return refusal_in(error.read(MAX_REASON_BYTES))
     except (OSError, HTTPException) as cut:
         return f"and no reason: {cut}"
 

@@ -70,13 +70,24 @@ def test_redirect_is_an_error_and_is_not_followed(servers: Servers, status: int)
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"",
         b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + bytes(100_000),
+        b"HTTP/1.1 200 OK\r\n\r\n" + bytes(100_000),
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n20000\r\n" + bytes(1 << 17) + b"\r\n0\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
+    ids=lambda answer: repr(answer[:60]),
 )
 def test_answer_that_is_no_complete_response_is_a_failed_report(servers: Servers, answer: bytes) -> None:
     with pytest.raises(ReportFailed, match=r"the ledger at|no ledger answers at"):
         LedgerPosts(servers.serve(answer)).post({"lines": 1}, 5)
+
+
+def test_text_of_an_error_is_short(servers: Servers) -> None:
+    address = servers.serve(b"HTTP/1.1 302 X\r\nLocation: http://h/%b\r\nContent-Length: 0\r\n\r\n" % (b"x" * 60_000))
+    with pytest.raises(ReportFailed) as failed:
+        LedgerPosts(address).post({}, 5)
+    assert len(str(failed.value)) < 1200
 
 
 @pytest.mark.parametrize(
