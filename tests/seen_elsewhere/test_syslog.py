@@ -1218,6 +1218,17 @@ def test_text_of_event_formats_keeps_their_name() -> None:
     assert syslog_messages(messages).to_pylist() == [text.decode() for text in texts]
 
 
+@pytest.mark.parametrize("text", ['{"a": 1}', '{"a": 1, "b": 2, "c": 3}', '{"a":1}', "{"])
+def test_json_behind_the_host_of_rfc_5424_is_the_text(text: str) -> None:
+    body = (
+        decoder_at("2026-11-22T10:00:00+00:00", "UTC")
+        .decode(Datagrams.from_bytes([f"<134>1 2026-10-11T22:14:15Z h1 {text}".encode()]), 0.0)
+        .body
+    )
+    assert syslog_messages(body["payload"]).to_pylist() == [text]
+    assert header_of(body["annotations"].to_pylist()[0]) == fields("2026-10-11T22:14:15Z", "h1")
+
+
 def test_text_behind_a_tag_of_rfc_5424_keeps_brackets_and_hyphens() -> None:
     """Behind a tag in place of RFC 5424's fields, neither structured data nor their nil follow."""
     texts = ["[error] no route", "- begin", "-", '[a@1 b="c"]']

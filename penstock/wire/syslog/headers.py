@@ -172,7 +172,7 @@ class Headers:
             for index, name in enumerate(FIELDS[:2]):
                 self.fields[name].assign(rows_of_text, blanks[short, index] + 1, blanks[short, index + 1])
             self.ends[rows_of_text] = blanks[short, 2] + 1
-            self._parse_tag(rows_of_text)
+            self._parse_tag(rows_of_text[self.octets.data[self.ends[rows_of_text]] != ord("{")])
         rows, blanks, stops = rows[fits], blanks[fits], stops[fits]
         for index, name in enumerate(FIELDS[:5]):
             self.fields[name].assign(rows, blanks[:, index] + 1, blanks[:, index + 1])
@@ -182,7 +182,7 @@ class Headers:
         return np.concatenate([parsed, rows_of_text]) if len(short) else parsed
 
     def _begin_text(self, blanks: Ints, stops: Ints, among: Ints) -> Ints:
-        """Return the indices of texts that begin directly behind the host: CyberArk's CEF, LEEF, or an RFC 3164 tag.
+        """Return the indices of texts directly behind the host: CyberArk's CEF, LEEF, JSON, or an RFC 3164 tag.
 
         A name with a colon is a tag if no structured data follow where RFC 5424 has them.
         """
@@ -197,7 +197,8 @@ class Headers:
         indices, ends = among[candidates], blanks[among[candidates], 3]
         is_tag = ~has_data[candidates] & (ends < stops[indices]) & (data[np.minimum(ends, size) - 1] == ord(":"))
         heads = self.octets.head(begins[candidates], stops[indices], 5)
-        begin_text: Ints = indices[_begins_event_format(heads) | is_tag]
+        is_json = ~has_data[candidates] & (heads[:, 0] == ord("{"))
+        begin_text: Ints = indices[_begins_event_format(heads) | is_tag | is_json]
         return begin_text
 
     def _parse_padded_rfc5424(self, rows: Ints) -> Ints:
