@@ -77,7 +77,7 @@ class Promotion:
         )
 
     def copy(self, report: ReportProgress = lambda copied, total: None) -> int:
-        """Copy all rows of the log that are not in Kafka and return their number. Raises CannotSend."""
+        """Copy all rows of the log that are not in Kafka and return their number. Raises CannotSend, CannotMove."""
         self._recover()
         copied, end = 0, self._reader.end
         for stored in self._read_batches(end):
@@ -120,6 +120,12 @@ class Promotion:
             ):
                 if self.map.kafka_position(int(header_value)) is None:
                     positions[int(header_value)] = (partition, offset)
+                elif not self.map.is_damaged:
+                    # Behind the copied rows there are only later ones. Another log's would count as copied here.
+                    raise CannotMove(
+                        f"partition {self.map.partition_name(partition)} of Kafka has rows of another log than "
+                        f"{self.map.topic}, such as at offset {offset}: copy each log to a topic of its own, with --as"
+                    )
         if self.map.is_damaged:
             self.map.mend(positions)
         elif positions:

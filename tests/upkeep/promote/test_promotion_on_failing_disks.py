@@ -218,3 +218,20 @@ def test_topic_of_kafka_that_has_the_rows_of_another_topic_is_refused(promoted: 
     with pytest.raises(CannotMove, match=r"has the rows of t already: name another with --as"):
         Promotion(promoted.folder / "topics", promoted.layout, "other", promoted.kafka, promoted.name)
     assert promoted.copy() == 0
+
+
+def test_rows_of_another_host_in_the_topic_of_kafka_are_not_taken_for_copied_ones(
+    promoted: Promoted, tmp_path: Path
+) -> None:
+    promoted.copy()
+    other = tmp_path / "other"
+    append(other / "topics", "t", [event(row) for row in range(ROWS + 4)])
+    promotion = Promotion(other / "topics", Layout.for_tables(other / "tables"), "t", promoted.kafka, promoted.name)
+    assert promotion.copy() == ROWS + 4
+    promotion.close()
+    append(promoted.folder / "topics", "t", [event(row) for row in range(ROWS, ROWS + 4)])
+    with pytest.raises(CannotMove, match=r"has rows of another log than t, such as at offset \d+: copy each log to a"):
+        promoted.copy()
+    offset_map = OffsetMap.load(promoted.map_path)
+    assert offset_map
+    assert offset_map.end == ROWS
