@@ -84,8 +84,8 @@ class UnityServer:
                 reason = f"a redirect to {error.headers['Location']}, which is not followed"
                 raise CatalogFailed(f"{url} answers {error.code}: {reason}") from None
             code, message = _refusal(error)
-            is_missing = error.code == 404 and not code
-            failure = _NoSuchApi if is_missing else _NotFound if code.endswith("_NOT_FOUND") else CatalogFailed
+            # The code of a missing object differs by version: TABLE_NOT_FOUND, before 0.5 NOT_FOUND.
+            failure = CatalogFailed if error.code != 404 else _NotFound if code else _NoSuchApi
             raise failure(f"{url} answers {error.code}: {message}") from None
         except ValueError as error:
             raise CatalogFailed(f"{url} is not of a Unity Catalog: {error}") from None

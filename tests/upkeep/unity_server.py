@@ -1,4 +1,4 @@
-"""An HTTP server that answers as Unity Catalog's server 0.6.0 did: paths, checks and errors are recorded from it.
+"""An HTTP server that answers as Unity Catalog's servers 0.6.0 and 0.4.1 did: paths, checks and errors are from them.
 
 ``tests/upkeep/test_unity_catalog.py`` runs the same calls against the real server if its classpath is set.
 """
@@ -46,7 +46,8 @@ class UnityServer(ThreadingHTTPServer):
         if method == "GET" and re.match("/(catalogs|schemas|tables)/", path):
             if path not in self.objects:
                 kind = path.split("/")[1][:-1]
-                raise Refused(404, f"{kind.upper()}_NOT_FOUND", f"{kind} not found: {path}")
+                code = f"{kind.upper()}_NOT_FOUND" if self.has_delta_api else "NOT_FOUND"
+                raise Refused(404, code, f"{kind} not found: {path}")
             return self.objects[path]
         if path in ("/catalogs", "/schemas", "/tables"):
             return self._create(path, document)
