@@ -353,6 +353,8 @@ NO_PARSERS = {
     "cli/tables/explain.py": "bytes of a payload, parsed in wire and landing",
     "upkeep/explain.py": "decoders and protocols of wire, and the rules of the landing",
     "cli/balance.py": "what the daemon answered, parsed in client and config",
+    "cli/options.py": "the source of the commands, for their help",
+    "landing/table/synced_files.py": "bytes of a file, written again as they are",
     "cli/common.py": "what the daemon answered, parsed in client and config",
     "cli/log/topic_list.py": "what the daemon answered, parsed in client and config",
     "ingest/requests/otlp_grpc.py": "files of certificates, for gRPC; requests go to wire",
