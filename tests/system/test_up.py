@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import re
 import signal
@@ -28,6 +29,7 @@ from tests.spark.spark_helpers import HandWritten, landed_event
 from tests.system.landing import command_of
 
 README = Path(__file__).parents[2] / "README.md"
+PTRACE_ATTACH, WALL = 16, 0x40000000
 PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
 
 
@@ -181,15 +183,36 @@ def test_interrupt_at_the_first_instruction_of_a_child_leaves_it_to_its_parent(
     assert "restarting" not in logs
 
 
-def test_end_by_interrupt_is_no_kill_although_the_console_does_not_end(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path, f"console.http=127.0.0.1:{free_ports(1)[0]}", "shutdown_time=3s")
+def accepts(port: int) -> bool:
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) == 0
+
+
+def hang(pid: int) -> None:
+    """Halt a process as a debugger does: neither SIGTERM nor SIGCONT continues it, and SIGKILL ends it."""
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+    assert ptrace(PTRACE_ATTACH, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+    os.waitpid(pid, WALL)
+
+
+def test_end_by_interrupt_is_no_kill_although_the_console_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # within a test NiceGUI wants a port of its own test tools
+    (port,) = free_ports(1)
+    pipe = Pipe(tmp_path, f"console.http=127.0.0.1:{port}", "shutdown_time=3s")
     pipe.command = ["up", "--no-spark"]
     for _ in range(2):
         pipe.start()
+        # Until it listens, SIGTERM ends it at once.
+        wait_until(lambda: accepts(port))
         assert pipe.process
         (console,) = (pid for pid in descendants(pipe.process.pid) if "penstock.console.main" in command_of(pid))
-        os.kill(console, signal.SIGSTOP)
+        hang(console)
         pipe.process.send_signal(signal.SIGINT)
+        # Its parent sees the end of a halted process behind the one that halted it.
+        os.waitpid(console, WALL)
         assert pipe.process.wait(60) == 0
     output = pipe.output.read_text()
     assert output.count("console did not end within 3 s and was killed") == 2
