@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
 
 from penstock.errors import PenstockError
 from penstock.files.json_values import parse_object
@@ -32,6 +32,13 @@ class NoRedirects(HTTPRedirectHandler):
         return None
 
 
+def direct_opener(context: ssl.SSLContext | None) -> OpenerDirector:
+    """Return an opener that shows a token to no other host: no redirects, and no proxy of the environment, which does
+    not reach this machine's loopback either.
+    """
+    return build_opener(ProxyHandler({}), NoRedirects, HTTPSHandler(context=context))
+
+
 class LedgerPosts:
     """The ledger at the daemon's HTTP address ``http`` (``host:port`` or URL).
 
@@ -40,8 +47,7 @@ class LedgerPosts:
 
     def __init__(self, http: str, *, token: str | None = None, context: ssl.SSLContext | None = None) -> None:
         self._url = (http if "://" in http else f"http://{http}").rstrip("/") + "/ledger"
-        # A proxy of the environment must not see the token, and does not reach this machine's loopback.
-        self._opener = build_opener(ProxyHandler({}), NoRedirects, HTTPSHandler(context=context))
+        self._opener = direct_opener(context)
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPSHandler, ProxyHandler, Request, build_opener
+from urllib.request import Request
 
 from penstock.config.keys.security.servers import is_loopback
 from penstock.files.json_values import parse_object
-from penstock.process.ledger_posts import NoRedirects
+from penstock.process.ledger_posts import direct_opener
 from penstock.upkeep.catalog_entries import TIMEOUT_S, CatalogFailed, Entry, hive_type
 
 API = "/api/2.1/unity-catalog"
@@ -58,8 +58,7 @@ class UnityServer:
         except OSError as error:
             raise CatalogFailed(f"{ca} holds no certificates: {error.strerror or error}") from None
         self._url = url.rstrip("/") + API
-        # A proxy of the environment must not see the token.
-        self._opener = build_opener(ProxyHandler({}), NoRedirects, HTTPSHandler(context=context))
+        self._opener = direct_opener(context)
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def find_object(self, path: str) -> dict[str, Any] | None:
