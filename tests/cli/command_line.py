@@ -1,4 +1,4 @@
-"""The command ``penstock`` in a process of its own, as a user runs it."""
+"""The command ``penstock`` as a user runs it: in a process of its own, or in this one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from penstock.cli.main import main
 
 SCRIPT = """
 import atexit, sys
@@ -52,3 +56,16 @@ def run(
     )
     errors, _, modules = process.stderr.rpartition("MODULES ")
     return CompletedCommand(process.returncode, process.stdout, errors, frozenset(modules.split()))
+
+
+def run_in_process(
+    words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Run the command in this process, and return its status, output and errors."""
+    monkeypatch.setattr(sys, "argv", ["penstock", *words])
+    status = 0
+    try:
+        main()
+    except SystemExit as completed:
+        status = int(completed.code or 0)
+    return status, *capsys.readouterr()

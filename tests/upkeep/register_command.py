@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import main
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.column_types import Column
 from penstock.landing.typed.columns import TypedTable
+from tests.cli.command_line import run_in_process
 from tests.landing.typed import typed_life
 from tests.upkeep.test_changes import land
 
@@ -23,12 +22,10 @@ def prepare_register(data_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     land(typed_life.Life(Layout.for_tables(data_dir / "tables")), 0)
 
     def run(*words: str, status: int = 0) -> str:
-        monkeypatch.setattr(sys, "argv", ["penstock", "tables", "register", *words, "-o", f"data_dir={data_dir}"])
-        with pytest.raises(SystemExit) as completed:
-            main()
-        captured = capsys.readouterr()
-        assert (completed.value.code or 0) == status, captured.err
-        return captured.out + captured.err
+        command = ["tables", "register", *words, "-o", f"data_dir={data_dir}"]
+        ended, output, errors = run_in_process(command, monkeypatch, capsys)
+        assert ended == status, errors
+        return output + errors
 
     return run
 

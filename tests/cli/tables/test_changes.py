@@ -15,9 +15,9 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from penstock.cli.main import main
 from penstock.landing.table_paths import Layout
 from penstock.upkeep.compaction.typed_compaction import compact_all
+from tests.cli.command_line import run_in_process
 from tests.landing.typed import typed_life
 from tests.landing.writing.messages import AT, source
 from tests.upkeep.export.exported import postgresql_server
@@ -40,12 +40,10 @@ def changes(
     """Run the command with these words, expect its status, and return its output."""
 
     def run(*words: str, status: int = 0) -> str:
-        folder = life.layout.tables.parent
-        monkeypatch.setattr(sys, "argv", ["penstock", "tables", "changes", *words, "-o", f"data_dir={folder}"])
-        with pytest.raises(SystemExit) as completed:
-            main()
-        assert (completed.value.code or 0) == status
-        return capsys.readouterr().out
+        command = ["tables", "changes", *words, "-o", f"data_dir={life.layout.tables.parent}"]
+        ended, output, errors = run_in_process(command, monkeypatch, capsys)
+        assert ended == status, errors
+        return output
 
     return run
 

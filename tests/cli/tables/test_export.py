@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from penstock.cli.main import main
 from penstock.cli.tables.export import SHOWN_TEXT, around_difference
 from penstock.landing.table_paths import Layout
+from tests.cli.command_line import run_in_process
 from tests.landing.typed import typed_life
 from tests.upkeep.test_changes import EVENTS, land
 
@@ -25,13 +24,10 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     target = f"export=[{{name='copy', to='duckdb:{tmp_path}/copy.duckdb'}}]"
 
     def run(*words: str, status: int = 0) -> str:
-        options = ["-o", f"data_dir={tmp_path}", "-o", target]
-        monkeypatch.setattr(sys, "argv", ["penstock", "export", *words, *options])
-        with pytest.raises(SystemExit) as completed:
-            main()
-        captured = capsys.readouterr()
-        assert (completed.value.code or 0) == status, captured.err
-        return captured.out + captured.err
+        command = ["export", *words, "-o", f"data_dir={tmp_path}", "-o", target]
+        ended, output, errors = run_in_process(command, monkeypatch, capsys)
+        assert ended == status, errors
+        return output + errors
 
     return run
 

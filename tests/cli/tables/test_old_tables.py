@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.main import main
 from penstock.files.checked_document import write_document
 from penstock.landing.table_paths import Layout
+from tests.cli.command_line import run_in_process
 
 COMMANDS = ["tables rows", "tables files", "trace some-uuid", "balance --rebuild --by type"]
 
@@ -22,10 +21,7 @@ def test_command_names_both_versions_in_one_line(
     layout.format.parent.mkdir(parents=True)
     (tmp_path / "topics").mkdir()
     write_document(layout.format, {"version": 2})
-    monkeypatch.setattr(sys, "argv", ["penstock", *command.split(), "-o", f"data_dir={tmp_path}"])
-    with pytest.raises(SystemExit) as completed:
-        main()
-    assert completed.value.code == 1
-    message = capsys.readouterr().err
+    status, _, message = run_in_process([*command.split(), "-o", f"data_dir={tmp_path}"], monkeypatch, capsys)
+    assert status == 1
     assert "landed.format.json has version 2, and this Penstock reads version 1" in message
     assert len(message.strip().splitlines()) == 1

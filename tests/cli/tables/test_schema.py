@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +11,12 @@ import deltalake
 import pytest
 
 from penstock import config
-from penstock.cli.main import main
 from penstock.files.change_log import ChangeLog
 from penstock.files.checked_lines import append_lines
 from penstock.landing.journal import Commit
 from penstock.landing.table_paths import Layout
 from penstock.landing.typed.columns import configured_tables
+from tests.cli.command_line import run_in_process
 from tests.landing.typed.typed_life import Life, event, uuids
 from tests.landing.writing.messages import source
 
@@ -37,13 +36,7 @@ def run(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.chdir(tmp_path)
 
     def run_words(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["penstock", *words])
-        status = 0
-        try:
-            main()
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        return status, *capsys.readouterr()
+        return run_in_process(words, monkeypatch, capsys)
 
     return run_words
 

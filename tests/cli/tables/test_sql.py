@@ -12,7 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.cli.main import main
 from penstock.sql import answers
 from tests.cli import command_line
 from tests.spark.spark_helpers import append, event
@@ -27,14 +26,8 @@ def run(topics: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     append(topics, "events", [event(0, data={"price": 9.5}), event(1, kind="view"), b"pl\x1bain", b"{"])
 
     def run_words(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["penstock", "sql", *words, "-o", f"data_dir={topics.parent}"])
-        try:
-            main()
-            status = 0
-        except SystemExit as completed:
-            status = int(completed.code or 0)
-        text = capsys.readouterr()
-        return status, text.out, text.err
+        command = ["sql", *words, "-o", f"data_dir={topics.parent}"]
+        return command_line.run_in_process(command, monkeypatch, capsys)
 
     return run_words
 

@@ -55,6 +55,12 @@ def read_offsets(folder: Path) -> list[int]:
     return sorted(offsets_in(folder, DeltaTable(folder).active()))
 
 
+def assert_three_batches(folder: Path) -> None:
+    table = DeltaTable(folder)
+    table.begin()
+    assert (table.newest(), read_offsets(folder)) == (2, [0, 1, 2])
+
+
 @pytest.mark.survives("landing from the log", "failing disk")
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_batch_whose_commit_is_not_synced_is_on_the_disk_before_the_next(
@@ -73,9 +79,7 @@ def test_batch_whose_commit_is_not_synced_is_on_the_disk_before_the_next(
         table.begin()
     table.commit(2, [write_file(table, [2])])
     syncs.cut_power()
-    table = DeltaTable(tmp_path / "landed")
-    table.begin()
-    assert (table.newest(), read_offsets(tmp_path / "landed")) == (2, [0, 1, 2])
+    assert_three_batches(tmp_path / "landed")
 
 
 @pytest.mark.survives("landing from the log", "failing disk")
@@ -89,9 +93,7 @@ def test_batch_lands_behind_a_merge_whose_commit_is_not_synced(tmp_path: Path, s
         compact_table(table.folder)
     table.commit(2, [write_file(table, [2])])
     syncs.cut_power()
-    table = DeltaTable(tmp_path / "landed")
-    table.begin()
-    assert (table.newest(), read_offsets(tmp_path / "landed")) == (2, [0, 1, 2])
+    assert_three_batches(tmp_path / "landed")
 
 
 @pytest.mark.survives("landing from the log", "failing disk")
