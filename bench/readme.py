@@ -73,7 +73,7 @@ PEER_ROWS = {
         "rsyslog to JSON {rsyslog_tcp_tcp_parsed_cpu_us:.1f} us",
         "{penstock_syslog_tcp_tcp_parsed_cpu_us:.1f} us",
     ),
-    "append of one entry by gRPC, in memory (tmpfs), 1 caller": (
+    "append of one entry by gRPC, 1 caller": (
         "slogd {slogd_append_1_callers_1_entries_cpu_ms_a_request:.3f} ms",
         "{penstock_append_1_callers_1_entries_cpu_ms_a_request:.3f} ms",
     ),
