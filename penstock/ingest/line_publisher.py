@@ -85,6 +85,7 @@ class LinePublisher:
         """Write a frame without lines if counts of lost frames are owed."""
         if self._writer.owes:
             self._write_frame(EMPTY_BODY, Counts(), 0)
+            self._wake()
 
     def add(self, connection: Connection, lines: Lines) -> None:
         """Add lines and commands of a connection for the next ``publish``."""
@@ -122,6 +123,8 @@ class LinePublisher:
         lines = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
         published = 0
         while published < len(lines):
+            if published:
+                self._wake()  # so that the log stores the part before while this one is decoded, or waits for room
             rows = self._rows_per_frame(lines[published:])
             part = Counts(dict.fromkeys((Name.LINES, Name.LINE_MESSAGE, Name.SEEN, Name.ACCEPTED), rows))
             # Invariant: each frame carries the counts of its own messages, so that the books close at every position.
@@ -134,10 +137,14 @@ class LinePublisher:
             self._count_lines(decoded, waiting, published)
             self._write_frame(self._annotated(decoded, waiting, published), part, first)
             published += rows
-        if counts.pruned():
+        has_counts_alone = bool(counts.pruned())
+        if has_counts_alone:
             self._write_frame(EMPTY_BODY, counts, first)
         if self._acknowledgements:
             self._acknowledgements.mark_written()
+        if published or has_counts_alone:
+            # Order: the log sees that senders wait before it wakes, so that it reads the next frame at once.
+            self._wake()
         self._answer_commands()
         return 0
 
@@ -205,4 +212,3 @@ class LinePublisher:
             arrivals, self._sender_counts = named_arrivals(self._sender_counts, self._writer.sender_key), {}
         self._writer.publish(body, counts, reserved_value(self._round, 0), first=first, arrivals=arrivals)
         self._round += 1
-        self._wake()

@@ -30,7 +30,13 @@ class Receiving:
         self.life = live(folder, listener, term_length)
         decoder = make_decoder(listener)
         commands = Commands(listener, decoder.statistics.as_dict, list)
-        own = (listener, sock, self.life.publisher, decoder, commands, lambda: None)
+        self.awaited_at_wakes: list[bool] = []
+        begin = self.life.publisher.position
+
+        def wake() -> None:
+            self.awaited_at_wakes.append(self.life.position.is_awaited(begin))
+
+        own = (listener, sock, self.life.publisher, decoder, commands, wake)
         self.receiver = TcpReceiver(*own, readers=self.life.readers)
         self.sender = socket.create_connection(sock.getsockname())
         self.sender.settimeout(0.05)
@@ -70,6 +76,11 @@ def test_a_sender_is_told_once_what_it_sent_is_stored_and_not_before(here: Recei
     here.stored()
     assert here.answers() == [{"ack": "a"}, {"ack": "b"}]
     assert here.life.totals()["accepted"] == 0, "all of it is behind the reader's position"
+
+
+def test_log_sees_the_waiting_sender_before_it_wakes(here: Receiving) -> None:
+    here.send(["t", [[1, {"n": 1}]], {"chunk": "a"}])
+    assert here.awaited_at_wakes == [True]
 
 
 def test_sender_without_a_chunk_id_gets_no_answer(here: Receiving) -> None:

@@ -148,11 +148,14 @@ class RequestWriter:
             for request in pending:
                 request.settle(Fate.LATE)
             return
-        self._wake()
         for request in pending:
             if request.body.num_rows:
                 self._waits.expect(begin, request.settle)
-            else:
+        # Order: the log sees that senders wait before it wakes, which may suspend this process. Otherwise it would wait
+        # for more frames before it reads the next one.
+        self._wake()
+        for request in pending:
+            if not request.body.num_rows:
                 request.settle(Fate.STORED)
 
     def settle_decided(self) -> bool:

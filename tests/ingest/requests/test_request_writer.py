@@ -55,3 +55,15 @@ def test_messages_and_refusals_of_requests_are_counted_by_sender(tmp_path: Path)
     requests.flush()
     assert life.senders() == {"192.0.2.1": {"accepted": 4}, "2001:db8::1": {"accepted": 2, "refused": 3}}
     life.end()
+
+
+def test_log_sees_the_waiting_sender_before_it_wakes(tmp_path: Path) -> None:
+    life, is_awaited = live(tmp_path, LISTENER, 1 << 20), list[bool]()
+    begin = life.publisher.position
+    requests = RequestWriter(
+        LISTENER, life.publisher, life.readers, lambda: is_awaited.append(life.position.is_awaited(begin))
+    )
+    requests.add(Received(ROWS, {}, Answer()), "json", Sender("192.0.2.1"), lambda fate: None)
+    requests.flush()
+    assert is_awaited == [True]
+    life.end()
