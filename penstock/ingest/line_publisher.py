@@ -121,7 +121,7 @@ class LinePublisher:
         waiting, self._waiting = self._waiting, []
         arrays = [pending.lines for pending in waiting] or [NO_LINES]
         lines = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
-        published = 0
+        published, begin = 0, self._writer.position
         while published < len(lines):
             if published:
                 self._wake()  # so that the log stores the part before while this one is decoded, or waits for room
@@ -137,12 +137,11 @@ class LinePublisher:
             self._count_lines(decoded, waiting, published)
             self._write_frame(self._annotated(decoded, waiting, published), part, first)
             published += rows
-        has_counts_alone = bool(counts.pruned())
-        if has_counts_alone:
+        if counts.pruned():
             self._write_frame(EMPTY_BODY, counts, first)
         if self._acknowledgements:
             self._acknowledgements.mark_written()
-        if published or has_counts_alone:
+        if self._writer.position > begin:
             # Order: the log sees that senders wait before it wakes, so that it reads the next frame at once.
             self._wake()
         self._answer_commands()

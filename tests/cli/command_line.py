@@ -63,9 +63,6 @@ def run_in_process(
 ) -> tuple[int, str, str]:
     """Run the command in this process, and return its status, output and errors."""
     monkeypatch.setattr(sys, "argv", ["penstock", *words])
-    status = 0
-    try:
+    with pytest.raises(SystemExit) as completed:
         main()
-    except SystemExit as completed:
-        status = int(completed.code or 0)
-    return status, *capsys.readouterr()
+    return int(completed.value.code or 0), *capsys.readouterr()

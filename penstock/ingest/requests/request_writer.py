@@ -151,12 +151,11 @@ class RequestWriter:
         for request in pending:
             if request.body.num_rows:
                 self._waits.expect(begin, request.settle)
+            else:
+                request.settle(Fate.STORED)
         # Order: the log sees that senders wait before it wakes, which may suspend this process. Otherwise it would wait
         # for more frames before it reads the next one.
         self._wake()
-        for request in pending:
-            if not request.body.num_rows:
-                request.settle(Fate.STORED)
 
     def settle_decided(self) -> bool:
         """Settle the requests whose outcome is known; report whether there were any."""

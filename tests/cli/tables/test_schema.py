@@ -34,11 +34,7 @@ def layout(tmp_path: Path) -> Layout:
 def run(layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     (tmp_path / "penstock.toml").write_text(f"data_dir = '{tmp_path}'\n")
     monkeypatch.chdir(tmp_path)
-
-    def run_words(*words: str) -> tuple[int, str, str]:
-        return run_in_process(words, monkeypatch, capsys)
-
-    return run_words
+    return lambda *words: run_in_process(words, monkeypatch, capsys)
 
 
 def test_proposed_table_is_configured_and_filled(run: Run, layout: Layout, tmp_path: Path) -> None:
